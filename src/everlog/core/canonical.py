@@ -1,0 +1,151 @@
+"""One JSON form for every value (RFC 8785), and a refusal for what has none.
+
+What two JSON programs could read differently is rejected, never repaired: duplicate keys, NaN and infinities,
+numbers beyond ±(2^53-1), lone surrogates, anything deeper than 64. The refusal names the path of the offender.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import msgspec
+
+from everlog.errors import NotCanonical
+
+DEPTH_MAX = 64
+NUMBER_MAX = 2**53 - 1
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def canonical(value: Any) -> bytes:
+    """The RFC 8785 bytes of a JSON value made of dict, list, str, int, float, bool and None."""
+    if _is_plain(value, 1):
+        return _encode_sorted(value)
+    _refuse(value, "$", 1)
+    # Floats and keys beyond ASCII follow ECMAScript's rules for printing and sorting, which this library keeps.
+    import rfc8785
+
+    return rfc8785.dumps(value)
+
+
+def parse_json(data: bytes | str) -> Any:
+    """The value of JSON text from outside, refused where two readers could disagree about it."""
+    try:
+        text = data if isinstance(data, str) else data.decode()
+    except UnicodeDecodeError as error:
+        raise NotCanonical("$", f"byte {error.start} is not UTF-8") from error
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_unique_keys,
+            parse_constant=lambda name: _Refused(f"{name} is not a JSON number"),
+            parse_int=_bounded_int,
+            parse_float=_finite_float,
+        )
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise NotCanonical("$", f"it is not JSON: {error.msg} at {place}") from error
+    except RecursionError as error:
+        raise NotCanonical("$", f"it is nested deeper than {DEPTH_MAX}") from error
+    _refuse(value, "$", 1)
+    return value
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """True when the fast encoder's output is already canonical, so that no second look is needed."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    if kind is int:
+        return -NUMBER_MAX <= value <= NUMBER_MAX
+    if kind is dict:
+        if depth > DEPTH_MAX:
+            return False
+        for key, item in value.items():
+            if type(key) is not str or not key.isascii():
+                return False
+            # The commonest leaf is tested here: a call for each would double the cost of a flat payload.
+            if not (type(item) is str and item.isascii()) and not _is_plain(item, depth + 1):
+                return False
+        return True
+    if kind is list:
+        return depth <= DEPTH_MAX and all(_is_plain(item, depth + 1) for item in value)
+    return value is None or kind is bool
+
+
+def _refuse(value: Any, path: str, depth: int) -> None:
+    """Raise for the first value below `path` that has no single JSON form."""
+    match value:
+        case None | bool():
+            return
+        case str():
+            _refuse_surrogates(value, path)
+        case int():
+            if not -NUMBER_MAX <= value <= NUMBER_MAX:
+                raise NotCanonical(path, "it is beyond ±(2^53-1), where JSON readers start to round")
+        case float():
+            if not math.isfinite(value):
+                raise NotCanonical(path, f"{value} is not a JSON number")
+            if abs(value) > NUMBER_MAX:
+                raise NotCanonical(path, "it is beyond ±(2^53-1), where JSON readers start to round")
+        case dict():
+            _refuse_too_deep(path, depth)
+            for key, item in value.items():
+                if not isinstance(key, str):
+                    raise NotCanonical(path, f"the key {key!r} is a {type(key).__name__}, not a string")
+                _refuse_surrogates(key, f"a key of {path}")
+                _refuse(item, _below(path, key), depth + 1)
+        case list() | tuple():
+            _refuse_too_deep(path, depth)
+            for index, item in enumerate(value):
+                _refuse(item, f"{path}[{index}]", depth + 1)
+        case _Refused():
+            raise NotCanonical(path, value.reason)
+        case _:
+            raise NotCanonical(path, f"a {type(value).__name__} is not a JSON value")
+
+
+def _refuse_too_deep(path: str, depth: int) -> None:
+    if depth > DEPTH_MAX:
+        raise NotCanonical(path, f"it is nested deeper than {DEPTH_MAX}")
+
+
+def _refuse_surrogates(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise NotCanonical(path, f"character {error.start} is a lone surrogate") from error
+
+
+def _below(path: str, key: str) -> str:
+    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{json.dumps(key)}]"
+
+
+class _Refused:
+    """Stands where the parser met something refusable, until the walk can name its path."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found[key] = _Refused("the key appears twice") if key in found else value
+    return found
+
+
+def _bounded_int(digits: str) -> int | _Refused:
+    if len(digits) > 17:  # longer than any accepted number; int() itself refuses absurd lengths
+        return _Refused("it is beyond ±(2^53-1), where JSON readers start to round")
+    return int(digits)
+
+
+def _finite_float(digits: str) -> float | _Refused:
+    value = float(digits)
+    return value if math.isfinite(value) else _Refused(f"{digits[:30]} is too large for a JSON number")

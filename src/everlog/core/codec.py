@@ -1,0 +1,208 @@
+"""The bytes of an event: the only module that knows them.
+
+Stored, an event is two pieces of canonical JSON (RFC 8785):
+
+    header   ["01K…","workpackage.moved",2,"workpackage/WP03",41,…]   an array, in the order of `Header`
+    payload  {"came_from":"planned","went_to":"doing"}                an object
+
+The header's bytes are the bytes that are hashed, chained and signed; the payload's are the bytes that the header
+commits to. For people and programs outside, the same event is one JSON object with names (`event_object`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import astuple, force_setattr
+
+from everlog.core.canonical import canonical
+from everlog.core.event import Event, Header, Position, Recorded
+from everlog.core.ids import EventId
+from everlog.errors import CommitmentMismatch, Damaged, NotCanonical
+
+HEADER_FIELDS = Header.__struct_fields__
+_HEADER_LENGTH = len(HEADER_FIELDS)
+
+# "deterministic" sorts the tags, the one mapping in a header; their keys are ASCII, so this is RFC 8785's order.
+_encode_header = msgspec.json.Encoder(order="deterministic").encode
+_decode_event = msgspec.json.Decoder(Event).decode
+_decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
+_sha256 = hashlib.sha256
+
+SALT_BYTES = 16
+
+
+class Packed(msgspec.Struct, frozen=True, gc=False):
+    """A record as its stored bytes, for whoever must not interpret them: verify, copy, export."""
+
+    position: Position
+    sequence: int
+    received_us: int
+    header: bytes
+    payload: bytes
+    salt: bytes
+    signature: bytes = b""
+    path: tuple[bytes, ...] = ()
+
+
+def header_bytes(event: Header) -> bytes:
+    """The bytes that are hashed and signed."""
+    if type(event) is not Header:
+        event = Header(*astuple(event)[:_HEADER_LENGTH])
+    return _encode_header(event)
+
+
+def header_hash(data: bytes) -> bytes:
+    """The identity of an event: the next event of its origin carries it as `previous`."""
+    return _sha256(data).digest()
+
+
+def commitment(salt: bytes, payload: bytes) -> bytes:
+    """What a header says of a payload without saying the payload."""
+    return _sha256(salt + payload).digest()
+
+
+def payload_bytes(payload: Mapping[str, Any]) -> bytes:
+    return canonical(payload)
+
+
+def read_payload(data: bytes | str) -> dict[str, Any]:
+    return _decode_payload(data)
+
+
+def assemble(
+    header: bytes | str, payload: bytes | str, salt: bytes, signature: bytes = b"", path: tuple[bytes, ...] = ()
+) -> Event:
+    """The event of stored bytes."""
+    event = _decode_event(header)
+    # The two pieces are decoded apart, and a second construction of all fields would cost as much as the decode.
+    force_setattr(event, "payload", _decode_payload(payload) if payload else {})
+    force_setattr(event, "salt", salt)
+    if signature:
+        force_setattr(event, "signature", signature)
+        force_setattr(event, "path", path)
+    return event
+
+
+def unpack(packed: Packed) -> Recorded:
+    """The record of stored bytes; bytes that are no record are damage, named by their position."""
+    try:
+        event = assemble(packed.header, packed.payload, packed.salt, packed.signature, packed.path)
+    except msgspec.DecodeError as error:
+        raise Damaged(
+            f"the event at position {packed.position} cannot be read",
+            why=str(error),
+            hint="everlog verify",
+            position=packed.position,
+        ) from error
+    return Recorded(packed.position, packed.sequence, packed.received_us, event)
+
+
+def pack(recorded: Recorded) -> Packed:
+    """The stored bytes of a record."""
+    event = recorded.event
+    payload = canonical(event.payload) if event.salt else b""
+    return Packed(
+        recorded.position,
+        recorded.sequence,
+        recorded.received_us,
+        header_bytes(event),
+        payload,
+        event.salt,
+        event.signature,
+        event.path,
+    )
+
+
+def refuse_wrong_commitment(event: Event) -> None:
+    """Refuse an event from outside whose payload is not the one that its header commits to."""
+    if event.salt and commitment(event.salt, canonical(event.payload)) != event.commitment:
+        raise CommitmentMismatch(
+            f"the payload of event {event.id} is not the one that its header commits to",
+            why="the payload, the salt or the header was changed on the way",
+            hint="fetch the event again from its origin",
+            id=event.id,
+        )
+
+
+# ---- MessagePack: the same event as one array, payload included
+
+_pack_event = msgspec.msgpack.Encoder(order="sorted").encode
+_unpack_event = msgspec.msgpack.Decoder(Event).decode
+
+
+def to_msgpack(event: Event) -> bytes:
+    return _pack_event(event)
+
+
+def from_msgpack(data: bytes) -> Event:
+    try:
+        event = _unpack_event(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotCanonical("$", f"it is not an event in MessagePack: {error}") from error
+    canonical(event.payload)  # refuses what has no JSON form: extension types, bytes, keys that are no strings
+    return event
+
+
+# ---- JSON with names, for people and programs outside
+
+
+class EventObject(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """An event as a JSON object with names; bytes are base64, empty fields are left out."""
+
+    id: EventId
+    type: str
+    version: int
+    stream: str
+    lamport: int
+    origin: str
+    origin_seq: int
+    occurred_at: datetime
+    actor: str
+    scope: str = ""
+    request_id: str = ""
+    causation_id: str = ""
+    correlation_id: str = ""
+    idempotency_key: str = ""
+    tags: dict[str, str] = {}
+    payload: dict[str, Any] = {}
+    salt: bytes = b""
+    commitment: bytes
+    previous: bytes = b""
+    signature: bytes = b""
+    path: tuple[bytes, ...] = ()
+
+
+def event_object(event: Event) -> dict[str, Any]:
+    """The event as a JSON-ready dict with names."""
+    fields = {name: getattr(event, name) for name in Event.__struct_fields__}
+    found: dict[str, Any] = msgspec.to_builtins(EventObject(**fields))
+    return found
+
+
+def recorded_object(recorded: Recorded) -> dict[str, Any]:
+    """The record as a JSON-ready dict: its place first, then the event."""
+    return {
+        "position": recorded.position,
+        "sequence": recorded.sequence,
+        "received_at": msgspec.to_builtins(recorded.received_at),
+        **event_object(recorded.event),
+    }
+
+
+def event_from_object(found: Mapping[str, Any]) -> Event:
+    """The event of its JSON object, with or without its place in a log; whatever does not fit is refused."""
+    named = {name: value for name, value in found.items() if name not in _PLACE}
+    try:
+        known = msgspec.convert(named, EventObject)
+    except msgspec.ValidationError as error:
+        raise NotCanonical("$", f"it is not an event: {error}") from error
+    canonical(known.payload)
+    return Event(*[getattr(known, name) for name in Event.__struct_fields__])
+
+
+_PLACE = frozenset(("position", "sequence", "received_at"))

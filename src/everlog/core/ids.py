@@ -1,0 +1,139 @@
+"""Event ids: one 128-bit value with two spellings.
+
+     48 bits             4    12 bits   2    62 bits
+    | Unix milliseconds | 7  | random  | 10 | counter, seeded at random each millisecond |
+
+The bits are a valid UUIDv7, and the usual text is the ULID spelling of the same bits (26 characters of
+Crockford's base 32), so that the two spellings name one id. Text order is time order. Within a process ids only
+grow, also when the wall clock steps back.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import NewType
+from uuid import UUID
+
+from everlog.errors import IdFromTheFuture, InvalidField
+
+EventId = NewType("EventId", str)
+
+AHEAD_MS_MAX = 24 * 60 * 60 * 1000
+"""How far ahead of our clock the time in an id from outside may be: a tie is broken by id, so that an id from
+the year 10889 would win them all."""
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+# Crockford's alphabet mapped to the digits that int(…, 32) reads; I, L and O are read as 1, 1 and 0.
+_TO_BASE_32 = str.maketrans(_ALPHABET + "ILO" + _ALPHABET.lower() + "ilo", "0123456789abcdefghijklmnopqrstuv110" * 2)
+_CANONICAL = frozenset(_ALPHABET)
+
+_VERSION_7 = 0x7 << 76
+_VARIANT = 0b10 << 62
+_COUNTER_MAX = (1 << 62) - 1
+_LOW_30_BITS = (1 << 30) - 1
+
+
+def id_text(value: int) -> EventId:
+    """The ULID spelling of a 128-bit value."""
+    pairs = _PAIRS
+    return EventId("".join([pairs[(value >> shift) & 1023] for shift in range(120, -1, -10)]))
+
+
+def id_value(text: str) -> int:
+    """The 128 bits of an id in its ULID spelling."""
+    return int(text.translate(_TO_BASE_32), 32)
+
+
+def parse_id(text: str) -> EventId:
+    """Either spelling (ULID, or UUID with or without hyphens) as the ULID text; anything else is refused."""
+    if len(text) == 26:
+        upper = text.upper().translate(str.maketrans("ILO", "110"))
+        if _CANONICAL.issuperset(upper) and upper[0] <= "7":
+            return EventId(upper)
+    elif len(text) in (32, 36):
+        try:
+            return id_text(UUID(text).int)
+        except ValueError:
+            pass  # falls through to the one refusal below, which names both spellings
+    raise InvalidField(
+        f"{text[:60]!r} is not an event id",
+        why="an id is a ULID of 26 characters or a UUID",
+        hint="copy it from 'everlog log', or leave it out to get a new one",
+        field="id",
+    )
+
+
+def id_uuid(event_id: str) -> UUID:
+    """The same id in its UUID spelling."""
+    return UUID(int=id_value(event_id))
+
+
+def id_time_ms(event_id: str) -> int:
+    """The Unix milliseconds in an id. A claim of its maker, never an order."""
+    return id_value(event_id) >> 80
+
+
+def refuse_future_id(event_id: str, *, now_ms: int) -> None:
+    """Refuse an id from outside whose time is more than a day ahead of ours."""
+    ahead_ms = id_time_ms(event_id) - now_ms
+    if ahead_ms > AHEAD_MS_MAX:
+        claimed = _claimed_time(id_time_ms(event_id))
+        raise IdFromTheFuture(
+            f"the id {event_id} claims the time {claimed}",
+            why="an id from outside may be at most 24 hours ahead of this machine's clock",
+            hint="check both clocks; leave the id out to get one from this log",
+            id=event_id,
+            ahead_ms=ahead_ms,
+        )
+
+
+def _claimed_time(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError):
+        return f"{ms} ms after 1970, beyond the year 9999"
+
+
+class IdSource:
+    """Makes ids that only grow. Not locked: the one writer of a log owns it."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        random_bits: Callable[[int], int] = secrets.randbits,
+    ) -> None:
+        self._now_ms = now_ms
+        self._random_bits = random_bits
+        self._ms = -1
+        self._high = 0
+        self._counter = 0
+
+    def take(self, count: int) -> list[EventId]:
+        """`count` new ids in growing order, of one millisecond unless the counter runs out."""
+        now = self._now_ms()
+        if now > self._ms:
+            self._begin(now)
+        ids: list[EventId] = []
+        pairs = _PAIRS
+        prefix, prefix_of = "", -1
+        for _ in range(count):
+            self._counter += 1
+            if self._counter > _COUNTER_MAX:
+                self._begin(self._ms + 1)
+            # Neighbours differ in their last 30 bits only, so the first 20 characters are rendered once.
+            if self._counter >> 30 != prefix_of:
+                prefix_of = self._counter >> 30
+                prefix = id_text(self._high | self._counter)[:20]
+            low = self._counter & _LOW_30_BITS
+            ids.append(EventId(prefix + pairs[low >> 20] + pairs[(low >> 10) & 1023] + pairs[low & 1023]))
+        return ids
+
+    def _begin(self, ms: int) -> None:
+        self._ms = ms
+        self._high = (ms << 80) | _VERSION_7 | (self._random_bits(12) << 64) | _VARIANT
+        # The top bit starts at zero, which leaves room for 2^61 ids in this millisecond.
+        self._counter = self._random_bits(61)

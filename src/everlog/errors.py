@@ -1,0 +1,243 @@
+"""Every error of everlog, in one tree.
+
+    EverlogError                      exit  code
+    ├── RejectedEvent                   3   (the event itself is not acceptable)
+    │   ├── UnknownType                     unknown_type
+    │   ├── InvalidPayload                  invalid_payload
+    │   ├── InvalidField                    invalid_field
+    │   ├── NotCanonical                    not_canonical
+    │   ├── EventTooLarge                   event_too_large
+    │   ├── SecretFound                     secret_found
+    │   ├── TransitionRefused               transition_refused
+    │   ├── IdFromTheFuture                 id_from_the_future
+    │   ├── ClockJump                       clock_jump
+    │   └── CommitmentMismatch              commitment_mismatch
+    ├── SchemaBroken                    3   schema_broken
+    ├── NotFound                        4   not_found
+    │   ├── NoLogHere                       no_log
+    │   ├── NotALog                         not_a_log
+    │   └── NewerFormat                     newer_format
+    ├── Conflict                        5   (true a moment ago, or for somebody else)
+    │   ├── WrongSequence                   wrong_sequence
+    │   ├── QueryMatched                    query_matched
+    │   ├── IdConflict                      id_conflict
+    │   ├── KeyReuse                        idempotency_key_reuse
+    │   └── AlreadyPurged                   already_purged
+    ├── ConfirmationNeeded              6   confirmation_needed
+    ├── Unavailable                     7   (the log cannot be used now)
+    │   ├── Busy                            busy
+    │   ├── StorageFull                     storage_full
+    │   ├── ReadOnly                        read_only
+    │   ├── WriterStopped                   writer_stopped
+    │   └── LogClosed                       log_closed
+    ├── Damaged                         8   damaged
+    └── InvalidSettings                 2   invalid_settings
+
+The `code` is shared by the library, the command line and the wire. A message has up to three parts:
+what happened, why, and what to type or change next (the hint).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+
+class EverlogError(Exception):
+    """Something everlog refuses or cannot do, told so that the reader can act."""
+
+    code: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, what: str, *, why: str = "", hint: str = "", **details: Any) -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}" if self.why else self.what
+
+
+class RejectedEvent(EverlogError):
+    """The event itself is not acceptable; the same event will never be."""
+
+    code = "rejected"
+    exit_code = 3
+
+
+class UnknownType(RejectedEvent):
+    code = "unknown_type"
+
+
+class InvalidPayload(RejectedEvent):
+    """The payload does not fit its model; `defects` lists every (path, reason) at once."""
+
+    code = "invalid_payload"
+
+    def __init__(self, event_type: str, defects: Sequence[tuple[str, str]], *, hint: str = "") -> None:
+        self.defects = list(defects)
+        listed = "; ".join(f"{path}: {reason}" for path, reason in self.defects)
+        super().__init__(
+            f"the payload of {event_type} is not valid",
+            why=listed,
+            hint=hint or f"everlog schema show {event_type}",
+            type=event_type,
+            defects=[{"path": path, "reason": reason} for path, reason in self.defects],
+        )
+
+
+class InvalidField(RejectedEvent):
+    code = "invalid_field"
+
+
+class NotCanonical(RejectedEvent):
+    """A value that has no single JSON form (RFC 8785), named by its path."""
+
+    code = "not_canonical"
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(
+            f"the value at {path} cannot be stored",
+            why=reason,
+            hint="send it as a string, or leave it out",
+            path=path,
+        )
+
+
+class EventTooLarge(RejectedEvent):
+    code = "event_too_large"
+
+
+class SecretFound(RejectedEvent):
+    code = "secret_found"
+
+
+class TransitionRefused(RejectedEvent):
+    code = "transition_refused"
+
+
+class IdFromTheFuture(RejectedEvent):
+    code = "id_from_the_future"
+
+
+class ClockJump(RejectedEvent):
+    code = "clock_jump"
+
+
+class CommitmentMismatch(RejectedEvent):
+    code = "commitment_mismatch"
+
+
+class SchemaBroken(EverlogError):
+    """The event types changed in a way that old events cannot follow."""
+
+    code = "schema_broken"
+    exit_code = 3
+
+
+class NotFound(EverlogError):
+    code = "not_found"
+    exit_code = 4
+
+
+class NoLogHere(NotFound):
+    code = "no_log"
+
+
+class NotALog(NotFound):
+    code = "not_a_log"
+
+
+class NewerFormat(NotFound):
+    code = "newer_format"
+
+
+class Conflict(EverlogError):
+    """What the caller believed about the log does not hold."""
+
+    code = "conflict"
+    exit_code = 5
+
+
+class WrongSequence(Conflict):
+    code = "wrong_sequence"
+
+    def __init__(self, stream: str, *, expected: str, actual: int) -> None:
+        self.stream, self.expected, self.actual = stream, expected, actual
+        super().__init__(
+            f"{stream} is at sequence {actual}, the append expected {expected}",
+            why="somebody appended since it was read, or the expectation was never true",
+            hint=f"read the stream again and decide anew: everlog log --stream {stream}",
+            stream=stream,
+            expected=expected,
+            actual=actual,
+        )
+
+
+class QueryMatched(Conflict):
+    code = "query_matched"
+
+
+class IdConflict(Conflict):
+    code = "id_conflict"
+
+
+class KeyReuse(Conflict):
+    code = "idempotency_key_reuse"
+
+
+class AlreadyPurged(Conflict):
+    code = "already_purged"
+
+
+class ConfirmationNeeded(EverlogError):
+    code = "confirmation_needed"
+    exit_code = 6
+
+
+class Unavailable(EverlogError):
+    """The log cannot be used right now; the request itself may be fine."""
+
+    code = "unavailable"
+    exit_code = 7
+    retryable = True
+
+
+class Busy(Unavailable):
+    code = "busy"
+
+
+class StorageFull(Unavailable):
+    code = "storage_full"
+
+
+class ReadOnly(Unavailable):
+    code = "read_only"
+    retryable = False
+
+
+class WriterStopped(Unavailable):
+    """A flush failed. What reached the disk is unknown, so this writer never acknowledges again (G12)."""
+
+    code = "writer_stopped"
+    retryable = False
+
+
+class LogClosed(Unavailable):
+    code = "log_closed"
+    retryable = False
+
+
+class Damaged(EverlogError):
+    code = "damaged"
+    exit_code = 8
+
+
+class InvalidSettings(EverlogError):
+    code = "invalid_settings"
+    exit_code = 2

@@ -1,0 +1,141 @@
+"""What every store promises: the whole contract, in three protocols.
+
+    Reader   read get head purges notes          what both an open store and an open write can be asked
+    Writer   tick link sequence append purge note attempt
+    Store    write packed check close
+
+The promises are G1 to G13 of docs/guarantees.md; `everlog.testing.store_contract` proves them for any store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from everlog.core.codec import Packed, header_bytes, header_hash, payload_bytes
+from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded
+from everlog.core.ids import EventId
+from everlog.core.query import EVERYTHING, Query
+
+FORMAT = 1
+"""The format that this code writes. A store of a greater one is refused, never read as empty."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who a log is. `epoch` changes when a copy is restored or renumbered, so that old cursors are told."""
+
+    log_id: str
+    origin: str
+    epoch: str
+    created_us: int
+
+
+class Sealed(NamedTuple):
+    """An event with the bytes that will be stored for it, so that nobody encodes them twice."""
+
+    event: Event
+    header: bytes
+    payload: bytes
+    hash: bytes
+
+
+def seal(event: Event) -> Sealed:
+    """An event that came whole, from a peer or another store, made ready to be stored as it is."""
+    header = header_bytes(event)
+    return Sealed(event, header, payload_bytes(event.payload) if event.salt else b"", header_hash(header))
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Damage, with its place and reason. Position 0 means the store as a whole."""
+
+    position: Position
+    code: str
+    reason: str
+
+
+class Reader(Protocol):
+    def read(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        after: Position = START,
+        upto: Position | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Recorded]:
+        """The records that match, in order of position, above `after` and not above `upto`."""
+        ...
+
+    def get(self, event_id: EventId) -> Recorded | None: ...
+
+    def head(self) -> Position:
+        """The last position given, to an event or to a purge."""
+        ...
+
+    def purges(self, *, after: Position = START) -> list[Purge]:
+        """The purges with a reserved position above `after`, in order."""
+        ...
+
+    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
+        """The notes whose key starts with `prefix`, in order of their keys; expired ones are not there."""
+        ...
+
+
+class Writer(Reader, Protocol):
+    """One open write: nobody else writes until it ends, an exception undoes all of it.
+
+    What it reads includes what it has staged.
+    """
+
+    def tick(self, *, seen: int = 0) -> int:
+        """The Lamport clock's next value: the send rule, and with `seen` the receive rule."""
+        ...
+
+    def link(self, origin: str) -> Link:
+        """The end of an origin's chain."""
+        ...
+
+    def sequence(self, stream: str) -> int:
+        """The stream's last sequence, 0 if it never had an event. A purge does not take it back."""
+        ...
+
+    def append(self, events: Sequence[Sealed], *, fresh: bool = False) -> list[Recorded]:
+        """Record the events that are new; those that are there already are left out of the answer.
+
+        `fresh` is the caller's word that the ids were made by this log just now, and spares looking for them.
+        """
+        ...
+
+    def purge(self, stream: str, *, actor: str, reason: str) -> Purge:
+        """Remove a stream's events for good and return the record of it, with the reserved position."""
+        ...
+
+    def note(self, key: str, value: str | None, *, expires_us: int | None = None) -> None:
+        """Small state that must commit with the events: idempotency records, cursors, refusals. None removes."""
+        ...
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """A part of this write that is undone alone when it raises."""
+        ...
+
+
+class Store(Reader, Protocol):
+    @property
+    def identity(self) -> Identity: ...
+
+    def write(self) -> AbstractContextManager[Writer]:
+        """The one door for writing. When it closes without an exception, all of it is on the disk (G1, G2)."""
+        ...
+
+    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+        """Every place of the log in order, as stored bytes, purged events included, uninterpreted."""
+        ...
+
+    def check(self) -> Iterator[Problem]:
+        """Damage of the store's own structure: indexes, state, triggers. The events are `verify`'s business."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,248 @@
+"""One open write, held in memory until it commits: the same rules for every store.
+
+A store says what is committed (`Committed`) and persists what was staged, all at once. So a group of many appends
+costs one bulk insert, and undoing one of them costs no trip to the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from everlog.core import clock
+from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
+from everlog.core.ids import EventId
+from everlog.core.query import EVERYTHING, Query
+from everlog.errors import AlreadyPurged, IdConflict, NotFound
+from everlog.stores.contract import Reader, Sealed
+
+
+class Committed(Reader, Protocol):
+    """What a store knows at the start of a write, beside what any reader may ask."""
+
+    def clock(self) -> int: ...
+
+    def link(self, origin: str) -> Link: ...
+
+    def sequence(self, stream: str) -> int: ...
+
+    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
+        """The header hash of an id that is there, and whether it was purged; None if it never was."""
+        ...
+
+    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+        """What a purge of this stream would remove, and the scopes that its events are in."""
+        ...
+
+
+class Staged:
+    """A `Writer` over what is committed plus what it has staged itself."""
+
+    def __init__(self, committed: Committed, *, now_us: int) -> None:
+        self._committed = committed
+        self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
+        self._sequences: dict[str, int] = {}
+        self._ids: dict[EventId, bytes] = {}
+        self.now_us = now_us
+        self.position: Position = committed.head()
+        self.clock = committed.clock()
+        self.links: dict[str, Link] = {}
+        self.records: list[tuple[Recorded, Sealed]] = []
+        self.staged_purges: list[tuple[Purge, list[Purged]]] = []
+        self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
+        self._clock_before = self.clock
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self.records or self.staged_purges or self.staged_notes or self.clock != self._clock_before)
+
+    # ---- reading, what is staged included
+
+    def read(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        after: Position = START,
+        upto: Position | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Recorded]:
+        gone = {purge.stream: purge.reserved for purge, _ in self.staged_purges}
+        staged = [
+            recorded
+            for recorded, _ in self.records
+            if recorded.position > after
+            and (upto is None or recorded.position <= upto)
+            and recorded.position > gone.get(recorded.event.stream, START)
+            and query.matches(recorded)
+        ]
+        committed = (
+            recorded
+            for recorded in self._committed.read(
+                query, after=after, upto=upto, limit=limit, newest_first=newest_first
+            )
+            if recorded.event.stream not in gone
+        )
+        parts = [reversed(staged), committed] if newest_first else [committed, iter(staged)]
+        left = limit
+        for part in parts:
+            for recorded in part:
+                if left is not None:
+                    if left <= 0:
+                        return
+                    left -= 1
+                yield recorded
+
+    def get(self, event_id: EventId) -> Recorded | None:
+        gone = {purge.stream for purge, _ in self.staged_purges}
+        for recorded, _ in self.records:
+            if recorded.event.id == event_id:
+                return recorded
+        found = self._committed.get(event_id)
+        return None if found is not None and found.event.stream in gone else found
+
+    def head(self) -> Position:
+        return self.position
+
+    def purges(self, *, after: Position = START) -> list[Purge]:
+        staged = [purge for purge, _ in self.staged_purges if purge.reserved > after]
+        return self._committed.purges(after=after) + staged
+
+    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
+        touched = {key: value for key, (value, _) in self.staged_notes.items() if key.startswith(prefix)}
+        if not touched:
+            return self._committed.notes(prefix, limit=limit, newest_first=newest_first)
+        found: dict[str, str | None] = {**self._committed.notes(prefix), **touched}
+        ordered = sorted(found.items(), reverse=newest_first)
+        return dict([(key, value) for key, value in ordered if value is not None][:limit])
+
+    # ---- writing
+
+    def tick(self, *, seen: int = 0) -> int:
+        self.clock = clock.receive(self.clock, seen) if seen else clock.send(self.clock)
+        return self.clock
+
+    def link(self, origin: str) -> Link:
+        found = self.links.get(origin)
+        return self._committed.link(origin) if found is None else found
+
+    def sequence(self, stream: str) -> int:
+        found = self._sequences.get(stream)
+        return self._committed.sequence(stream) if found is None else found
+
+    def append(self, events: Sequence[Sealed], *, fresh: bool = False) -> list[Recorded]:
+        new: list[Recorded] = []
+        sequences, undo, records = self._sequences, self._undo, self.records
+        position, now_us = self.position, self.now_us
+        committed_sequence = self._committed.sequence
+        if not fresh:
+            events = self._without_known(events)
+        ends: dict[str, Link] = {}
+        for sealed in events:
+            event = sealed.event
+            stream = event.stream
+            before = sequences.get(stream)
+            undo.append((sequences, stream, before))
+            sequence = (committed_sequence(stream) if before is None else before) + 1
+            sequences[stream] = sequence
+            position = Position(position + 1)
+            recorded = Recorded(position, sequence, now_us, event)
+            records.append((recorded, sealed))
+            new.append(recorded)
+            if event.origin not in ends or event.origin_seq > ends[event.origin].origin_seq:
+                ends[event.origin] = Link(event.origin_seq, sealed.hash)
+        self.position = position
+        for origin, end in ends.items():
+            if end.origin_seq > self.link(origin).origin_seq:
+                self._set(self.links, origin, end)
+        return new
+
+    def purge(self, stream: str, *, actor: str, reason: str) -> Purge:
+        if any(recorded.event.stream == stream for recorded, _ in self.records):
+            # Not a case that anybody needs, and refusing it keeps a purge a matter of committed history only.
+            raise AlreadyPurged(
+                f"{stream} got events in this very write",
+                why="a purge removes committed history",
+                hint="purge it in a write of its own",
+            )
+        removed, scopes = self._committed.purgeable(stream)
+        if not removed or any(purge.stream == stream for purge, _ in self.staged_purges):
+            raise NotFound(
+                f"{stream} has no events to purge",
+                why="it never had any, or they were purged before",
+                hint="everlog log --stream " + stream,
+                stream=stream,
+            )
+        self.position = Position(self.position + 1)
+        purge = Purge(
+            reserved=self.position,
+            stream=stream,
+            scopes=scopes,
+            actor=actor,
+            reason=reason,
+            purged_us=self.now_us,
+            sequence=self.sequence(stream),
+            count=len(removed),
+        )
+        self.staged_purges.append((purge, removed))
+        self._set(self._sequences, stream, purge.sequence)
+        return purge
+
+    def note(self, key: str, value: str | None, *, expires_us: int | None = None) -> None:
+        self._set(self.staged_notes, key, (value, expires_us))
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        before = (self.position, self.clock, len(self.records), len(self.staged_purges), len(self._undo))
+        try:
+            yield
+        except BaseException:
+            self.position, self.clock, records, purges, undo = before
+            del self.records[records:]
+            del self.staged_purges[purges:]
+            self._ids.clear()  # rebuilt from `records` when it is asked for again
+            while len(self._undo) > undo:
+                holder, key, old = self._undo.pop()
+                if old is None:
+                    del holder[key]
+                else:
+                    holder[key] = old
+            raise
+
+    # ---- inside
+
+    def _set(self, holder: dict[Any, Any], key: Any, value: Any) -> None:
+        self._undo.append((holder, key, holder.get(key)))
+        holder[key] = value
+
+    def _without_known(self, events: Sequence[Sealed]) -> list[Sealed]:
+        """The events whose id is new; the same id with other content is refused (G5)."""
+        if len(self._ids) != len(self.records):
+            self._ids = {recorded.event.id: sealed.hash for recorded, sealed in self.records}
+        staged = dict(self._ids)
+        new: list[Sealed] = []
+        for sealed in events:
+            event_id = sealed.event.id
+            known = staged.get(event_id)
+            if known is None:
+                found = self._committed.find_hash(event_id)
+                if found is not None and found[1]:
+                    raise AlreadyPurged(
+                        f"event {event_id} was purged from this log",
+                        why="a purge is for good: neither a retry nor a peer brings an event back",
+                        hint="everlog log --purges",
+                        id=event_id,
+                    )
+                known = None if found is None else found[0]
+            if known is None:
+                staged[event_id] = sealed.hash
+                new.append(sealed)
+            elif known != sealed.hash:
+                raise IdConflict(
+                    f"the id {event_id} is taken by an event with other content",
+                    why="an id names one event for ever",
+                    hint=f"everlog show {event_id}",
+                    id=event_id,
+                )
+        return new
