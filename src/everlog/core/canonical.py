@@ -62,7 +62,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     if kind is str:
         return bool(value.isascii())
     if kind is int:
-        return -NUMBER_MAX <= value <= NUMBER_MAX
+        return bool(-NUMBER_MAX <= value <= NUMBER_MAX)
     if kind is dict:
         if depth > DEPTH_MAX:
             return False

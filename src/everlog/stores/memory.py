@@ -10,17 +10,12 @@ from contextlib import contextmanager
 
 from everlog.core.codec import Packed, header_hash, pack, unpack
 from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
-from everlog.core.ids import EventId, IdSource
+from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import LogClosed
 from everlog.stores.contract import Identity, Problem
+from everlog.stores.identity import new_identity
 from everlog.stores.staging import Staged
-
-
-def new_identity(now_us: int) -> Identity:
-    """The identity of a log that begins now."""
-    log_id, origin = IdSource(now_ms=lambda: now_us // 1000).take(2)
-    return Identity(log_id, origin, epoch=log_id[-8:].lower(), created_us=now_us)
 
 
 class MemoryStore:
@@ -180,5 +175,5 @@ class MemoryStore:
             raise LogClosed("the log is closed", hint="open it again")
 
 
-def _position(place: Packed | Purged) -> int:
+def _position(place: Packed | Purged) -> Position:
     return place.position

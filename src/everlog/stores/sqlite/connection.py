@@ -1,0 +1,142 @@
+"""Opening SQLite the way a log needs it, and turning its errors into ours: the one place for both."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from everlog.errors import (
+    Busy,
+    Damaged,
+    EverlogError,
+    NewerFormat,
+    NotALog,
+    ReadOnly,
+    StorageFull,
+    WriterStopped,
+)
+from everlog.stores.contract import FORMAT
+
+APPLICATION_ID = 0x65766C67  # "evlg", in the file's header, so that a foreign database is told apart
+BUSY_TIMEOUT_MS = 30_000
+_MAGIC = b"SQLite format 3\x00"
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    connection = _connect(path, "rw")
+    # FULL flushes the write-ahead log at every commit; NORMAL would lose acknowledged events in a power cut (F08).
+    connection.execute("PRAGMA synchronous = FULL")
+    # Freed space is overwritten, so that a purge leaves no bytes behind in the file.
+    connection.execute("PRAGMA secure_delete = ON")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    try:
+        connection = _connect(path, "ro")
+        connection.execute("SELECT 1 FROM identity").fetchone()
+    except sqlite3.OperationalError:
+        # In a folder that cannot be written SQLite cannot make its side files. If there is no write-ahead log
+        # there is nothing that they would add, and the file may be read as it stands.
+        if path.with_name(path.name + "-wal").exists():
+            raise
+        connection = _connect(path, "ro&immutable=1")
+    connection.execute("PRAGMA query_only = ON")  # a read never writes (G11), whatever a bug tries
+    return connection
+
+
+def create_database(path: Path, schema: str) -> sqlite3.Connection:
+    connection = _connect(path, "rwc")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.executescript(
+        f"BEGIN; {schema}; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
+    )
+    return connection
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        isolation_level=None,  # transactions are begun and ended by us, in words
+        check_same_thread=False,  # one thread at a time uses a connection, not always the same one
+        timeout=BUSY_TIMEOUT_MS / 1000,
+        cached_statements=64,
+    )
+
+
+def refuse_foreign_file(path: Path, first_bytes: bytes) -> None:
+    """Refuse what cannot be a log before SQLite touches it; an empty file is never taken for a new log (F04)."""
+    if first_bytes.startswith(_MAGIC):
+        return
+    found = "is empty" if not first_bytes else "is not an SQLite database"
+    raise NotALog(
+        f"{path} is not an everlog log",
+        why=f"the file {found}",
+        hint="name another file, or move this one away to begin a new log there",
+        path=str(path),
+    )
+
+
+def refuse_foreign_database(path: Path, connection: sqlite3.Connection) -> None:
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application_id != APPLICATION_ID:
+        raise NotALog(
+            f"{path} is not an everlog log",
+            why="it is an SQLite database of another program",
+            hint="name another file",
+            path=str(path),
+        )
+    if version > FORMAT:
+        raise NewerFormat(
+            f"{path} has format {version}, this everlog reads up to {FORMAT}",
+            why="it was written by a newer everlog",
+            hint="upgrade everlog; the file was not touched",
+            path=str(path),
+            format=version,
+        )
+
+
+@contextmanager
+def own_errors(path: Path, doing: str) -> Iterator[None]:
+    """SQLite's errors, raised inside, leave as everlog's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translated(error, path, doing) from error
+
+
+def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
+    name = getattr(error, "sqlite_errorname", "") or ""
+    what, why = f"{doing} {path} failed", f"{error} ({name})" if name else str(error)
+    if name == "SQLITE_FULL":
+        return StorageFull(
+            what,
+            why="the disk is full; nothing of this write was kept",
+            hint="free some space and try again; reading still works",
+            path=str(path),
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Busy(what, why="another program holds the database", hint="end it, or try again", path=str(path))
+    if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN", "SQLITE_AUTH")):
+        return ReadOnly(
+            what,
+            why="the file or its folder cannot be written by this user",
+            hint=f"check the permissions of {path.parent}",
+            path=str(path),
+        )
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CONSTRAINT")):
+        return Damaged(what, why=why, hint="everlog verify", path=str(path))
+    if name.startswith("SQLITE_IOERR"):
+        return WriterStopped(
+            what,
+            why=f"{why}; what reached the disk is unknown",
+            hint="check the disk, then open the log again: what was acknowledged is there",
+            path=str(path),
+        )
+    return EverlogError(what, why=why, hint="everlog doctor", path=str(path))

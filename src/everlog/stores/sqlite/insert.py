@@ -1,0 +1,123 @@
+"""Turning one staged write into rows: the hot path of every append."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
+from everlog.stores.staging import Staged
+
+_NAMES_REMEMBERED_MAX = 200_000
+_NOTES_PRUNED_AT_ONCE = 200
+
+_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPSERT_STATE = (
+    "INSERT INTO state VALUES (?, ?, ?)"
+    " ON CONFLICT (name) DO UPDATE SET number = excluded.number, hash = excluded.hash"
+)
+
+
+class Inserter:
+    """Remembers the numbers of names and the marks of the newest block, so that a row costs one insert."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything remembered: another connection wrote, or a write was undone."""
+        self._names: dict[tuple[int, str], int] = {}
+        self._marked: set[tuple[int, int, int]] = set()
+
+    def committed(self) -> None:
+        """A write ended well: keep what was remembered, within bounds."""
+        if len(self._names) > _NAMES_REMEMBERED_MAX:
+            self._names.clear()
+        if len(self._marked) > 10_000:
+            self._marked.clear()
+
+    def insert(self, writer: sqlite3.Connection, staged: Staged) -> None:
+        if staged.records:
+            self._insert_events(writer, staged)
+        for purge, removed in staged.staged_purges:
+            writer.execute(
+                "INSERT INTO purges VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    purge.reserved,
+                    purge.stream,
+                    json.dumps(purge.scopes),
+                    purge.actor,
+                    purge.reason,
+                    purge.purged_us,
+                    purge.sequence,
+                    purge.count,
+                ),
+            )
+            writer.executemany(
+                "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (gone.position, gone.sequence, gone.id, gone.origin, gone.origin_seq, gone.hash, purge.reserved)
+                    for gone in removed
+                ],
+            )
+            writer.executemany("DELETE FROM events WHERE position = ?", [(gone.position,) for gone in removed])
+        if staged.staged_notes:
+            self._write_notes(writer, staged)
+        writer.execute(_UPSERT_STATE, ("clock", staged.clock, b""))
+        for origin, link in staged.links.items():
+            writer.execute(_UPSERT_STATE, ("origin " + origin, link.origin_seq, link.hash))
+
+    def _insert_events(self, writer: sqlite3.Connection, staged: Staged) -> None:
+        names, marked = self._names, self._marked
+        rows: list[tuple[Any, ...]] = []
+        marks: list[tuple[int, int, int]] = []
+        for recorded, sealed in staged.records:
+            event = sealed.event
+            stream = names.get((STREAM, event.stream)) or self._name_id(writer, STREAM, event.stream)
+            kind = names.get((TYPE, event.type)) or self._name_id(writer, TYPE, event.type)
+            scope = names.get((SCOPE, event.scope)) or self._name_id(writer, SCOPE, event.scope)
+            block = recorded.position // BLOCK
+            for mark in ((TYPE, kind, block), (SCOPE, scope, block)):
+                if mark not in marked:
+                    marked.add(mark)
+                    marks.append(mark)
+            rows.append(
+                (
+                    recorded.position,
+                    stream,
+                    recorded.sequence,
+                    kind,
+                    scope,
+                    recorded.received_us,
+                    sealed.header.decode(),
+                    sealed.payload.decode(),
+                    event.salt,
+                    event.signature,
+                    b"".join(event.path),
+                )
+            )
+        writer.executemany(_INSERT_EVENT, rows)
+        if marks:
+            writer.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?)", marks)
+
+    def _name_id(self, writer: sqlite3.Connection, family: int, name: str) -> int:
+        found = writer.execute("SELECT name_id FROM names WHERE family = ? AND name = ?", (family, name)).fetchone()
+        if found is None:
+            found = writer.execute(
+                "INSERT INTO names (family, name) VALUES (?, ?) RETURNING name_id", (family, name)
+            ).fetchone()
+        name_id: int = found[0]
+        self._names[(family, name)] = name_id
+        return name_id
+
+    def _write_notes(self, writer: sqlite3.Connection, staged: Staged) -> None:
+        kept = [(key, value, expires) for key, (value, expires) in staged.staged_notes.items() if value is not None]
+        removed = [(key,) for key, (value, _) in staged.staged_notes.items() if value is None]
+        writer.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", kept)
+        writer.executemany("DELETE FROM notes WHERE key = ?", removed)
+        # A little at every write that adds some keeps the table bounded without ever stopping for it.
+        writer.execute(
+            "DELETE FROM notes WHERE key IN (SELECT key FROM notes WHERE expires_us <= ? LIMIT ?)",
+            (staged.now_us, _NOTES_PRUNED_AT_ONCE),
+        )

@@ -1,0 +1,213 @@
+"""Reading records by query: which index leads, and what is filtered on the way.
+
+A stream is read along its own index. Types and scopes are found through the marks, block by block; everything else
+is a scan. The order is always that of positions, so a filter never changes it (G6).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from everlog.core.codec import assemble
+from everlog.core.event import Position, Recorded, microseconds
+from everlog.core.query import Query
+from everlog.errors import Damaged
+
+STREAM, TYPE, SCOPE = 0, 1, 2
+"""The families of names."""
+
+BLOCK = 128
+PAGE_ROWS = 1000
+# Blocks looked up at once; with all their rows they are at most a few megabytes.
+_BLOCKS_AT_ONCE = 64
+
+COLUMNS = "position, sequence, received_us, header, payload, salt, signature, path"
+_BY_POSITION = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ?"
+# Named, because the planner would rather walk the primary key, which is already in the order that is asked for.
+_BY_SEQUENCE = (
+    f"SELECT {COLUMNS} FROM events INDEXED BY events_by_stream"
+    " WHERE stream = ? AND sequence > ? AND sequence < ? AND position > ? AND position <= ?"
+)
+_END = 2**62
+
+Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
+"""Runs one statement to its end on some connection, so that no read holds one while its caller thinks."""
+
+
+def read_records(
+    fetch: Fetch, query: Query, *, after: Position, upto: Position | None, limit: int | None, newest_first: bool
+) -> Iterator[Recorded]:
+    plan = _plan(fetch, query)
+    if plan is None:
+        return
+    last = Position(_END) if upto is None else upto
+    pages = _stream_pages if query.stream else _position_pages
+    left = limit
+    for rows in pages(fetch, plan, after, last, limit, newest_first):
+        if left is not None:
+            rows = rows[:left]
+            left -= len(rows)
+        yield from records(rows)
+        if left == 0:
+            return
+
+
+class _Plan(NamedTuple):
+    conditions: str
+    values: tuple[Any, ...]
+    stream: int  # the stream whose index leads, or 0
+    marked: tuple[int, str] | None  # the family and names whose marks lead
+
+
+def _position_pages(
+    fetch: Fetch, plan: _Plan, after: Position, last: Position, limit: int | None, newest_first: bool
+) -> Iterator[list[Any]]:
+    ranges = _marked_ranges(fetch, plan.marked, after, last, newest_first) if plan.marked else iter([(after, last)])
+    size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit)
+    order = " ORDER BY position DESC LIMIT ?" if newest_first else " ORDER BY position LIMIT ?"
+    for low, high in ranges:
+        while True:
+            rows = fetch(_BY_POSITION + plan.conditions + order, (low, high, *plan.values, size))
+            if rows:
+                yield rows
+            if len(rows) < size:
+                break
+            if newest_first:
+                high = Position(rows[-1][0] - 1)
+            else:
+                low = rows[-1][0]
+
+
+def _stream_pages(
+    fetch: Fetch, plan: _Plan, after: Position, last: Position, limit: int | None, newest_first: bool
+) -> Iterator[list[Any]]:
+    low, high = 0, _END
+    size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit)
+    order = " ORDER BY sequence DESC LIMIT ?" if newest_first else " ORDER BY sequence LIMIT ?"
+    while True:
+        values = (plan.stream, low, high, after, last, *plan.values, size)
+        rows = fetch(_BY_SEQUENCE + plan.conditions + order, values)
+        if rows:
+            yield rows
+        if len(rows) < size:
+            return
+        if newest_first:
+            high = rows[-1][1]
+        else:
+            low = rows[-1][1]
+
+
+def records(rows: list[Any]) -> Iterator[Recorded]:
+    try:
+        for position, sequence, received_us, header, payload, salt, signature, path in rows:
+            event = assemble(header, payload, salt, signature, split_path(path))
+            yield Recorded(position, sequence, received_us, event)
+    except msgspec.DecodeError as error:
+        raise Damaged(
+            f"the event at position {position} cannot be read",
+            why=str(error),
+            hint="everlog verify",
+            position=position,
+        ) from error
+
+
+def split_path(path: bytes) -> tuple[bytes, ...]:
+    """The hashes of a path, which are stored one after the other."""
+    return tuple(path[start : start + 32] for start in range(0, len(path), 32)) if path else ()
+
+
+def name_ids(fetch: Fetch, family: int, names: list[str]) -> list[int]:
+    rows = fetch(
+        "SELECT name_id FROM names WHERE family = ? AND name IN (SELECT value FROM json_each(?))",
+        (family, json.dumps(names)),
+    )
+    return [row[0] for row in rows]
+
+
+def scope_ids(fetch: Fetch, prefix: str) -> list[int]:
+    """The scopes that are this one or lie below it. "0" is the character after "/"."""
+    rows = fetch(
+        "SELECT name_id FROM names WHERE family = ? AND (name = ? OR (name >= ? AND name < ?))",
+        (SCOPE, prefix, prefix + "/", prefix + "0"),
+    )
+    return [row[0] for row in rows]
+
+
+def _plan(fetch: Fetch, query: Query) -> _Plan | None:
+    """The conditions of a query, and what the marks should be asked for; None when nothing can match."""
+    conditions: list[str] = []
+    values: list[Any] = []
+    stream, marked = 0, None
+    if query.stream:
+        found = name_ids(fetch, STREAM, [query.stream])
+        if not found:
+            return None
+        stream = found[0]
+    for family, column, ids in (
+        (TYPE, "type", name_ids(fetch, TYPE, sorted(query.types)) if query.types else None),
+        (SCOPE, "scope", scope_ids(fetch, query.scope) if query.scope else None),
+    ):
+        if ids is None:
+            continue
+        if not ids:
+            return None
+        conditions.append(f" AND {column} IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(ids))
+        if marked is None:
+            marked = (family, json.dumps(ids))
+    if query.kind:
+        conditions.append(" AND stream IN (SELECT name_id FROM names WHERE family = 0 AND name >= ? AND name < ?)")
+        values += [query.kind + "/", query.kind + "0"]
+    if query.actor:
+        conditions.append(" AND json_extract(header, '$[8]') = ?")
+        values.append(query.actor)
+    if query.correlation_id:
+        conditions.append(" AND json_extract(header, '$[12]') = ?")
+        values.append(query.correlation_id)
+    if query.since is not None:
+        conditions.append(" AND received_us >= ?")
+        values.append(microseconds(query.since))
+    if query.until is not None:
+        conditions.append(" AND received_us < ?")
+        values.append(microseconds(query.until))
+    return _Plan("".join(conditions), tuple(values), stream, marked)
+
+
+def _marked_ranges(
+    fetch: Fetch, marked: tuple[int, str], after: Position, upto: Position, newest_first: bool
+) -> Iterator[tuple[Position, Position]]:
+    """Ranges of positions (low exclusive, high inclusive) whose blocks are marked; neighbours are joined."""
+    family, ids = marked
+    low_block, high_block = (after + 1) // BLOCK, upto // BLOCK
+    order = "DESC" if newest_first else "ASC"
+    sql = (
+        "SELECT DISTINCT block FROM marks WHERE family = ? AND name_id IN (SELECT value FROM json_each(?))"
+        f" AND block >= ? AND block <= ? ORDER BY block {order} LIMIT ?"
+    )
+    while low_block <= high_block:
+        blocks = [row[0] for row in fetch(sql, (family, ids, low_block, high_block, _BLOCKS_AT_ONCE))]
+        if not blocks:
+            return
+        for first, last in _runs(sorted(blocks), newest_first):
+            yield (
+                Position(max(after, first * BLOCK - 1)),
+                Position(min(upto, last * BLOCK + BLOCK - 1)),
+            )
+        if newest_first:
+            high_block = blocks[-1] - 1
+        else:
+            low_block = blocks[-1] + 1
+
+
+def _runs(blocks: list[int], newest_first: bool) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for block in blocks:
+        if runs and block == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], block)
+        else:
+            runs.append((block, block))
+    return runs[::-1] if newest_first else runs

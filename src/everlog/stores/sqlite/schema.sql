@@ -1,0 +1,115 @@
+-- The SQLite form of a log, format 1. One row an event; its header and payload are the exact bytes that were
+-- hashed and committed to, as text, so that any SQLite client can read and check them.
+
+CREATE TABLE identity (
+    only       INTEGER PRIMARY KEY CHECK (only = 1),
+    log_id     TEXT NOT NULL,
+    origin     TEXT NOT NULL,
+    epoch      TEXT NOT NULL,
+    created_us INTEGER NOT NULL
+) STRICT;
+
+-- What a write starts from, updated in the transaction of every write: the clock, and the end of each origin's
+-- chain. A log whose last rows were cut off disagrees with this table, and verify says so.
+CREATE TABLE state (
+    name   TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,
+    hash   BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Names that repeat (streams, types, scopes), so that a row carries small numbers.
+CREATE TABLE names (
+    name_id INTEGER PRIMARY KEY,
+    family  INTEGER NOT NULL,
+    name    TEXT NOT NULL,
+    UNIQUE (family, name)
+) STRICT;
+
+CREATE TABLE events (
+    position    INTEGER PRIMARY KEY,
+    stream      INTEGER NOT NULL,
+    sequence    INTEGER NOT NULL,
+    type        INTEGER NOT NULL,
+    scope       INTEGER NOT NULL,
+    received_us INTEGER NOT NULL,
+    header      TEXT NOT NULL,
+    payload     TEXT NOT NULL,
+    salt        BLOB NOT NULL,
+    signature   BLOB NOT NULL,
+    path        BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX events_by_stream ON events (stream, sequence);
+-- The id is the first element of the header: ["01K…26 characters…", so it needs no column of its own.
+CREATE UNIQUE INDEX events_by_id ON events (substr(header, 3, 26));
+
+-- Which types and scopes occur in which block of 128 positions. An index entry for every event would cost as much as
+-- the event's own row; a mark for every block costs almost nothing and leads a reader with rare matches to them.
+CREATE TABLE marks (
+    family  INTEGER NOT NULL,
+    name_id INTEGER NOT NULL,
+    block   INTEGER NOT NULL,
+    PRIMARY KEY (family, name_id, block)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE purges (
+    reserved  INTEGER PRIMARY KEY,
+    stream    TEXT NOT NULL,
+    scopes    TEXT NOT NULL,
+    actor     TEXT NOT NULL,
+    reason    TEXT NOT NULL,
+    purged_us INTEGER NOT NULL,
+    sequence  INTEGER NOT NULL,
+    count     INTEGER NOT NULL
+) STRICT;
+CREATE INDEX purges_by_stream ON purges (stream);
+
+-- What stays of a purged event: its place and its hash, so that every position is accounted for and the chain holds.
+CREATE TABLE purged (
+    position   INTEGER PRIMARY KEY,
+    sequence   INTEGER NOT NULL,
+    id         TEXT NOT NULL UNIQUE,
+    origin     TEXT NOT NULL,
+    origin_seq INTEGER NOT NULL,
+    hash       BLOB NOT NULL,
+    reserved   INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE notes (
+    key        TEXT PRIMARY KEY,
+    value      TEXT NOT NULL,
+    expires_us INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX notes_by_expiry ON notes (expires_us) WHERE expires_us IS NOT NULL;
+
+-- Nobody rewrites history (G9). The one door is a purge: a row may go only when its place is already on record.
+CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events BEGIN
+    SELECT RAISE(ABORT, 'everlog: events are never changed');
+END;
+CREATE TRIGGER events_are_not_deleted BEFORE DELETE ON events
+WHEN NOT EXISTS (SELECT 1 FROM purged WHERE purged.position = OLD.position) BEGIN
+    SELECT RAISE(ABORT, 'everlog: events are never deleted; see everlog purge');
+END;
+-- INSERT OR REPLACE deletes without a delete trigger, so an insert may only add at the end.
+CREATE TRIGGER events_are_appended BEFORE INSERT ON events
+WHEN EXISTS (SELECT 1 FROM events WHERE position >= NEW.position) BEGIN
+    SELECT RAISE(ABORT, 'everlog: events are only appended');
+END;
+CREATE TRIGGER purged_is_not_changed BEFORE UPDATE ON purged BEGIN
+    SELECT RAISE(ABORT, 'everlog: the record of a purge is never changed');
+END;
+CREATE TRIGGER purged_is_not_deleted BEFORE DELETE ON purged BEGIN
+    SELECT RAISE(ABORT, 'everlog: the record of a purge is never deleted');
+END;
+CREATE TRIGGER purges_are_not_changed BEFORE UPDATE ON purges BEGIN
+    SELECT RAISE(ABORT, 'everlog: the record of a purge is never changed');
+END;
+CREATE TRIGGER purges_are_not_deleted BEFORE DELETE ON purges BEGIN
+    SELECT RAISE(ABORT, 'everlog: the record of a purge is never deleted');
+END;
+CREATE TRIGGER names_are_not_changed BEFORE UPDATE ON names BEGIN
+    SELECT RAISE(ABORT, 'everlog: names are never changed');
+END;
+CREATE TRIGGER names_are_not_deleted BEFORE DELETE ON names BEGIN
+    SELECT RAISE(ABORT, 'everlog: names are never deleted');
+END;

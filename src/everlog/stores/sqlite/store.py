@@ -1,0 +1,395 @@
+"""The SQLite store: one file, one row an event, many readers, one writer at a time.
+
+Reads use a small pool of read-only connections and fetch page by page, so that a slow reader never pins the
+write-ahead log. A write holds a lock file (fair between processes, where SQLite's own busy handler polls), begins
+IMMEDIATE, stages in memory and inserts everything at its end. What a write starts from is kept in memory and dropped
+when another connection has committed since (PRAGMA data_version).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any
+
+from everlog.core.codec import Packed, header_hash
+from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
+from everlog.core.ids import EventId
+from everlog.core.query import EVERYTHING, Query
+from everlog.errors import Damaged, LogClosed, NotFound, WriterStopped
+from everlog.files import DiskFiles, Files
+from everlog.stores.contract import Identity, Problem
+from everlog.stores.identity import new_identity
+from everlog.stores.sqlite import checks, connection
+from everlog.stores.sqlite.insert import Inserter
+from everlog.stores.sqlite.queries import COLUMNS, PAGE_ROWS, STREAM, name_ids, read_records, records, split_path
+from everlog.stores.staging import Staged
+
+_STREAMS_REMEMBERED_MAX = 200_000
+
+
+class SqliteStore:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        create: bool = True,
+        files: Files | None = None,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+    ) -> None:
+        self.path = Path(path)
+        self._files = files or DiskFiles()
+        self._now_us = now_us
+        self._mutex = threading.Lock()
+        self._lock = self._files.lock(self.path.with_name(self.path.name + "-lock"))
+        self._idle_readers: list[sqlite3.Connection] = []
+        self._writer: sqlite3.Connection | None = None
+        self._inserter = Inserter()
+        self._failed: BaseException | None = None
+        self._closed = False
+        self._writing_thread = 0
+        self._data_version = -1
+        self._head: Position | None = None
+        self._clock: int | None = None
+        self._links: dict[str, Link] = {}
+        self._sequences: dict[str, int] = {}
+        if not self._files.exists(self.path):
+            self._create(create)
+        self._identity = self._read_identity()
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    # ---- reading
+
+    def read(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        after: Position = START,
+        upto: Position | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Recorded]:
+        return read_records(self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first)
+
+    def get(self, event_id: EventId) -> Recorded | None:
+        rows = self._fetch(f"SELECT {COLUMNS} FROM events WHERE substr(header, 3, 26) = ?", (event_id,))
+        return next(records(rows), None)
+
+    def head(self) -> Position:
+        if self._in_write() and self._head is not None:
+            return self._head
+        ((events, reserved),) = self._fetch(
+            "SELECT (SELECT max(position) FROM events), (SELECT max(reserved) FROM purges)", ()
+        )
+        return Position(max(events or 0, reserved or 0))
+
+    def purges(self, *, after: Position = START) -> list[Purge]:
+        rows = self._fetch(
+            "SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM purges"
+            " WHERE reserved > ? ORDER BY reserved",
+            (after,),
+        )
+        return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
+
+    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
+        order = "DESC" if newest_first else "ASC"
+        rows = self._fetch(
+            "SELECT key, value FROM notes WHERE key >= ? AND key < ? AND (expires_us IS NULL OR expires_us > ?)"
+            f" ORDER BY key {order} LIMIT ?",
+            (prefix, prefix + "\U0010ffff", self._now_us(), -1 if limit is None else limit),
+        )
+        return dict(rows)
+
+    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+        return self._merged_places(after)
+
+    def check(self) -> Iterator[Problem]:
+        return checks.problems(self._fetch)
+
+    # ---- writing
+
+    @contextmanager
+    def write(self) -> Iterator[Staged]:
+        with self._mutex:
+            self._require_writable()
+            with self._locked():
+                with connection.own_errors(self.path, "opening a write in"):
+                    writer = self._begin()
+                try:
+                    self._writing_thread = threading.get_ident()
+                    staged = Staged(self, now_us=self._now_us())
+                    yield staged
+                    self._commit(writer, staged)
+                except BaseException:
+                    self._roll_back(writer)
+                    raise
+                finally:
+                    self._writing_thread = 0
+            if staged.staged_purges:
+                self._scrub(writer)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            while self._idle_readers:
+                self._idle_readers.pop().close()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            self._lock.close()
+
+    # ---- what a write starts from
+
+    def clock(self) -> int:
+        if self._clock is None:
+            self._clock = self._state("clock")[0]
+        return self._clock
+
+    def link(self, origin: str) -> Link:
+        found = self._links.get(origin)
+        if found is None:
+            number, digest = self._state("origin " + origin)
+            found = self._links[origin] = Link(number, digest) if number else BEGINNING
+        return found
+
+    def sequence(self, stream: str) -> int:
+        found = self._sequences.get(stream)
+        if found is None:
+            ((live, purged),) = self._fetch(
+                "SELECT (SELECT max(sequence) FROM events WHERE stream ="
+                " (SELECT name_id FROM names WHERE family = 0 AND name = ?)),"
+                " (SELECT max(sequence) FROM purges WHERE stream = ?)",
+                (stream, stream),
+            )
+            if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
+                self._sequences.clear()
+            found = self._sequences[stream] = max(live or 0, purged or 0)
+        return found
+
+    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
+        rows = self._fetch("SELECT header FROM events WHERE substr(header, 3, 26) = ?", (event_id,))
+        if rows:
+            return header_hash(rows[0][0].encode()), False
+        rows = self._fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
+        return (rows[0][0], True) if rows else None
+
+    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+        found = name_ids(self._fetch, STREAM, [stream])
+        if not found:
+            return [], ()
+        rows = self._fetch(f"SELECT {COLUMNS} FROM events WHERE stream = ? ORDER BY sequence", (found[0],))
+        removed, scopes = [], set()
+        for recorded, row in zip(records(rows), rows, strict=True):
+            event = recorded.event
+            digest = header_hash(row[3].encode())
+            removed.append(
+                Purged(recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq, digest)
+            )
+            scopes.add(event.scope)
+        return removed, tuple(sorted(scopes))
+
+    # ---- inside: reading
+
+    def _in_write(self) -> bool:
+        return self._writing_thread == threading.get_ident()
+
+    def _fetch(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        with connection.own_errors(self.path, "reading"):
+            if self._in_write() and self._writer is not None:
+                # Inside a write the writer's own connection answers: it sees what its transaction has locked in.
+                return self._writer.execute(sql, values).fetchall()
+            reader = self._borrow_reader()
+            try:
+                return reader.execute(sql, values).fetchall()
+            finally:
+                self._idle_readers.append(reader)
+
+    def _borrow_reader(self) -> sqlite3.Connection:
+        if self._closed:
+            raise LogClosed(f"{self.path} is closed", hint="open it again")
+        try:
+            return self._idle_readers.pop()
+        except IndexError:
+            return connection.connect_reader(self.path)
+
+    def _merged_places(self, after: Position) -> Iterator[Packed | Purged]:
+        """Events and purged places, page by page, in order of position."""
+        while True:
+            events = self._fetch(
+                f"SELECT {COLUMNS} FROM events WHERE position > ? ORDER BY position LIMIT ?", (after, PAGE_ROWS)
+            )
+            last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
+            gone = self._fetch(
+                "SELECT position, sequence, id, origin, origin_seq, hash FROM purged"
+                " WHERE position > ? AND position <= ? ORDER BY position",
+                (after, last),
+            )
+            places: list[Packed | Purged] = [
+                Packed(*row[:3], row[3].encode(), row[4].encode(), row[5], row[6], split_path(row[7]))
+                for row in events
+            ]
+            places += [Purged(*row) for row in gone]
+            places.sort(key=lambda place: place.position)
+            yield from places
+            if len(events) < PAGE_ROWS:
+                return
+            after = Position(last)
+
+    # ---- inside: writing
+
+    def _require_writable(self) -> None:
+        if self._closed:
+            raise LogClosed(f"{self.path} is closed", hint="open it again")
+        if self._failed is not None:
+            raise WriterStopped(
+                f"{self.path} takes no more writes from this process",
+                why=f"a flush failed before ({self._failed}), so that what is on the disk is unknown",
+                hint="check the disk, then open the log again",
+            ) from self._failed
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _begin(self) -> sqlite3.Connection:
+        if self._writer is None:
+            self._writer = connection.connect_writer(self.path)
+        writer = self._writer
+        writer.execute("BEGIN IMMEDIATE")
+        (version,) = writer.execute("PRAGMA data_version").fetchone()
+        if version != self._data_version:
+            self._forget_committed()
+            self._data_version = version
+            try:
+                self._refuse_cut_log(writer)
+            except BaseException:
+                writer.execute("ROLLBACK")
+                self._data_version = -1
+                raise
+        return writer
+
+    def _commit(self, writer: sqlite3.Connection, staged: Staged) -> None:
+        if not staged.dirty:
+            writer.execute("ROLLBACK")
+            return
+        try:
+            with connection.own_errors(self.path, "writing to"):
+                self._inserter.insert(writer, staged)
+                writer.execute("COMMIT")
+        except WriterStopped as error:
+            self._failed = error  # G12: never again from this process
+            raise
+        self._head = staged.position
+        self._clock = staged.clock
+        self._links.update(staged.links)
+        for recorded, _ in staged.records:
+            self._sequences[recorded.event.stream] = recorded.sequence
+        self._inserter.committed()
+
+    def _roll_back(self, writer: sqlite3.Connection) -> None:
+        self._forget_committed()
+        if writer.in_transaction:
+            writer.execute("ROLLBACK")
+
+    def _forget_committed(self) -> None:
+        self._data_version = -1
+        self._head = None
+        self._clock = None
+        self._links = {}
+        self._sequences = {}
+        self._inserter.forget()
+
+    def _state(self, name: str) -> tuple[int, bytes]:
+        rows = self._fetch("SELECT number, hash FROM state WHERE name = ?", (name,))
+        return rows[0] if rows else (0, b"")
+
+    def _refuse_cut_log(self, writer: sqlite3.Connection) -> None:
+        """Refuse to write onto a log whose last event is not the one that the state remembers (G10, F60)."""
+
+        def fetch(sql: str, values: tuple[Any, ...]) -> list[Any]:
+            return writer.execute(sql, values).fetchall()
+
+        for problem in checks.state_problems(fetch):
+            raise Damaged(
+                f"{self.path} is damaged and takes no writes",
+                why=problem.reason,
+                hint="everlog verify, then restore a backup or export what is readable",
+            )
+
+    def _scrub(self, writer: sqlite3.Connection) -> None:
+        """Move a purge from the write-ahead log into the file and empty the former, where old bytes would stay."""
+        with connection.own_errors(self.path, "emptying the write-ahead log of"):
+            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    # ---- inside: opening
+
+    def _create(self, allowed: bool) -> None:
+        if not allowed:
+            raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")
+        self._files.make_dir(self.path.parent)
+        with self._locked():
+            if self._files.exists(self.path):
+                return  # another process was faster
+            # Built beside and renamed when it is whole: a crash in between leaves no half log under this name.
+            draft = self.path.with_name(self.path.name + ".new")
+            for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
+                if self._files.exists(leftover):
+                    self._files.unlink(leftover)
+            identity = new_identity(self._now_us())
+            schema = (package_files("everlog.stores.sqlite") / "schema.sql").read_text()
+            # SQLite gives its side files the mode of the file itself, so that is set before SQLite sees it.
+            self._files.close(self._files.open(draft, exclusive=True))
+            with connection.own_errors(self.path, "creating"):
+                fresh = connection.create_database(draft, schema)
+                try:
+                    fresh.execute(
+                        "INSERT INTO identity VALUES (1, ?, ?, ?, ?)",
+                        (identity.log_id, identity.origin, identity.epoch, identity.created_us),
+                    )
+                    fresh.execute("COMMIT")
+                finally:
+                    fresh.close()
+            handle = self._files.open(draft, write=True)
+            try:
+                self._files.fsync(handle)
+            finally:
+                self._files.close(handle)
+            self._files.rename(draft, self.path)
+            self._files.fsync_dir(self.path.parent)
+
+    def _read_identity(self) -> Identity:
+        handle = self._files.open(self.path)
+        try:
+            connection.refuse_foreign_file(self.path, self._files.read(handle, 16, at=0))
+        finally:
+            self._files.close(handle)
+        with connection.own_errors(self.path, "opening"):
+            reader = connection.connect_reader(self.path)
+            try:
+                connection.refuse_foreign_database(self.path, reader)
+                row = reader.execute("SELECT log_id, origin, epoch, created_us FROM identity").fetchone()
+            except BaseException:
+                reader.close()
+                raise
+        self._idle_readers.append(reader)
+        return Identity(*row)
+
+
+def _packed(row: tuple[Any, ...]) -> Packed:
+    position, sequence, received_us, header, payload, salt, signature, path = row
+    return Packed(
+        position, sequence, received_us, header.encode(), payload.encode(), salt, signature, split_path(path)
+    )
