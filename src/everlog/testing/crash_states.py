@@ -1,0 +1,500 @@
+"""Every disk that a crash can leave behind, and whether a store recovers from each of them.
+
+A trace (of `RecordingFiles`) is played up to each point where a crash matters: before every flush, after every
+mark, at the end. What is pending there may or may not have reached the disk:
+
+    model       data of a file, since its last flush             names, since the directory's last flush
+    strict      each 512-byte sector by itself: absent,           any subset
+                written, or the size grew and it reads as zeros
+    ext4-like   each sector by itself: absent or written          in order; fsync of a file brings its own along
+
+plus the last write torn at a byte. Truncations are pending like data. Zeros appear only past what was safe: a sector
+that is overwritten in place is the old or the new one. States that are equal are one state, which keeps the
+largest number of acknowledgements it is reachable with. Above `exhaustive_max` combinations a point is sampled: none,
+all, prefixes, all but one, only one, one zeroed, and seeded random ones.
+
+Besides the power cut there is the kill: the process dies, the kernel lives, and the next process sees what was never
+flushed. If it serves that without a flush, a power cut takes it back (`killed`).
+
+Not modelled: mmap, hard links, renamed directories, a disk that lies about a flush.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from everlog.testing.faults import (
+    Acked,
+    Create,
+    Dropped,
+    MakeDir,
+    RecordingFiles,
+    Rename,
+    Step,
+    Sync,
+    SyncDir,
+    Tried,
+    Truncate,
+    Unlink,
+    Write,
+    cut_or_extend,
+    write_into,
+)
+
+SECTOR_BYTES = 512
+ABSENT, WRITTEN, ZEROED = 0, 1, 2
+
+
+class Model(StrEnum):
+    STRICT = "strict"
+    EXT4 = "ext4-like"
+
+
+@dataclass(frozen=True, slots=True)
+class CrashState:
+    """A disk after a crash, and what had been promised by then."""
+
+    contents: dict[Path, bytes]
+    dirs: frozenset[Path]
+    acked: tuple[int, ...]
+    tried: tuple[int, ...]
+    label: str
+    killed: RecordingFiles | None = None  # not a power cut: what the kernel still shows, with its pending steps
+
+    def files(self) -> RecordingFiles:
+        if self.killed is not None:
+            return self.killed.after_kill()
+        return RecordingFiles(self.contents, dirs=self.dirs)
+
+    @property
+    def key(self) -> tuple[frozenset[tuple[Path, bytes]], frozenset[Path]]:
+        return frozenset(self.contents.items()), self.dirs
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much of the space of states is walked."""
+
+    exhaustive_max: int = 4096
+    samples: int = 400
+    tears_max: int = 48
+    seed: int = 0
+
+
+def power_cuts(
+    files: RecordingFiles,
+    *,
+    models: Sequence[Model] = (Model.STRICT, Model.EXT4),
+    effort: Effort = Effort(),  # noqa: B008 - frozen
+    since: int = 0,
+    acked: tuple[int, ...] = (),
+    tried: tuple[int, ...] = (),
+) -> list[CrashState]:
+    """The distinct disks that a power cut can leave, at any point after the first `since` steps of the trace."""
+    found: dict[object, CrashState] = {}
+    for model in models:
+        disk = _Disk(files, model)
+        chance = random.Random(f"{effort.seed} {model}")
+        marks = _Marks(acked, tried)
+        walked = None
+        for index, step in enumerate([*files.trace, None]):
+            is_mark = isinstance(step, Tried | Acked)
+            if is_mark:
+                marks.add(step)
+            if index >= since and (is_mark or step is None or isinstance(step, Sync | SyncDir | Dropped)):
+                # Without a new step or a new ack the same states would come out again.
+                now = (disk.changes, marks.acked)
+                if now != walked:
+                    walked = now
+                    for contents, dirs in disk.crashes(effort, chance):
+                        state = CrashState(contents, dirs, marks.acked, marks.tried, f"{model}, step {index}")
+                        known = found.get(state.key)
+                        if known is None or len(known.acked) < len(state.acked):
+                            found[state.key] = state
+            if step is not None:
+                disk.do(step)
+    return list(found.values())
+
+
+def kills(files: RecordingFiles) -> list[CrashState]:
+    """What a process finds that starts after a kill: one state for each step of the trace."""
+    marks = _Marks((), ())
+    found = []
+    for index, step in enumerate(files.trace, 1):
+        marks.add(step)
+        left = files.after_kill(index)
+        found.append(
+            CrashState(left.visible(), frozenset(left.dirs), marks.acked, marks.tried, f"kill, step {index}", left)
+        )
+    return found
+
+
+class _Marks:
+    def __init__(self, acked: tuple[int, ...], tried: tuple[int, ...]) -> None:
+        self.acked = acked
+        self.tried = tried
+
+    def add(self, step: Step | None) -> None:
+        match step:
+            case Tried(number) if number not in self.tried:
+                self.tried = (*self.tried, number)
+            case Acked(number) if number not in self.acked:
+                self.acked = (*self.acked, number)
+            case _:
+                pass
+
+
+NameStep = Create | Rename | Unlink | MakeDir
+
+
+class _Disk:
+    """What is safe, and what is on its way."""
+
+    def __init__(self, files: RecordingFiles, model: Model) -> None:
+        self._model = model
+        paths = sorted(files.base)
+        self._safe = {number: files.base[path] for number, path in enumerate(paths)}
+        self._names = {path: number for number, path in enumerate(paths)}
+        self._dirs = set(files.base_dirs)
+        self._data: list[Write | Truncate] = []
+        self._moves: list[tuple[NameStep, set[Path]]] = []  # with the directories that still have to be flushed
+        self.changes = 0
+
+    def do(self, step: Step) -> None:
+        match step:
+            case Tried() | Acked():
+                return
+            case Write() | Truncate():
+                self._data.append(step)
+            case Create(path, file):
+                self._safe[file] = b""
+                self._moves.append((step, {path.parent}))
+            case Rename(source, target, _):
+                self._moves.append((step, {source.parent, target.parent}))
+            case Unlink(path, _) | MakeDir(path):
+                self._moves.append((step, {path.parent}))
+            case Sync(file, data_only):
+                self._flush(file, data_only=data_only)
+            case Dropped(file):
+                self._data = [each for each in self._data if each.file != file or isinstance(each, Truncate)]
+            case SyncDir(path):
+                self._flush_dir(path)
+        self.changes += 1
+
+    def _flush(self, file: int, *, data_only: bool) -> None:
+        content = bytearray(self._safe[file])
+        for step in self._data:
+            if step.file == file:
+                _apply(content, step)
+        self._safe[file] = bytes(content)
+        self._data = [step for step in self._data if step.file != file]
+        if self._model is Model.EXT4 and not data_only:
+            mine = [i for i, (move, _) in enumerate(self._moves) if getattr(move, "file", None) == file]
+            self._settle(mine[-1] + 1 if mine else 0)
+
+    def _flush_dir(self, directory: Path) -> None:
+        if self._model is Model.EXT4:
+            here = [i for i, (_, waiting) in enumerate(self._moves) if directory in waiting]
+            self._settle(here[-1] + 1 if here else 0)
+            return
+        rest = []
+        for move, waiting in self._moves:
+            waiting.discard(directory)
+            if waiting:
+                rest.append((move, waiting))
+            else:
+                _move(self._names, self._dirs, move)
+        self._moves = rest
+
+    def _settle(self, count: int) -> None:
+        for move, _ in self._moves[:count]:
+            _move(self._names, self._dirs, move)
+        del self._moves[:count]
+
+    def crashes(self, effort: Effort, chance: random.Random) -> Iterator[tuple[dict[Path, bytes], frozenset[Path]]]:
+        """Every disk that could be found now; some more than once."""
+        moves = [move for move, _ in self._moves]
+        reachable = {*self._names.values(), *(move.file for move in moves if not isinstance(move, MakeDir))}
+        data = [step for step in self._data if step.file in reachable]
+        pieces = [piece for step in data for piece in self._split(step)]
+        if self._model is Model.STRICT:
+            name_options = [2] * len(moves)
+        else:  # one unit: how many of them happened
+            name_options = [len(moves) + 1]
+        options = [*name_options, *(count for _, count in pieces)]
+        for choice in _choices(options, len(name_options), effort, chance):
+            took = choice[: len(name_options)]
+            if self._model is Model.STRICT:
+                happened = [move for move, yes in zip(moves, took, strict=True) if yes]
+            else:
+                happened = moves[: took[0]]
+            fates = choice[len(name_options) :]
+            landed = [(piece, fate) for (piece, _), fate in zip(pieces, fates, strict=True) if fate is not ABSENT]
+            yield self._disk(happened, landed)
+        yield from self._tears(moves, data, effort, chance)
+
+    def _split(self, step: Write | Truncate) -> Iterator[tuple[Write | Truncate, int]]:
+        """The parts that reach the disk by themselves, each with the number of its possible fates."""
+        if isinstance(step, Truncate):
+            yield step, 2
+            return
+        start, end = step.at, step.at + len(step.data)
+        while start < end:
+            stop = min(end, (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+            part = Write(step.file, start, step.data[start - step.at : stop - step.at])
+            may_be_zeros = self._model is Model.STRICT and stop > len(self._safe[step.file])
+            yield part, 3 if may_be_zeros else 2
+            start = stop
+
+    def _tears(
+        self,
+        moves: Sequence[NameStep],
+        data: Sequence[Write | Truncate],
+        effort: Effort,
+        chance: random.Random,
+    ) -> Iterator[tuple[dict[Path, bytes], frozenset[Path]]]:
+        if not data or not isinstance(data[-1], Write):
+            return
+        last = data[-1]
+        before: list[tuple[Write | Truncate, int]] = [(step, WRITTEN) for step in data[:-1]]
+        cuts: Iterable[int] = range(1, len(last.data))
+        if len(last.data) - 1 > effort.tears_max:
+            cuts = sorted(chance.sample(range(1, len(last.data)), effort.tears_max))
+        for cut in cuts:
+            torn = Write(last.file, last.at, last.data[:cut])
+            yield self._disk(moves, [*before, (torn, WRITTEN)])
+            if self._model is Model.STRICT:
+                rest = Write(last.file, last.at + cut, last.data[cut:])
+                yield self._disk(moves, [*before, (torn, WRITTEN), (rest, ZEROED)])
+
+    def _disk(
+        self, moves: Iterable[NameStep], landed: Iterable[tuple[Write | Truncate, int]]
+    ) -> tuple[dict[Path, bytes], frozenset[Path]]:
+        names, dirs = dict(self._names), set(self._dirs)
+        for move in moves:
+            _move(names, dirs, move)
+        changed: dict[int, bytearray] = {}
+        for step, fate in landed:
+            content = changed.get(step.file)
+            if content is None:
+                content = changed[step.file] = bytearray(self._safe[step.file])
+            if isinstance(step, Write) and fate == ZEROED:
+                # Only what lies past the safe part can read as zeros.
+                start = max(step.at, min(len(self._safe[step.file]), step.at + len(step.data)))
+                write_into(content, start, bytes(step.at + len(step.data) - start))
+            else:
+                _apply(content, step)
+        contents = {
+            path: bytes(changed[file]) if file in changed else self._safe[file]
+            for path, file in names.items()
+            if path.parent in dirs
+        }
+        return contents, frozenset(dirs)
+
+
+def _apply(content: bytearray, step: Write | Truncate) -> None:
+    if isinstance(step, Write):
+        write_into(content, step.at, step.data)
+    else:
+        cut_or_extend(content, step.size)
+
+
+def _move(names: dict[Path, int], dirs: set[Path], move: NameStep) -> None:
+    match move:
+        case Create(path, file):
+            names[path] = file
+        case Rename(source, target, file):
+            if names.get(source) == file:
+                del names[source]
+            names[target] = file
+        case Unlink(path, file):
+            if names.get(path) == file:
+                del names[path]
+        case MakeDir(path):
+            dirs.add(path)
+
+
+def _choices(options: Sequence[int], names: int, effort: Effort, chance: random.Random) -> Iterable[tuple[int, ...]]:
+    total = 1
+    for count in options:
+        total *= count
+    if total <= effort.exhaustive_max:
+        return itertools.product(*(range(count) for count in options))
+    # The first `names` options count upwards (0 = nothing happened), the others are fates.
+    full = [count - 1 if index < names else WRITTEN for index, count in enumerate(options)]
+    none = [ABSENT] * len(options)
+    chosen = {tuple(full), tuple(none)}
+    for index in range(len(options)):
+        chosen.add(tuple(full[:index] + none[index:]))
+        for fate in range(options[index]):
+            chosen.add((*full[:index], fate, *full[index + 1 :]))
+            chosen.add((*none[:index], fate, *none[index + 1 :]))
+    for _ in range(effort.samples):
+        chosen.add(tuple(chance.randrange(count) for count in options))
+    return sorted(chosen)
+
+
+# --- judging a store --------------------------------------------------------------------------------------
+
+Recover = Callable[[RecordingFiles], Sequence[int]]
+Append = Callable[[RecordingFiles, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    kind: str
+    label: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.label}): {self.detail}"
+
+
+@dataclass(slots=True)
+class Report:
+    states: int = 0
+    nested: int = 0
+    violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> set[str]:
+        return {violation.kind for violation in self.violations}
+
+    def __str__(self) -> str:
+        lines = [f"{self.states} states, {self.nested} nested, {len(self.violations)} violations"]
+        return "\n".join([*lines, *(f"  {violation}" for violation in self.violations[:5])])
+
+
+def check(
+    recover: Recover,
+    states: Iterable[CrashState],
+    *,
+    append: Append | None = None,
+    nested_max: int = 100,
+    effort: Effort = Effort(exhaustive_max=64, samples=16, tears_max=6),  # noqa: B008 - frozen
+) -> Report:
+    """Recover from each state and hold the result against what was tried and acknowledged.
+
+    `recover` opens the store, reads it all and returns the numbers it found, in order. What it returns has been
+    served: it must survive the next crash, too. `append` opens the store and adds one. Every kill, and `nested_max`
+    of the power cuts, crash again during recovery and append; `effort` bounds that second level.
+    """
+    report = Report()
+    everything = list(states)
+    cuts = [index for index, state in enumerate(everything) if state.killed is None]
+    deeper = set(random.Random(effort.seed).sample(cuts, min(nested_max, len(cuts))))
+    seen: set[object] = set()
+    for index, state in enumerate(everything):
+        report.states += 1
+        files = state.files()
+        since = len(files.trace)
+        if not _judge(recover, files, state, report) or (
+            append and not _extend(recover, append, files, state, report)
+        ):
+            continue
+        if state.killed is None and index not in deeper:
+            continue
+        for again in power_cuts(files, effort=effort, since=since, acked=state.acked, tried=state.tried):
+            # The same disk with the same promises has been judged, wherever it came from.
+            if (again.key, again.acked) not in seen:
+                seen.add((again.key, again.acked))
+                report.nested += 1
+                _judge(recover, again.files(), again, report, f"{state.label}, then ")
+    return report
+
+
+def _judge(recover: Recover, files: RecordingFiles, state: CrashState, report: Report, before: str = "") -> bool:
+    def found(kind: str, detail: object) -> None:
+        report.violations.append(Violation(kind, before + state.label, str(detail)))
+
+    known = len(report.violations)
+    try:
+        numbers = list(recover(files))
+    except Exception as error:
+        found("recovery failed", repr(error))
+        return False
+    for number in numbers:
+        files.acked(number)  # served: from here on a reader relies on it
+    place = {number: index for index, number in enumerate(state.tried)}
+    if lost := sorted(set(state.acked) - set(numbers)):
+        found("lost", lost)
+    if invented := [number for number in numbers if number not in place]:
+        found("invented", invented)
+    if len(set(numbers)) != len(numbers):
+        found("duplicated", numbers)
+    places = [place[number] for number in numbers if number in place]
+    if places != sorted(places):
+        found("reordered", numbers)
+    try:
+        if (second := list(recover(files))) != numbers:
+            found("differs when recovered twice", f"{numbers}, then {second}")
+    except Exception as error:
+        found("recovery failed", f"the second time: {error!r}")
+    return len(report.violations) == known
+
+
+def _extend(recover: Recover, append: Append, files: RecordingFiles, state: CrashState, report: Report) -> bool:
+    before = list(recover(files))
+    number = max((*state.tried, 0)) + 1
+    files.tried(number)
+    try:
+        append(files, number)
+        files.acked(number)
+        after = list(recover(files))
+    except Exception as error:
+        report.violations.append(Violation("append failed", state.label, repr(error)))
+        return False
+    if after != [*before, number]:
+        report.violations.append(Violation("append unreadable", state.label, f"{before} + {number} gave {after}"))
+        return False
+    return True
+
+
+def check_bit_flips(
+    recover: Recover,
+    files: RecordingFiles,
+    acked: Sequence[int],
+    spans: Iterable[tuple[Path, range]],
+    *,
+    loud: type[Exception],
+    readable: Recover | None = None,
+    damaged_max: int = 1,
+    flips: int = 500,
+    seed: int = 0,
+) -> Report:
+    """Flip one bit at a time: everything is found, or `loud` is raised, nothing is written and the rest is readable.
+
+    `spans` names the bytes that may be hit. A recovery that must cut torn tails cannot tell a flip in the very last
+    record from a tear, unless its format can; leave that record out if so, and say so.
+    """
+    report = Report()
+    chance = random.Random(seed)
+    places = [(path, at) for path, span in spans for at in span]
+    intact = files.visible()
+    for path, at in chance.sample(places, min(flips, len(places))):
+        report.states += 1
+        content = bytearray(intact[path])
+        content[at] ^= 1 << chance.randrange(8)
+        damaged = RecordingFiles({**intact, path: bytes(content)}, dirs=files.dirs)
+        label = f"flip in {path} at {at}"
+        try:
+            numbers = list(recover(damaged))
+        except loud:
+            if damaged.visible() != damaged.base:
+                report.violations.append(Violation("wrote over damage", label, "the files changed"))
+            rest = list(readable(damaged)) if readable else []
+            missing = [number for number in acked if number not in rest] if readable else []
+            if len(missing) > damaged_max or any(number not in acked for number in rest):
+                report.violations.append(Violation("undamaged unreadable", label, f"missing {missing}"))
+            continue
+        except Exception as error:
+            report.violations.append(Violation("recovery failed", label, repr(error)))
+            continue
+        if numbers != list(acked):
+            report.violations.append(Violation("silent loss", label, f"found {numbers}"))
+    return report
