@@ -1,0 +1,161 @@
+"""A payload model made ready: msgspec Structs here, pydantic behind the same three functions in its own module.
+
+A model is made ready at its first use, not when it is registered: a program imports many event types and appends
+few, and a model that refers to itself is not yet complete while its decorator runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from everlog.catalog.defects import strays, struct_defects
+from everlog.catalog.schema import DEFINITIONS, object_schema, parts, resolve
+from everlog.errors import InvalidPayload, SchemaBroken
+
+
+class PayloadModel(Protocol):
+    """What the catalog needs of a model, whatever library it was written with."""
+
+    @property
+    def check(self) -> Callable[[Any], dict[str, Any]]:
+        """The payload as a JSON-ready dict with its defaults filled in; InvalidPayload names every defect."""
+        ...
+
+    def build(self, payload: Mapping[str, Any]) -> Any:
+        """An instance of the model from a stored payload."""
+        ...
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the payload."""
+        ...
+
+
+def ready(event_type: str, model: type[Any]) -> PayloadModel:
+    """The model made ready to check payloads of this event type."""
+    try:
+        if issubclass(model, msgspec.Struct):
+            return StructModel(event_type, model)
+        from everlog.catalog.pydantic_model import PydanticModel
+
+        return PydanticModel(event_type, model)
+    except (NameError, TypeError) as error:
+        raise SchemaBroken(
+            f"the model {model.__qualname__} of {event_type} cannot be used",
+            why=str(error),
+            hint="use types that have a JSON form, and import every name that its annotations use",
+            type=event_type,
+        ) from error
+
+
+def refuse_unusable(event_type: str, model: Any) -> None:
+    """Refuse, at once, to register a class that is no payload model."""
+    if isinstance(model, type) and issubclass(model, msgspec.Struct):
+        if not model.__struct_config__.array_like:
+            return
+        why = "it is array_like, and a payload is a JSON object"
+    elif hasattr(model, "__pydantic_validator__") and hasattr(model, "model_json_schema"):
+        return
+    else:
+        why = "a payload model is a msgspec.Struct or a pydantic BaseModel"
+    raise SchemaBroken(
+        f"{getattr(model, '__qualname__', model)!s} cannot be the model of {event_type}",
+        why=why,
+        hint="declare it as class Moved(msgspec.Struct): …",
+        type=event_type,
+    )
+
+
+def doc_of(model: type[Any]) -> str:
+    """The docstring that a model itself has; the one of its library says nothing about the event."""
+    return inspect.cleandoc(model.__dict__.get("__doc__") or "")
+
+
+class StructModel:
+    """A msgspec Struct as a payload model."""
+
+    def __init__(self, event_type: str, model: type[msgspec.Struct]) -> None:
+        self._model = model
+        self._top, self._definitions = _components(model)
+        self.check = _struct_check(event_type, model, self._top, self._definitions)
+
+    def build(self, payload: Mapping[str, Any]) -> Any:
+        return msgspec.convert(payload, self._model, str_keys=True)
+
+    def schema(self) -> dict[str, Any]:
+        return object_schema(self._top, self._definitions)
+
+
+def _struct_check(
+    event_type: str, model: type[msgspec.Struct], top: Mapping[str, Any], definitions: Mapping[str, Any]
+) -> Callable[[Any], dict[str, Any]]:
+    convert, to_builtins = msgspec.convert, msgspec.to_builtins
+    # A subclass that refuses unknown fields lets msgspec itself find them, for nothing. It also writes every default.
+    strict = types.new_class(
+        model.__name__,
+        (model,),
+        {"forbid_unknown_fields": True, "omit_defaults": False},
+        lambda body: body.update(__module__=model.__module__, __qualname__=model.__qualname__),
+    )
+
+    def check_flat(payload: Any) -> dict[str, Any]:
+        given = payload if type(payload) is dict else _as_dict(event_type, model, payload)
+        try:
+            # The way back to builtins costs less than finding out whether it is needed, and it turns what only
+            # looks like JSON (a member of an enum, a set) into what will be read back.
+            return to_builtins(convert(given, strict))  # type: ignore[no-any-return]
+        except (msgspec.ValidationError, TypeError, RecursionError) as error:
+            raise _invalid(event_type, model, given, error) from error
+
+    within = list(parts({"properties": top["properties"]}))
+    has_models = any("$ref" in part and "enum" not in resolve(part, definitions) for part in within)
+    has_objects = any(part.get("type") == "object" for part in within)
+
+    def check_nested(payload: Any) -> dict[str, Any]:
+        given = payload if type(payload) is dict else _as_dict(event_type, model, payload)
+        try:
+            converted: Any = convert(given, strict, str_keys=True)
+            dropped = list(strays(given, converted)) if has_models else []
+            found: dict[str, Any] = to_builtins(converted, str_keys=True)
+        except (msgspec.ValidationError, TypeError, RecursionError) as error:
+            raise _invalid(event_type, model, given, error) from error
+        if dropped:
+            raise InvalidPayload(event_type, dropped)
+        return found
+
+    return check_nested if has_models or has_objects else check_flat
+
+
+def _as_dict(event_type: str, model: type[msgspec.Struct], payload: Any) -> dict[str, Any]:
+    if isinstance(payload, Mapping):
+        return dict(payload)
+    if not isinstance(payload, model):
+        wanted = f"expected an object or a {model.__qualname__}, got a {type(payload).__qualname__}"
+        raise InvalidPayload(event_type, [("$", wanted)])
+    try:
+        # An instance is not checked by its construction, so it takes the same way as a dict.
+        found: dict[str, Any] = msgspec.to_builtins(payload, str_keys=True)
+    except (TypeError, RecursionError) as error:
+        named = zip(model.__struct_encode_fields__, model.__struct_fields__, strict=True)
+        given = {name: getattr(payload, field) for name, field in named}
+        raise _invalid(event_type, model, given, error) from error
+    return found
+
+
+def _invalid(
+    event_type: str, model: type[msgspec.Struct], given: Mapping[str, Any], error: Exception
+) -> InvalidPayload:
+    if isinstance(error, RecursionError):
+        return InvalidPayload(event_type, [("$", "it is nested too deep, or holds itself")])
+    return InvalidPayload(event_type, struct_defects(model, given) or [("$", str(error))])
+
+
+def _components(model: type[msgspec.Struct]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of the model itself, and those of the types that it refers to (itself too, if it does)."""
+    (top,), definitions = msgspec.json.schema_components([model], ref_template=DEFINITIONS + "{name}")
+    own = definitions[top["$ref"].removeprefix(DEFINITIONS)]
+    return own, definitions

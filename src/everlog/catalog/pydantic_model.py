@@ -1,0 +1,80 @@
+"""A pydantic v2 model as a payload model: the only module that names pydantic, and only once such a model is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from everlog.catalog.defects import MISSING, Defect, below, no_such_field
+from everlog.catalog.schema import DEFINITIONS, object_schema
+from everlog.errors import InvalidPayload
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
+
+
+class PydanticModel:
+    """A pydantic model as a payload model. How values are coerced is the model's own affair (`strict` or not)."""
+
+    def __init__(self, event_type: str, model: type[BaseModel]) -> None:
+        self._event_type = event_type
+        self._model = model
+        _refuse_two_spellings(model)
+        # A model that says extra="allow" has asked for unknown fields; all others would drop them in silence.
+        self._forbids = model.model_config.get("extra") != "allow"
+
+    def check(self, payload: Any) -> dict[str, Any]:
+        from pydantic import ValidationError
+        from pydantic_core import PydanticSerializationError
+
+        if isinstance(payload, self._model):
+            # An instance may have been changed after its construction, so it takes the same way as a dict.
+            given: Any = payload.model_dump(by_alias=True, warnings=False)
+        elif isinstance(payload, Mapping):
+            given = dict(payload)
+        else:
+            wanted = f"expected an object or a {self._model.__qualname__}, got a {type(payload).__qualname__}"
+            raise InvalidPayload(self._event_type, [("$", wanted)])
+        try:
+            found = self._model.model_validate(given, extra="forbid" if self._forbids else None)
+            return found.model_dump(mode="json", by_alias=True)
+        except ValidationError as error:
+            raise InvalidPayload(self._event_type, list(map(self._defect, error.errors()))) from error
+        except (PydanticSerializationError, RecursionError, ValueError) as error:
+            raise InvalidPayload(self._event_type, [("$", str(error))]) from error
+
+    def build(self, payload: Mapping[str, Any]) -> Any:
+        return self._model.model_validate(payload)
+
+    def schema(self) -> dict[str, Any]:
+        top = self._model.model_json_schema(by_alias=True, ref_template=DEFINITIONS + "{model}")
+        definitions = top.pop("$defs", {})
+        if "$ref" in top:  # a model that refers to itself
+            top = definitions[top["$ref"].removeprefix(DEFINITIONS)]
+        if not self._forbids:
+            top = {**top, "additionalProperties": True}
+        return object_schema(top, definitions)
+
+    def _defect(self, found: ErrorDetails) -> Defect:
+        path = "$"
+        for step in found["loc"]:
+            path = below(path, step)
+        if found["type"] == "missing":
+            return path, MISSING
+        if found["type"] == "extra_forbidden":
+            # Only the fields of the payload itself are known by name here.
+            known = self._names() if len(found["loc"]) == 1 else []
+            return path, no_such_field(str(found["loc"][-1]), known)
+        return path, found["msg"][:1].lower() + found["msg"][1:]
+
+    def _names(self) -> list[str]:
+        return [field.alias or name for name, field in self._model.model_fields.items()]
+
+
+def _refuse_two_spellings(model: type[BaseModel]) -> None:
+    """Refuse a field that is written under one name and read under another: what was logged could not be read."""
+    for name, field in model.model_fields.items():
+        written, read = field.serialization_alias or name, field.validation_alias or name
+        if written != read:
+            raise TypeError(f"the field {name} is read as {read!s} but written as {written}; give it one alias")
