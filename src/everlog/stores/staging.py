@@ -138,7 +138,7 @@ class Staged:
         committed_sequence = self._committed.sequence
         if not fresh:
             events = self._without_known(events)
-        ends: dict[str, Link] = {}
+        ends: dict[str, Sealed] = {}
         for sealed in events:
             event = sealed.event
             stream = event.stream
@@ -150,12 +150,12 @@ class Staged:
             recorded = Recorded(position, sequence, now_us, event)
             records.append((recorded, sealed))
             new.append(recorded)
-            if event.origin not in ends or event.origin_seq > ends[event.origin].origin_seq:
-                ends[event.origin] = Link(event.origin_seq, sealed.hash)
+            if event.origin not in ends or event.origin_seq > ends[event.origin].event.origin_seq:
+                ends[event.origin] = sealed
         self.position = position
         for origin, end in ends.items():
-            if end.origin_seq > self.link(origin).origin_seq:
-                self._set(self.links, origin, end)
+            if end.event.origin_seq > self.link(origin).origin_seq:
+                self._set(self.links, origin, Link(end.event.origin_seq, end.hash))
         return new
 
     def purge(self, stream: str, *, actor: str, reason: str) -> Purge:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from itertools import chain
 from typing import Any
 
 from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
@@ -12,7 +13,9 @@ from everlog.stores.staging import Staged
 _NAMES_REMEMBERED_MAX = 200_000
 _NOTES_PRUNED_AT_ONCE = 200
 
-_INSERT_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# One statement for many rows spares most of the cost of calling SQLite; these sizes cover any number with few calls.
+_ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_EVENTS = {rows: "INSERT INTO events VALUES " + ", ".join([_ROW] * rows) for rows in (64, 16, 4, 1)}
 _UPSERT_STATE = (
     "INSERT INTO state VALUES (?, ?, ?)"
     " ON CONFLICT (name) DO UPDATE SET number = excluded.number, hash = excluded.hash"
@@ -27,13 +30,14 @@ class Inserter:
 
     def forget(self) -> None:
         """Drop everything remembered: another connection wrote, or a write was undone."""
-        self._names: dict[tuple[int, str], int] = {}
+        self._names: dict[int, dict[str, int]] = {STREAM: {}, TYPE: {}, SCOPE: {}}
         self._marked: set[tuple[int, int, int]] = set()
 
     def committed(self) -> None:
         """A write ended well: keep what was remembered, within bounds."""
-        if len(self._names) > _NAMES_REMEMBERED_MAX:
-            self._names.clear()
+        for names in self._names.values():
+            if len(names) > _NAMES_REMEMBERED_MAX:
+                names.clear()
         if len(self._marked) > 10_000:
             self._marked.clear()
 
@@ -61,7 +65,9 @@ class Inserter:
                     for gone in removed
                 ],
             )
-            writer.executemany("DELETE FROM events WHERE position = ?", [(gone.position,) for gone in removed])
+            places = [(gone.position,) for gone in removed]
+            writer.executemany("DELETE FROM events WHERE position = ?", places)
+            writer.executemany("DELETE FROM proofs WHERE position = ?", places)
         if staged.staged_notes:
             self._write_notes(writer, staged)
         writer.execute(_UPSERT_STATE, ("clock", staged.clock, b""))
@@ -69,22 +75,25 @@ class Inserter:
             writer.execute(_UPSERT_STATE, ("origin " + origin, link.origin_seq, link.hash))
 
     def _insert_events(self, writer: sqlite3.Connection, staged: Staged) -> None:
-        names, marked = self._names, self._marked
+        streams, types, scopes = self._names[STREAM], self._names[TYPE], self._names[SCOPE]
         rows: list[tuple[Any, ...]] = []
-        marks: list[tuple[int, int, int]] = []
+        proofs: list[tuple[Any, ...]] = []
+        marks: set[tuple[int, int, int]] = set()
+        marked = (-1, -1, -1)
         for recorded, sealed in staged.records:
             event = sealed.event
-            stream = names.get((STREAM, event.stream)) or self._name_id(writer, STREAM, event.stream)
-            kind = names.get((TYPE, event.type)) or self._name_id(writer, TYPE, event.type)
-            scope = names.get((SCOPE, event.scope)) or self._name_id(writer, SCOPE, event.scope)
-            block = recorded.position // BLOCK
-            for mark in ((TYPE, kind, block), (SCOPE, scope, block)):
-                if mark not in marked:
-                    marked.add(mark)
-                    marks.append(mark)
+            stream = streams.get(event.stream) or self._name_id(writer, STREAM, event.stream)
+            kind = types.get(event.type) or self._name_id(writer, TYPE, event.type)
+            scope = scopes.get(event.scope) or self._name_id(writer, SCOPE, event.scope)
+            position = recorded.position
+            block = position // BLOCK
+            if marked != (kind, scope, block):
+                marked = (kind, scope, block)
+                marks.add((TYPE, kind, block))
+                marks.add((SCOPE, scope, block))
             rows.append(
                 (
-                    recorded.position,
+                    position,
                     stream,
                     recorded.sequence,
                     kind,
@@ -93,13 +102,20 @@ class Inserter:
                     sealed.header.decode(),
                     sealed.payload.decode(),
                     event.salt,
-                    event.signature,
-                    b"".join(event.path),
                 )
             )
-        writer.executemany(_INSERT_EVENT, rows)
-        if marks:
-            writer.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?)", marks)
+            if event.signature:
+                proofs.append((position, event.signature, b"".join(event.path)))
+        done = 0
+        for size, statement in _INSERT_EVENTS.items():
+            while len(rows) - done >= size:
+                writer.execute(statement, tuple(chain.from_iterable(rows[done : done + size])))
+                done += size
+        if new_marks := marks - self._marked:
+            writer.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?)", sorted(new_marks))
+            self._marked |= new_marks
+        if proofs:
+            writer.executemany("INSERT INTO proofs VALUES (?, ?, ?)", proofs)
 
     def _name_id(self, writer: sqlite3.Connection, family: int, name: str) -> int:
         found = writer.execute("SELECT name_id FROM names WHERE family = ? AND name = ?", (family, name)).fetchone()
@@ -108,7 +124,7 @@ class Inserter:
                 "INSERT INTO names (family, name) VALUES (?, ?) RETURNING name_id", (family, name)
             ).fetchone()
         name_id: int = found[0]
-        self._names[(family, name)] = name_id
+        self._names[family][name] = name_id
         return name_id
 
     def _write_notes(self, writer: sqlite3.Connection, staged: Staged) -> None:

@@ -25,7 +25,7 @@ PAGE_ROWS = 1000
 # Blocks looked up at once; with all their rows they are at most a few megabytes.
 _BLOCKS_AT_ONCE = 64
 
-COLUMNS = "position, sequence, received_us, header, payload, salt, signature, path"
+COLUMNS = "position, sequence, received_us, header, payload, salt"
 _BY_POSITION = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ?"
 # Named, because the planner would rather walk the primary key, which is already in the order that is asked for.
 _BY_SEQUENCE = (
@@ -51,7 +51,7 @@ def read_records(
         if left is not None:
             rows = rows[:left]
             left -= len(rows)
-        yield from records(rows)
+        yield from records(fetch, rows)
         if left == 0:
             return
 
@@ -101,10 +101,16 @@ def _stream_pages(
             low = rows[-1][1]
 
 
-def records(rows: list[Any]) -> Iterator[Recorded]:
+def records(fetch: Fetch, rows: list[Any]) -> Iterator[Recorded]:
+    proofs = read_proofs(fetch, rows)
+    position = Position(0)
     try:
-        for position, sequence, received_us, header, payload, salt, signature, path in rows:
-            event = assemble(header, payload, salt, signature, split_path(path))
+        for position, sequence, received_us, header, payload, salt in rows:
+            event = (
+                assemble(header, payload, salt, *proofs.get(position, ()))
+                if proofs
+                else assemble(header, payload, salt)
+            )
             yield Recorded(position, sequence, received_us, event)
     except msgspec.DecodeError as error:
         raise Damaged(
@@ -115,9 +121,18 @@ def records(rows: list[Any]) -> Iterator[Recorded]:
         ) from error
 
 
-def split_path(path: bytes) -> tuple[bytes, ...]:
+def read_proofs(fetch: Fetch, rows: list[Any]) -> dict[int, tuple[bytes, tuple[bytes, ...]]]:
+    """The signatures of a page of rows; an unsigned log has none."""
+    if not rows:
+        return {}
+    ends = sorted((rows[0][0], rows[-1][0]))
+    found = fetch("SELECT position, signature, path FROM proofs WHERE position BETWEEN ? AND ?", tuple(ends))
+    return {position: (signature, _split_path(path)) for position, signature, path in found}
+
+
+def _split_path(path: bytes) -> tuple[bytes, ...]:
     """The hashes of a path, which are stored one after the other."""
-    return tuple(path[start : start + 32] for start in range(0, len(path), 32)) if path else ()
+    return tuple(path[start : start + 32] for start in range(0, len(path), 32))
 
 
 def name_ids(fetch: Fetch, family: int, names: list[str]) -> list[int]:

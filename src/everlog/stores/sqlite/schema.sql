@@ -34,9 +34,14 @@ CREATE TABLE events (
     received_us INTEGER NOT NULL,
     header      TEXT NOT NULL,
     payload     TEXT NOT NULL,
-    salt        BLOB NOT NULL,
-    signature   BLOB NOT NULL,
-    path        BLOB NOT NULL
+    salt        BLOB NOT NULL
+) STRICT;
+
+-- Signatures, apart: an unsigned log pays nothing for them.
+CREATE TABLE proofs (
+    position  INTEGER PRIMARY KEY,
+    signature BLOB NOT NULL,
+    path      BLOB NOT NULL
 ) STRICT;
 
 CREATE UNIQUE INDEX events_by_stream ON events (stream, sequence);

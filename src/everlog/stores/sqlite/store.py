@@ -28,7 +28,7 @@ from everlog.stores.contract import Identity, Problem
 from everlog.stores.identity import new_identity
 from everlog.stores.sqlite import checks, connection
 from everlog.stores.sqlite.insert import Inserter
-from everlog.stores.sqlite.queries import COLUMNS, PAGE_ROWS, STREAM, name_ids, read_records, records, split_path
+from everlog.stores.sqlite.queries import COLUMNS, PAGE_ROWS, STREAM, name_ids, read_proofs, read_records, records
 from everlog.stores.staging import Staged
 
 _STREAMS_REMEMBERED_MAX = 200_000
@@ -82,7 +82,7 @@ class SqliteStore:
 
     def get(self, event_id: EventId) -> Recorded | None:
         rows = self._fetch(f"SELECT {COLUMNS} FROM events WHERE substr(header, 3, 26) = ?", (event_id,))
-        return next(records(rows), None)
+        return next(records(self._fetch, rows), None)
 
     def head(self) -> Position:
         if self._in_write() and self._head is not None:
@@ -188,7 +188,7 @@ class SqliteStore:
             return [], ()
         rows = self._fetch(f"SELECT {COLUMNS} FROM events WHERE stream = ? ORDER BY sequence", (found[0],))
         removed, scopes = [], set()
-        for recorded, row in zip(records(rows), rows, strict=True):
+        for recorded, row in zip(records(self._fetch, rows), rows, strict=True):
             event = recorded.event
             digest = header_hash(row[3].encode())
             removed.append(
@@ -233,8 +233,9 @@ class SqliteStore:
                 " WHERE position > ? AND position <= ? ORDER BY position",
                 (after, last),
             )
+            proofs = read_proofs(self._fetch, events)
             places: list[Packed | Purged] = [
-                Packed(*row[:3], row[3].encode(), row[4].encode(), row[5], row[6], split_path(row[7]))
+                Packed(row[0], row[1], row[2], row[3].encode(), row[4].encode(), row[5], *proofs.get(row[0], ()))
                 for row in events
             ]
             places += [Purged(*row) for row in gone]
@@ -386,10 +387,3 @@ class SqliteStore:
                 raise
         self._idle_readers.append(reader)
         return Identity(*row)
-
-
-def _packed(row: tuple[Any, ...]) -> Packed:
-    position, sequence, received_us, header, payload, salt, signature, path = row
-    return Packed(
-        position, sequence, received_us, header.encode(), payload.encode(), salt, signature, split_path(path)
-    )
