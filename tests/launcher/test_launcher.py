@@ -491,10 +491,10 @@ def test_a_place_that_cannot_be_written_to_is_a_sentence_not_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("EVERLOG_VENV", "/proc/everlog/v")
+    monkeypatch.setenv("EVERLOG_VENV", str(root / "pyproject.toml" / "v"))
 
     assert launcher.main(["log"]) == 69
-    assert "why: /proc/everlog" in capsys.readouterr().err
+    assert f"why: {root / 'pyproject.toml'}" in capsys.readouterr().err
 
 
 def test_one_line_says_that_it_sets_up_and_nothing_is_said_when_it_need_not(
