@@ -185,12 +185,27 @@ class Catalog:
         """What is wrong with the catalog itself, one sentence each; nothing when it is sound."""
         return [
             *self._unusable_models(),
-            *(problem for event_type in sorted(self._latest) for problem in self._gaps(event_type)),
+            *self.gaps(),
+            *(
+                f"{event_type}: the upcaster from version {version} leads beyond the latest model"
+                for event_type, latest in sorted(self._latest.items())
+                for version in sorted(self._upcasters.get(event_type, {}))
+                if version >= latest
+            ),
             *(
                 f"{event_type}: there are upcasters, but no model is registered"
                 for event_type in sorted(self._upcasters.keys() - self._latest.keys())
             ),
             *(problem for rule in self.rules() for problem in self._rule_problems(rule)),
+        ]
+
+    def gaps(self) -> list[str]:
+        """The steps between versions that no upcaster takes, one sentence each."""
+        return [
+            f"{event_type}: no upcaster leads from version {version} to {version + 1}"
+            for event_type, latest in sorted(self._latest.items())
+            for version in range(1, latest)
+            if version not in self._upcasters.get(event_type, {})
         ]
 
     # ---- inside
@@ -336,19 +351,6 @@ class Catalog:
                 except SchemaBroken as error:
                     problems.append(f"{event_type} version {version}: {error}")
         return problems
-
-    def _gaps(self, event_type: str) -> list[str]:
-        latest = self._latest[event_type]
-        upcasters = self._upcasters.get(event_type, {})
-        return [
-            f"{event_type}: no upcaster leads from version {version} to {version + 1}"
-            for version in range(1, latest)
-            if version not in upcasters
-        ] + [
-            f"{event_type}: the upcaster from version {version} leads beyond the latest model, version {latest}"
-            for version in sorted(upcasters)
-            if version >= latest
-        ]
 
     def _rule_problems(self, rule: Transitions) -> list[str]:
         named = f"the transitions of {rule.kind} by {rule.type}"

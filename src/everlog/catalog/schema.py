@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+
+from everlog.catalog.grammar import choice_text
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DEFINITIONS = "#/$defs/"
@@ -15,7 +16,6 @@ _MAPS = frozenset(("properties", "$defs", "patternProperties"))
 _LISTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
 _SINGLES = frozenset(("items", "additionalProperties", "contains", "not", "propertyNames"))
 _WORDS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "null"}
-_BARE_CHOICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]*")
 
 
 class FieldInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ def object_schema(top: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
 def normal(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The same schema without what differs between libraries but says nothing.
 
-    A generated title goes; a constant is an enum of one; an enum needs no type; an object with named properties is
+    A generated title goes; a constant is an enum of one; an enum needs no type and no order; an object with named properties is
     closed, because a payload with an unknown field is refused whatever the model would do with it.
     """
     found: dict[str, Any] = {}
@@ -56,6 +56,8 @@ def normal(schema: Mapping[str, Any]) -> dict[str, Any]:
             found["enum"] = [value]
         elif keyword == "required":
             found[keyword] = sorted(value)
+        elif keyword == "enum":
+            found[keyword] = sorted(value, key=lambda choice: (type(choice).__name__, choice or 0))
         elif keyword != "title":
             found[keyword] = value
     if "enum" in found:
@@ -133,7 +135,7 @@ def type_text(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
         target = resolve(schema, definitions)
         return type_text(target, definitions) if "enum" in target else schema["$ref"].removeprefix(DEFINITIONS)
     if "enum" in schema:
-        return " | ".join(_choice_text(choice) for choice in schema["enum"])
+        return " | ".join(choice_text(choice) for choice in schema["enum"])
     alternatives = schema.get("anyOf") or schema.get("oneOf")
     if alternatives:
         words = [type_text(part, definitions) for part in alternatives]
@@ -149,12 +151,6 @@ def type_text(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
             return _WORDS.get(name, name)
         case _:
             return "any"
-
-
-def _choice_text(choice: Any) -> str:
-    if isinstance(choice, str) and _BARE_CHOICE.fullmatch(choice):
-        return choice
-    return msgspec.json.encode(choice).decode()
 
 
 def _reachable(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> set[str]:

@@ -1,0 +1,205 @@
+"""Event types declared as data, without Python: the file `types.toml` in a log's folder.
+
+    [types."workpackage.moved"]
+    version = 1
+    doc = "A work package went from one lane to another."
+    fields = { came_from = "str", went_to = "planned | doing | done", reason = "str = ''", size = "int?" }
+    transitions = { kind = "workpackage", field = "went_to", initial = "planned", allowed = { planned = ["doing"] } }
+
+`grammar` has the words of a field. Everything that is wrong in a file is told at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from everlog.catalog.catalog import Catalog
+from everlog.catalog.defects import struct_defects
+from everlog.catalog.grammar import Field, FieldError, parse_field
+from everlog.core.fields import require_shape
+from everlog.errors import EverlogError, InvalidField, InvalidSettings
+
+FILE_NAME = "types.toml"
+
+_FIELD_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+
+
+class _Moves(msgspec.Struct, forbid_unknown_fields=True):
+    kind: str
+    field: str
+    initial: str
+    allowed: dict[str, list[str]]
+
+
+class _Type(msgspec.Struct, forbid_unknown_fields=True):
+    version: Annotated[int, msgspec.Meta(ge=1)] = 1
+    doc: str = ""
+    fields: dict[str, str] = {}
+    transitions: _Moves | None = None
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    types: dict[str, _Type] = {}
+
+
+def read_types(text: str, *, source: str = FILE_NAME) -> Catalog:
+    """The catalog of the types that a TOML text declares; `source` names the text in errors."""
+    declared = _parse(text, source)
+    catalog = Catalog()
+    problems: list[str] = []
+    for event_type, block in declared.types.items():
+        fields = _fields(event_type, block.fields, problems)
+        if not problems:
+            problems += _register(catalog, event_type, block, fields)
+    if not problems:
+        # A version above 1 has its upcasters in Python, in another catalog; only what this file says is judged here.
+        problems = [problem for problem in catalog.check() if problem not in catalog.gaps()]
+    if problems:
+        raise _unusable(source, problems)
+    return catalog
+
+
+def declare(text: str, event_type: str, fields: Mapping[str, str], doc: str = "", *, source: str = FILE_NAME) -> str:
+    """The TOML text with one type added at its end, or as it was if the type is there with these very fields."""
+    before = _parse(text, source)
+    problems: list[str] = []
+    wanted = _fields(event_type, fields, problems)
+    if problems:
+        raise _unusable(f"the type {event_type}", problems)
+    if event_type in before.types:
+        _refuse_other_fields(
+            event_type, _fields(event_type, before.types[event_type].fields, problems), wanted, source
+        )
+        return text
+    added = text.rstrip("\n") + "\n\n" if text.strip() else text
+    added += _block(event_type, wanted, doc)
+    _require_parsed_back(added, before, event_type, wanted, doc, source)
+    return added
+
+
+def _parse(text: str, source: str) -> _File:
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSettings(
+            f"{source} is not TOML", why=str(error), hint="mend that line", source=source
+        ) from error
+    try:
+        return msgspec.convert(data, _File)
+    except msgspec.ValidationError as error:
+        problems = [f"{path.removeprefix('$.')}: {reason}" for path, reason in struct_defects(_File, data)]
+        raise _unusable(source, problems) from error
+
+
+def _unusable(source: str, problems: list[str]) -> InvalidSettings:
+    return InvalidSettings(
+        f"{source} cannot be used",
+        why="; ".join(problems),
+        hint='a field is declared as in: reason = "str = \'\'", lane = "planned | doing", size = "int?"',
+        source=source,
+        problems=problems,
+    )
+
+
+def _fields(event_type: str, fields: Mapping[str, str], problems: list[str]) -> dict[str, Field]:
+    """The declared fields; what is wrong with them is added to `problems`."""
+    try:
+        require_shape("type", event_type)
+    except InvalidField as error:
+        problems.append(f"{error}")
+    found: dict[str, Field] = {}
+    for name, words in fields.items():
+        if _FIELD_NAME.fullmatch(name) is None:
+            problems.append(f"{event_type}, field {name!r}: a name is letters, digits and _, starting with a letter")
+            continue
+        try:
+            found[name] = parse_field(words)
+        except FieldError as error:
+            problems.append(f"{event_type}, field {name}: {words!r}: {error}")
+    return found
+
+
+def _register(catalog: Catalog, event_type: str, block: _Type, fields: Mapping[str, Field]) -> list[str]:
+    model = msgspec.defstruct(
+        "".join(part.capitalize() for part in re.split(r"[._]", event_type)),
+        [_member(name, field) for name, field in fields.items()],
+        namespace={"__doc__": block.doc or None},
+        module=__name__,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+    try:
+        catalog.event(event_type, version=block.version)(model)
+        if block.transitions is not None:
+            catalog.transitions(type=event_type, **msgspec.structs.asdict(block.transitions))
+    except EverlogError as error:
+        return [f"{event_type}: {error}"]
+    return []
+
+
+def _member(name: str, field: Field) -> tuple[str, Any] | tuple[str, Any, Any]:
+    if field.required:
+        return name, field.type.annotation()
+    if isinstance(field.default, dict | list) and field.default:
+        return name, field.type.annotation(), msgspec.field(default_factory=_copies_of(field.default))
+    return name, field.type.annotation(), field.default
+
+
+def _copies_of(value: Any) -> Callable[[], Any]:
+    return lambda: copy.deepcopy(value)
+
+
+def _refuse_other_fields(
+    event_type: str, known: Mapping[str, Field], wanted: Mapping[str, Field], source: str
+) -> None:
+    if dict(known) == dict(wanted):
+        return
+    listed = ", ".join(f"{name}: {field}" for name, field in known.items())
+    raise InvalidSettings(
+        f"{source} declares {event_type} already",
+        why=f"with other fields: {listed or 'none'}",
+        hint=f"change it in {source}: a new field needs a default, any other change a new version",
+        source=source,
+        type=event_type,
+    )
+
+
+def _block(event_type: str, fields: Mapping[str, Field], doc: str) -> str:
+    lines = [f"[types.{_toml_text(event_type)}]", "version = 1"]
+    if doc:
+        lines.append(f"doc = {_toml_text(doc)}")
+    if fields:
+        lines += ["", f"[types.{_toml_text(event_type)}.fields]"]
+        lines += [f"{name} = {_toml_text(str(field))}" for name, field in fields.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_text(text: str) -> str:
+    """A basic string. JSON's escapes are TOML's too; DEL is the one character that only TOML wants escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _require_parsed_back(
+    added: str, before: _File, event_type: str, fields: Mapping[str, Field], doc: str, source: str
+) -> None:
+    """Refuse to hand out a text that does not say exactly what was there plus the new type."""
+    expected = {**before.types, event_type: _Type(doc=doc, fields={name: str(f) for name, f in fields.items()})}
+    try:
+        why = "" if _parse(added, source).types == expected else "the result reads differently"
+    except InvalidSettings as error:
+        why = error.why
+    if why:
+        raise InvalidSettings(
+            f"{event_type} cannot be added to {source}",
+            why=why,
+            hint=f'write the types of {source} as blocks, [types."{event_type}"], and try again',
+            source=source,
+            type=event_type,
+        )
