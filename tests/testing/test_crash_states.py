@@ -176,7 +176,7 @@ def run(subject: Subject, files: RecordingFiles, count: int) -> RecordingFiles:
     return files
 
 
-def examine(subject: Subject, files: RecordingFiles, count: int = 6, *, effort: Effort = Effort()) -> Report:  # noqa: B008
+def examine(subject: Subject, files: RecordingFiles, count: int = 4, *, effort: Effort = Effort()) -> Report:  # noqa: B008
     run(subject, files, count)
     states = [*power_cuts(files, effort=effort), *kills(files)]
 
