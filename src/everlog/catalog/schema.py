@@ -41,8 +41,8 @@ def object_schema(top: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
 def normal(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The same schema without what differs between libraries but says nothing.
 
-    A generated title goes; a constant is an enum of one; an enum needs no type and no order; an object with named properties is
-    closed, because a payload with an unknown field is refused whatever the model would do with it.
+    A generated title goes; a constant is an enum of one; an enum needs no type and no order; an object with named
+    properties is closed, because a payload with an unknown field is refused whatever the model would do with it.
     """
     found: dict[str, Any] = {}
     for keyword, value in schema.items():

@@ -1,0 +1,86 @@
+"""everlog: an append-only event log that starts as a file and grows to a cluster.
+
+    import everlog
+    log = everlog.open("sqlite:log.db")
+    log.append("note.added", stream="note/1", payload={"text": "hello"}, actor="user:ada")
+
+The names below are the library's front door. They are loaded when first used, so that importing everlog costs little.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from everlog._version import __version__
+
+if TYPE_CHECKING:
+    from everlog import aio as aio
+    from everlog.catalog.catalog import Catalog as Catalog
+    from everlog.core.event import Event as Event
+    from everlog.core.event import Position as Position
+    from everlog.core.event import Purge as Purge
+    from everlog.core.event import Recorded as Recorded
+    from everlog.core.query import Cursor as Cursor
+    from everlog.core.query import Page as Page
+    from everlog.core.query import Query as Query
+    from everlog.core.query import Reset as Reset
+    from everlog.errors import EverlogError as EverlogError
+    from everlog.log.drafts import Draft as Draft
+    from everlog.log.expect import Expect as Expect
+    from everlog.log.expect import NoMatch as NoMatch
+    from everlog.log.log import Log as Log
+    from everlog.log.log import Receipt as Receipt
+    from everlog.wiring import open as open
+
+_HOMES = {
+    "Catalog": "everlog.catalog.catalog",
+    "Cursor": "everlog.core.query",
+    "Draft": "everlog.log.drafts",
+    "Event": "everlog.core.event",
+    "EverlogError": "everlog.errors",
+    "Expect": "everlog.log.expect",
+    "Log": "everlog.log.log",
+    "NoMatch": "everlog.log.expect",
+    "Page": "everlog.core.query",
+    "Position": "everlog.core.event",
+    "Purge": "everlog.core.event",
+    "Query": "everlog.core.query",
+    "Receipt": "everlog.log.log",
+    "Recorded": "everlog.core.event",
+    "Reset": "everlog.core.query",
+    "open": "everlog.wiring",
+}
+
+__all__ = [
+    "Catalog",
+    "Cursor",
+    "Draft",
+    "Event",
+    "EverlogError",
+    "Expect",
+    "Log",
+    "NoMatch",
+    "Page",
+    "Position",
+    "Purge",
+    "Query",
+    "Receipt",
+    "Recorded",
+    "Reset",
+    "__version__",
+    "aio",
+    "open",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "aio":
+        return import_module("everlog.aio")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'everlog' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

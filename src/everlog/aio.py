@@ -1,0 +1,134 @@
+"""The log for asyncio: the same log and the same rules, without a thread for every waiting task.
+
+    record = await everlog.aio.append(log, "note.added", stream="note/1", payload={"text": "hello"})
+    async for item in everlog.aio.subscribe(log, after=cursor): ...      # records and resets
+
+Appends of many tasks share flushes with each other and with threads. Reads go to a thread, page by page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from everlog.core.event import START, Recorded
+from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
+from everlog.errors import EverlogError
+from everlog.log.committer import Item
+from everlog.log.drafts import Draft
+from everlog.log.log import Log, Receipt
+from everlog.log.subscribers import POLL_S, items_of
+
+
+async def append(log: Log, type: str, *, stream: str, payload: Any = None, key: str = "", **fields: Any) -> Recorded:
+    """`Log.append` for a task. When it returns, the event is on the disk."""
+    draft = Draft(type=type, stream=stream, payload={} if payload is None else payload, **fields)
+    receipt = await commit(log, [draft], key=key, operation=type)
+    return receipt.records[0]
+
+
+async def append_batch(
+    log: Log, drafts: Sequence[Draft], *, key: str = "", operation: str = "batch"
+) -> list[Recorded]:
+    return list((await commit(log, drafts, key=key, operation=operation)).records)
+
+
+async def commit(
+    log: Log,
+    drafts: Sequence[Draft],
+    *,
+    key: str = "",
+    operation: str = "batch",
+    request: Any = None,
+    response: Any = None,
+) -> Receipt:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Receipt] = loop.create_future()
+    try:
+        log.commit_later(
+            drafts, _waker_of(loop), answer, key=key, operation=operation, request=request, response=response
+        )
+        return await answer
+    except EverlogError as error:
+        await asyncio.to_thread(log.remember_refusal, error, drafts, operation)
+        raise
+
+
+async def page_after(
+    log: Log, cursor: Cursor | int | str = START, query: Query = EVERYTHING, *, limit: int = 500
+) -> Page:
+    return await asyncio.to_thread(log.page_after, cursor, query, limit=limit)
+
+
+async def subscribe(
+    log: Log, after: Cursor | int | str = START, query: Query = EVERYTHING, *, to_end: bool = False
+) -> AsyncIterator[Recorded | Reset]:
+    """Everything after the cursor and then everything new. There is no seam: both are pages of the log."""
+    cursor = Cursor.of(after)
+    grown = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_commit() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(grown.set)
+
+    log.waiters.call_on_commit(on_commit)
+    try:
+        while not log.waiters.closed:
+            grown.clear()  # before the look, so that a commit during it is not slept over
+            page = await asyncio.to_thread(log.page_after, cursor, query)
+            for item in items_of(page):
+                yield item
+            cursor = page.next_cursor
+            if not page.at_head:
+                continue
+            if to_end and page.reset is None:
+                return
+            await _grown_or_poll(log, grown, cursor)
+    finally:
+        log.waiters.call_no_more(on_commit)
+
+
+async def _grown_or_poll(log: Log, grown: asyncio.Event, cursor: Cursor) -> None:
+    """Until this process committed something, or the head that others move is another one."""
+    while not log.waiters.closed:
+        try:
+            await asyncio.wait_for(grown.wait(), POLL_S)
+            return
+        except TimeoutError:
+            if await asyncio.to_thread(log.head) != cursor.position:
+                return
+
+
+class _LoopWaker:
+    """Resolves the futures of one event loop, a whole group with one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def tell(self, items: list[Item]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_resolve, items)
+
+
+_wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopWaker] = WeakKeyDictionary()
+
+
+def _waker_of(loop: asyncio.AbstractEventLoop) -> _LoopWaker:
+    found = _wakers.get(loop)
+    if found is None:
+        found = _wakers[loop] = _LoopWaker(loop)
+    return found
+
+
+def _resolve(items: list[Item]) -> None:
+    for item in items:
+        future: asyncio.Future[Any] = item.ticket
+        if future.done():  # cancelled: what it wrote stays written, as after any lost answer
+            continue
+        if item.error is not None:
+            future.set_exception(item.error)
+        else:
+            future.set_result(item.result)

@@ -1,0 +1,192 @@
+"""Group commit: many callers, one flush.
+
+Whoever finds nobody committing commits at once, in their own thread, so that a lone writer pays no hand-over.
+Those who come meanwhile wait; when the flush is done, the first of them becomes the leader and commits all that have
+gathered. Tasks of an event loop cannot lead (a flush would stop their loop), so a thread of the committer's own leads
+for them (`everlog.aio`), and one wake-up per loop tells all of a group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
+
+from everlog.errors import EverlogError, LogClosed
+from everlog.stores.contract import Store, Writer
+
+T = TypeVar("T")
+Work = Callable[[Writer], T]
+
+GROUP_MAX = 256
+"""Works in one group. Larger groups gain nothing and make the first of them wait for the last."""
+
+
+class Waker(Protocol):
+    """Tells those who do not wait in a thread of their own, all of a group at once."""
+
+    def tell(self, items: list[Item]) -> None: ...
+
+
+class Item:
+    """One caller's work, and what became of it."""
+
+    __slots__ = ("asked", "done", "error", "gate", "result", "ticket", "waker", "work")
+
+    def __init__(self, work: Work[Any]) -> None:
+        self.work = work
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+        self.asked = False
+        self.gate: threading.Lock | None = None
+        self.waker: Waker | None = None
+        self.ticket: Any = None  # the waker's own, to know whom to tell
+
+
+class Committer:
+    def __init__(self, store: Store, *, committed: Callable[[], None] = lambda: None) -> None:
+        self._store = store
+        self._committed = committed
+        self._lock = threading.Lock()
+        self._waiting: deque[Item] = deque()
+        self._leading = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._asked_to_lead = threading.Semaphore(0)
+
+    def submit(self, work: Work[T]) -> T:
+        """Run `work` inside a write and return what it returned once that write is on the disk."""
+        item = Item(work)
+        with self._lock:
+            self._require_open()
+            self._waiting.append(item)
+            lead = not self._leading
+            if lead:
+                self._leading = True
+            else:
+                item.gate = threading.Lock()
+                item.gate.acquire()
+        if item.gate is not None:
+            self._wait(item, item.gate)
+            lead = not item.done
+        if lead:
+            self._lead_once()
+        if item.error is not None:
+            raise item.error
+        result: T = item.result
+        return result
+
+    def submit_later(self, work: Work[Any], waker: Waker, ticket: Any) -> None:
+        """Have `work` done by the committer's own thread; the waker is told once it is on the disk."""
+        item = Item(work)
+        item.waker, item.ticket = waker, ticket
+        with self._lock:
+            self._require_open()
+            self._waiting.append(item)
+            if not self._leading:
+                self._leading = True
+                self._wake_thread()
+
+    def close(self) -> None:
+        """Refuse further work and end the thread; what was submitted before is committed first."""
+        while True:
+            with self._lock:
+                idle = not self._waiting and not self._leading
+                self._closed = self._closed or idle
+                if self._closed:
+                    break
+            with suppress(EverlogError):  # whatever becomes of it: it waited behind all that came before
+                self.submit(lambda writer: None)
+        if self._thread is not None:
+            self._asked_to_lead.release()
+            self._thread.join()
+
+    def _wait(self, item: Item, gate: threading.Lock) -> None:
+        """Until the item is done, or until it is its caller's turn to lead."""
+        try:
+            gate.acquire()
+        except BaseException:
+            # An interrupt. The item leaves the queue, and if the lead was just given to it, it passes that on.
+            with self._lock:
+                if item in self._waiting:
+                    self._waiting.remove(item)
+                asked = item.asked and not item.done
+            if asked:
+                self._pass_the_lead()
+            raise
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosed("the log is closed", hint="open it again")
+
+    def _lead_once(self) -> None:
+        """Commit one group, then hand the lead to whoever waits first."""
+        with self._lock:
+            group = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
+        try:
+            self._commit(group)
+        finally:
+            # Even if the commit broke in an unforeseen way, those who wait must not wait for ever.
+            self._pass_the_lead()
+            _tell(group)
+
+    def _commit(self, group: list[Item]) -> None:
+        try:
+            with self._store.write() as writer:
+                for item in group:
+                    try:
+                        with writer.attempt():
+                            item.result = item.work(writer)
+                    except Exception as error:
+                        item.error = error
+        except BaseException as error:
+            # The write was undone: who was refused keeps the reason, everybody else gets this one.
+            for item in group:
+                if item.error is None:
+                    item.error, item.result = error, None
+            if not isinstance(error, Exception):
+                raise
+        else:
+            self._committed()
+
+    def _pass_the_lead(self) -> None:
+        with self._lock:
+            if not self._waiting:
+                self._leading = False
+            elif (gate := self._waiting[0].gate) is not None:
+                self._waiting[0].asked = True
+                gate.release()
+            else:
+                self._wake_thread()
+
+    def _wake_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._lead_for_others, name="everlog-committer", daemon=True)
+            self._thread.start()
+        self._asked_to_lead.release()
+
+    def _lead_for_others(self) -> None:
+        while True:
+            self._asked_to_lead.acquire()
+            with self._lock:
+                if self._closed:
+                    return
+                mine = bool(self._waiting) and self._waiting[0].gate is None
+            if mine:
+                self._lead_once()
+
+
+def _tell(group: list[Item]) -> None:
+    """Wake everybody of a group: threads one by one, each waker once."""
+    by_waker: dict[Waker, list[Item]] = {}
+    for item in group:
+        item.done = True
+        if item.gate is not None:
+            item.gate.release()
+        elif item.waker is not None:
+            by_waker.setdefault(item.waker, []).append(item)
+    for waker, items in by_waker.items():
+        waker.tell(items)

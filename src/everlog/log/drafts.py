@@ -1,0 +1,132 @@
+"""From what a caller wants to say to what may be recorded: validated, canonical, within limits, free of secrets.
+
+All of it happens before the log is locked, so that a slow or wrong draft holds nobody up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.canonical import canonical
+from everlog.core.codec import SALT_BYTES, commitment
+from everlog.core.fields import require_shape, require_tags, require_text
+from everlog.core.ids import EventId, parse_id
+from everlog.errors import EventTooLarge, InvalidField
+from everlog.log.expect import Expect, Expectation
+from everlog.log.secrets import refuse_secrets, suspicious
+
+_logger = logging.getLogger("everlog")
+_NO_TAGS: Mapping[str, str] = {}
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a payload may be. The numbers are seed 001's: 1 MiB is refused, 64 KiB is warned of."""
+
+    payload_bytes_max: int = 1024 * 1024
+    payload_bytes_warn: int = 64 * 1024
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """One event as its caller says it; the log adds id, clock, origin, chain and commitment."""
+
+    type: str
+    stream: str
+    payload: Any = {}
+    actor: str = ""
+    scope: str = ""
+    expect: Expectation = Expect.ANY
+    id: str = ""
+    occurred_at: datetime | None = None
+    request_id: str = ""
+    causation_id: str = ""
+    correlation_id: str = ""
+    tags: Mapping[str, str] = _NO_TAGS
+
+
+class Prepared(NamedTuple):
+    """A draft that nothing can be said against without looking at the log."""
+
+    draft: Draft
+    version: int
+    payload: dict[str, Any]
+    body: bytes
+    salt: bytes
+    commitment: bytes
+    actor: str
+    id: EventId | None
+
+
+def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Limits) -> list[Prepared]:
+    """Every draft checked and encoded, or the first refusal."""
+    salts = os.urandom(SALT_BYTES * len(drafts))
+    prepared = []
+    validate, bytes_warn = catalog.validate, limits.payload_bytes_warn
+    for start, draft in zip(range(0, len(salts), SALT_BYTES), drafts, strict=True):
+        by = draft.actor or actor
+        require_shape("stream", draft.stream)
+        require_shape("actor", by)
+        require_shape("scope", draft.scope)
+        if draft.request_id or draft.causation_id or draft.correlation_id:
+            require_text("request id", draft.request_id)
+            require_text("causation id", draft.causation_id)
+            require_text("correlation id", draft.correlation_id)
+        if draft.tags:
+            require_tags(draft.tags)
+        version, payload = validate(draft.type, draft.payload)
+        body = canonical(payload)
+        if len(body) > bytes_warn:
+            _require_size(draft, body, limits)
+        salt = salts[start : start + SALT_BYTES]
+        event_id = parse_id(draft.id) if draft.id else None
+        prepared.append(Prepared(draft, version, payload, body, salt, commitment(salt, body), by, event_id))
+    _refuse_secrets(prepared)
+    return prepared
+
+
+def occurred_at(draft: Draft, now: datetime) -> datetime:
+    """When it happened by the caller's word, else now; always UTC."""
+    if draft.occurred_at is None:
+        return now
+    if draft.occurred_at.tzinfo is None:
+        raise InvalidField(
+            f"the time {draft.occurred_at} has no time zone",
+            why="a time without a zone means another moment on every machine",
+            hint="give it in UTC, such as 2026-11-15T12:00:00Z",
+            field="occurred_at",
+        )
+    return draft.occurred_at.astimezone(UTC)
+
+
+def _require_size(draft: Draft, body: bytes, limits: Limits) -> None:
+    if len(body) > limits.payload_bytes_max:
+        raise EventTooLarge(
+            f"the payload of {draft.type} has {len(body):,} bytes",
+            why=f"a payload may have at most {limits.payload_bytes_max:,}; it stays in the log for ever",
+            hint="store the content elsewhere and log its hash and address",
+            size=len(body),
+            limit=limits.payload_bytes_max,
+        )
+    _logger.warning(
+        "the payload of %s on %s has %s bytes; above %s an event makes every reader slower",
+        draft.type,
+        draft.stream,
+        f"{len(body):,}",
+        f"{limits.payload_bytes_warn:,}",
+    )
+
+
+def _refuse_secrets(prepared: Sequence[Prepared]) -> None:
+    # One cheap look at all payloads together; the careful one is only for those where something caught the eye.
+    if suspicious(b"\n".join([item.body for item in prepared])):
+        for item in prepared:
+            refuse_secrets(item.draft.type, item.payload)
+    for item in prepared:
+        if item.draft.tags:
+            refuse_secrets(item.draft.type, item.draft.tags)

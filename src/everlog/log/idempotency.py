@@ -1,0 +1,76 @@
+"""One mechanism for safe retries: `(scope, actor, operation, key)` names a request, claimed in the append's own
+transaction (F82). The same request again gets the stored response; another request under the same key is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from everlog.core.canonical import canonical
+from everlog.errors import KeyReuse
+from everlog.log.drafts import Prepared
+from everlog.stores.contract import Writer
+
+KEPT_US_MIN = 24 * 60 * 60 * 1_000_000
+"""The seeds' minimum. Kept longer only by setting; never for ever."""
+
+_PREFIX = "idempotency/"
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes two requests the same request."""
+
+    key: str
+    operation: str
+    actor: str
+    scope: str = ""
+    fingerprint: bytes
+
+    @property
+    def note(self) -> str:
+        """Where the record is kept. Hashed, because the parts are free text that could imitate a separator."""
+        parts = canonical([self.scope, self.actor, self.operation, self.key])
+        return _PREFIX + hashlib.sha256(parts).hexdigest()[:40]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What is kept of a request: enough to answer it again and to tell another one apart."""
+
+    fingerprint: str
+    ids: list[str]
+    response: Any
+
+
+def fingerprint(prepared: Sequence[Prepared], extra: Any = None) -> bytes:
+    """A hash of everything that makes the request what it is, in its canonical form."""
+    parts = [
+        [item.draft.type, item.draft.stream, item.draft.scope, dict(item.draft.tags), item.body.decode()]
+        for item in prepared
+    ]
+    return hashlib.sha256(canonical([parts, extra])).digest()
+
+
+def find(writer: Writer, key: Key) -> Record | None:
+    """The record of the same request, None if the key is free; another request under the key is refused."""
+    found = writer.notes(key.note).get(key.note)
+    if found is None:
+        return None
+    record = msgspec.json.decode(found, type=Record)
+    if record.fingerprint != key.fingerprint.hex():
+        raise KeyReuse(
+            f"the idempotency key {key.key!r} was used for another request",
+            why=f"a key names one {key.operation} of {key.actor}; this one differs in what it would record",
+            hint="use a new key for a new request, or repeat the first one exactly",
+            key=key.key,
+            operation=key.operation,
+        )
+    return record
+
+
+def claim(writer: Writer, key: Key, ids: Sequence[str], response: Any, *, expires_us: int) -> None:
+    record = Record(key.fingerprint.hex(), list(ids), response)
+    writer.note(key.note, msgspec.json.encode(record).decode(), expires_us=expires_us)

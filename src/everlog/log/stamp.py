@@ -1,0 +1,49 @@
+"""Making a prepared draft an event of this log: id, clock, place in the origin's chain, header and its hash.
+
+It happens inside the write, because the header covers the clock and the chain, and two writers must not share either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from everlog.core.codec import header_bytes, header_hash
+from everlog.core.event import Event, Header
+from everlog.core.ids import IdSource
+from everlog.log.drafts import Prepared, occurred_at
+from everlog.stores.contract import Sealed, Writer
+
+
+def stamp(
+    prepared: Sequence[Prepared], writer: Writer, ids: IdSource, *, origin: str, now: datetime, idempotency_key: str
+) -> list[Sealed]:
+    link = writer.link(origin)
+    origin_seq, previous = link.origin_seq, link.hash
+    sealed = []
+    for item, new_id in zip(prepared, ids.take(len(prepared)), strict=True):
+        draft = item.draft
+        origin_seq += 1
+        fields = (
+            item.id or new_id,
+            draft.type,
+            item.version,
+            draft.stream,
+            writer.tick(),
+            origin,
+            origin_seq,
+            now if draft.occurred_at is None else occurred_at(draft, now),
+            item.actor,
+            draft.scope,
+            draft.request_id,
+            draft.causation_id,
+            draft.correlation_id,
+            idempotency_key,
+            draft.tags,
+            item.commitment,
+            previous,
+        )
+        header = header_bytes(Header(*fields))
+        previous = header_hash(header)
+        sealed.append(Sealed(Event(*fields, item.payload, item.salt), header, item.body, previous))
+    return sealed

@@ -1,0 +1,94 @@
+"""Following a log: catching up and being live are the same loop over pages, so there is no seam between them (G7).
+
+A subscriber sleeps until something was committed. Commits of this process wake it at once; those of others are
+noticed by looking at the head a few times a second. The wake-up is a hint to look, never the news itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+from everlog.core.event import Position, Recorded
+from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
+
+POLL_S = 0.05
+
+
+class Waiters:
+    """Everybody of this process who waits for the log to grow."""
+
+    def __init__(self) -> None:
+        self._grown = threading.Condition()
+        self._commits = 0
+        self._callbacks: set[Callable[[], None]] = set()
+        self.closed = False
+
+    @property
+    def commits(self) -> int:
+        return self._commits
+
+    def wake(self) -> None:
+        """Called after every commit: it stands, whatever becomes of those who are told."""
+        with self._grown:
+            self._commits += 1
+            self._grown.notify_all()
+            callbacks = list(self._callbacks) if self._callbacks else ()
+        for callback in callbacks:
+            callback()
+
+    def close(self) -> None:
+        self.closed = True
+        self.wake()
+
+    def wait(self, seen_commits: int, timeout_s: float) -> None:
+        """Until there was a commit after the one counted, or the time is over."""
+        with self._grown:
+            if self._commits == seen_commits:
+                self._grown.wait(timeout_s)
+
+    def call_on_commit(self, callback: Callable[[], None]) -> None:
+        """Have a callback called after every commit, from the thread that committed: it must be quick."""
+        with self._grown:
+            self._callbacks.add(callback)
+
+    def call_no_more(self, callback: Callable[[], None]) -> None:
+        with self._grown:
+            self._callbacks.discard(callback)
+
+
+ReadPage = Callable[[Cursor, Query], Page]
+ReadHead = Callable[[], Position]
+
+
+def follow(
+    read_page: ReadPage,
+    read_head: ReadHead,
+    waiters: Waiters,
+    cursor: Cursor,
+    query: Query = EVERYTHING,
+    *,
+    to_end: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Recorded | Reset]:
+    """Everything after the cursor, then everything new; with `to_end`, up to the head of the moment it gets there."""
+    while not stop():
+        commits = waiters.commits  # before the look, so that a commit during it is not slept over
+        page = read_page(cursor, query)
+        yield from items_of(page)
+        cursor = page.next_cursor
+        if not page.at_head:
+            continue
+        if to_end and page.reset is None:
+            return
+        while not stop() and not waiters.closed and read_head() == cursor.position:
+            waiters.wait(commits, POLL_S)
+            commits = waiters.commits
+        if waiters.closed:
+            return
+
+
+def items_of(page: Page) -> Iterator[Recorded | Reset]:
+    if page.reset is not None:
+        yield page.reset
+    yield from page.events

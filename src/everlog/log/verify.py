@@ -1,0 +1,140 @@
+"""Proving a log from its bytes: every position accounted for, every hash computed again, every chain unbroken."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from everlog.core.canonical import canonical
+from everlog.core.codec import Packed, commitment, header_bytes, header_hash, unpack
+from everlog.core.event import BEGINNING, START, Event, Link, Position, Purge, Purged
+from everlog.errors import Damaged, NotCanonical
+from everlog.stores.contract import Problem, Store
+
+PROBLEMS_MAX = 1000
+"""A log that is damaged everywhere is told in this many lines."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What verify found. The digest is over all header hashes in order: equal logs have equal digests."""
+
+    events: int
+    purged: int
+    head: Position
+    digest: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+def verify(store: Store, *, progress: Callable[[int], None] = lambda position: None) -> Report:
+    """Read every byte of a log again and report all that is wrong with it."""
+    audit = _Audit(store.identity.origin, store.purges())
+    for place in store.packed():
+        audit.take(place)
+        if place.position % 1000 == 0:
+            progress(place.position)
+    audit.end(store.head())
+    problems = (*audit.problems, *store.check())[:PROBLEMS_MAX]
+    return Report(audit.events, audit.purged, store.head(), audit.digest.hexdigest(), problems)
+
+
+class _Audit:
+    def __init__(self, origin: str, purges: list[Purge]) -> None:
+        self.events = 0
+        self.purged = 0
+        self.digest = hashlib.sha256()
+        self.problems: list[Problem] = []
+        self._origin = origin
+        self._purges = {purge.reserved: purge for purge in purges}
+        self._position = START
+        self._sequences: dict[str, int] = {}
+        self._chains: dict[str, Link] = {}
+        self._ids: set[bytes] = set()
+
+    def take(self, place: Packed | Purged) -> None:
+        self._account_for(place.position)
+        if isinstance(place, Purged):
+            self.purged += 1
+            self.digest.update(place.hash)
+            self._chains[place.origin] = Link(place.origin_seq, place.hash)
+            return
+        self.events += 1
+        digest = header_hash(place.header)
+        self.digest.update(digest)
+        try:
+            event = unpack(place).event
+        except Damaged as error:
+            self._report(place.position, "unreadable", error.why)
+            return
+        for code, reason in _content_problems(place, event):
+            self._report(place.position, code, reason)
+        self._check_identity(place, event)
+        self._check_sequence(place, event)
+        self._check_chain(place, event, digest)
+
+    def end(self, head: Position) -> None:
+        if head > self._position:
+            self._account_for(Position(head + 1))
+
+    def _account_for(self, position: Position) -> None:
+        """Every number up to this one is an event, a purged event or reserved by a purge (G3)."""
+        if position <= self._position:
+            self._report(position, "out_of_order", f"it comes after position {self._position}")
+        for missing in range(self._position + 1, position):
+            purge = self._purges.get(Position(missing))
+            if purge is not None:
+                self._sequences[purge.stream] = purge.sequence  # the stream goes on where it was
+            elif len(self.problems) >= PROBLEMS_MAX:
+                break
+            else:
+                self._report(Position(missing), "position_missing", "no event and no purge accounts for it")
+        self._position = position
+
+    def _check_identity(self, place: Packed, event: Event) -> None:
+        short = event.id.encode()
+        if short in self._ids:
+            self._report(place.position, "id_twice", f"the id {event.id} stands at an earlier position too")
+        self._ids.add(short)
+
+    def _check_sequence(self, place: Packed, event: Event) -> None:
+        last = self._sequences.get(event.stream, 0)
+        if place.sequence != last + 1:
+            reason = f"{event.stream} has sequence {place.sequence} after {last}"
+            self._report(place.position, "sequence_gap", reason)
+        self._sequences[event.stream] = place.sequence
+
+    def _check_chain(self, place: Packed, event: Event, digest: bytes) -> None:
+        """Our own chain has every link in order; a peer's events may have come in any."""
+        before = self._chains.get(event.origin, BEGINNING)
+        if event.origin_seq == before.origin_seq + 1:
+            if event.previous != before.hash:
+                reason = f"it does not follow event {before.origin_seq} of its origin"
+                self._report(place.position, "chain_broken", reason)
+        elif event.origin == self._origin:
+            reason = f"it is event {event.origin_seq} of this log's chain, after event {before.origin_seq}"
+            self._report(place.position, "chain_broken", reason)
+        self._chains[event.origin] = Link(event.origin_seq, digest)
+
+    def _report(self, position: Position, code: str, reason: str) -> None:
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(Problem(position, code, reason))
+
+
+def _content_problems(place: Packed, event: Event) -> Iterator[tuple[str, str]]:
+    if header_bytes(event) != place.header:
+        yield "header_changed", "the header is not in its canonical form"
+    if not event.salt and not place.payload:
+        return  # the payload was erased; the commitment stays
+    if commitment(event.salt, place.payload) != event.commitment:
+        yield "payload_changed", "the payload is not the one that the header commits to"
+        return
+    try:
+        if canonical(event.payload) != place.payload:
+            yield "payload_changed", "the payload is not in its canonical form"
+    except NotCanonical as error:
+        yield "payload_changed", str(error)

@@ -1,0 +1,117 @@
+"""Opening a log by its URL: the only module that names a concrete store."""
+
+from __future__ import annotations
+
+import getpass
+import importlib
+from pathlib import Path
+from typing import Any
+
+from everlog.catalog.builtin import BUILT_IN
+from everlog.catalog.catalog import Catalog
+from everlog.catalog.declared import FILE_NAME as TYPES_FILE
+from everlog.catalog.declared import read_types
+from everlog.errors import InvalidSettings
+from everlog.files import DiskFiles
+from everlog.log.drafts import Limits
+from everlog.log.log import Log
+from everlog.settings import Loaded, Settings, find_folder, load
+from everlog.stores.contract import Store
+
+
+def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str = "", create: bool = True) -> Log:
+    """The log of a URL (`sqlite:log.db`, `memory:`), made if it is not there; without one, the nearest .everlog.
+
+    `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`.
+    """
+    if url is None:
+        return open_folder(find_folder(Path.cwd()), catalog=catalog, actor=actor)
+    settings = load(None).settings
+    return _log(open_store(url, base=Path(), create=create), _catalog(settings, None, catalog), settings, actor)
+
+
+def open_folder(
+    folder: Path,
+    *,
+    catalog: Catalog | None = None,
+    actor: str = "",
+    loaded: Loaded | None = None,
+    create: bool = False,
+) -> Log:
+    """The log of a .everlog folder, with its settings and its declared types."""
+    settings = (loaded or load(folder)).settings
+    store = open_store(settings.store, base=folder, create=create)
+    return _log(store, _catalog(settings, folder, catalog), settings, actor)
+
+
+def open_store(url: str, *, base: Path, create: bool = True) -> Store:
+    scheme, separator, rest = url.partition(":")
+    if scheme == "sqlite" and rest:
+        from everlog.stores.sqlite.store import SqliteStore
+
+        return SqliteStore(base / rest.removeprefix("//"), create=create)
+    if url == "memory:":
+        from everlog.stores.memory import MemoryStore
+
+        return MemoryStore()
+    looks_like_a_path = not separator or "/" in scheme or "." in scheme
+    raise InvalidSettings(
+        f"{url!r} is not the URL of a log",
+        why="a URL is sqlite:PATH or memory:",
+        hint=f"sqlite:{url}" if looks_like_a_path else "sqlite:log.db",
+        url=url,
+    )
+
+
+def folder_catalog(folder: Path | None, settings: Settings) -> Catalog:
+    """Every event type that a folder's log knows."""
+    return _catalog(settings, folder, None)
+
+
+def _catalog(settings: Settings, folder: Path | None, given: Catalog | None) -> Catalog:
+    catalog = Catalog()
+    catalog.include(BUILT_IN)
+    files = DiskFiles()
+    if folder is not None and files.exists(folder / TYPES_FILE):
+        text = files.read_all(folder / TYPES_FILE).decode()
+        catalog.include(read_types(text, source=str(folder / TYPES_FILE)))
+    if settings.catalog:
+        catalog.include(_imported(settings.catalog))
+    if given is not None:
+        catalog.include(given)
+    return catalog
+
+
+def _imported(name: str) -> Catalog:
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidSettings(
+            f"the catalog {name!r} cannot be loaded",
+            why=str(error),
+            hint="set catalog to module:attribute of an installed package",
+        ) from error
+    if not isinstance(found, Catalog):
+        raise InvalidSettings(
+            f"{name!r} is a {type(found).__name__}", why="it must be an everlog.Catalog", hint="everlog config show"
+        )
+    return found
+
+
+def _log(store: Store, catalog: Catalog, settings: Settings, actor: str) -> Log:
+    return Log(
+        store,
+        catalog,
+        actor=actor or settings.actor or "system",
+        limits=Limits(payload_bytes_max=settings.payload_bytes_max, payload_bytes_warn=settings.payload_bytes_warn),
+        keys_kept_us=settings.keys_kept_hours * 3_600_000_000,
+    )
+
+
+def login_actor() -> str:
+    """The person at this terminal as an actor: what the command line uses when nobody says otherwise."""
+    try:
+        return "user:" + getpass.getuser()
+    except (KeyError, OSError):
+        return "user:unknown"
