@@ -346,8 +346,6 @@ def test_the_first_look_misses_nothing_that_a_pattern_can_generate(pattern: Any)
         before=st.sampled_from(["", "\n", "\t", "\x1e", " ", '"', "é", "/", "\\"]),
     )
     def never_missed(match: str, before: str) -> None:
-        if any("\ud800" <= c <= "\udfff" for c in match):
-            return
         payload = {"note": before + match}
         assert suspicious(canonical(payload)) or find_secrets(payload) == []
 
