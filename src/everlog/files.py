@@ -329,8 +329,8 @@ class LockFile:
     Two flocks make it fair. `<name>.queue` is the place at the head of the queue, held only while waiting for
     the lock itself; without it a process that lets go and asks again overtakes all who wait. Measured with 8
     processes that hold it for 0.15 ms: polling served some of them 0 times in a second, a plain blocking flock gave
-    0.09 to 2.55 of a fair share, this gives 0.94 to 1.08 at 95 % of its throughput. A wait with a time limit
-    needs a thread and is a third slower; a free lock costs 4 µs. Without the queue file only fairness is lost.
+    0.09 to 2.55 of a fair share, this gives 0.94 to 1.08 at 91 to 95 % of its throughput. A wait with a time limit
+    needs a thread and is 16 to 30 % slower; a free lock costs 4 µs. Without the queue file only fairness is lost.
     """
 
     _threads: threading.Lock
@@ -483,7 +483,7 @@ class _Waiter:
         self._error: OSError | None = None
         self._done = threading.Lock()
         self._done.acquire()
-        # Not threading.Thread, whose start() waits until the thread runs: half of the processor time of a wait.
+        # Not threading.Thread, whose start() waits until the thread runs: a quarter of the processor time of a wait.
         _thread.start_new_thread(self._run, ())
 
     def wait(self, timeout: float | None) -> bool | None:
