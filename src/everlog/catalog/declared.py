@@ -192,9 +192,12 @@ def _require_parsed_back(
     """Refuse to hand out a text that does not say exactly what was there plus the new type."""
     expected = {**before.types, event_type: _Type(doc=doc, fields={name: str(f) for name, f in fields.items()})}
     try:
+        added.encode()
         why = "" if _parse(added, source).types == expected else "the result reads differently"
     except InvalidSettings as error:
         why = error.why
+    except UnicodeEncodeError:
+        why = "it holds half of a character (a lone surrogate)"
     if why:
         raise InvalidSettings(
             f"{event_type} cannot be added to {source}",

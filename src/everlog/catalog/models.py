@@ -156,6 +156,9 @@ def _invalid(
 
 def _components(model: type[msgspec.Struct]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The schema of the model itself, and those of the types that it refers to (itself too, if it does)."""
-    (top,), definitions = msgspec.json.schema_components([model], ref_template=DEFINITIONS + "{name}")
+    try:
+        (top,), definitions = msgspec.json.schema_components([model], ref_template=DEFINITIONS + "{name}")
+    except KeyError as error:  # msgspec names definitions after their classes, and gives up on two of one name
+        raise TypeError(f"it uses two classes that are both called {error}; rename one") from error
     own = definitions[top["$ref"].removeprefix(DEFINITIONS)]
     return own, definitions

@@ -57,7 +57,7 @@ def normal(schema: Mapping[str, Any]) -> dict[str, Any]:
         elif keyword == "required":
             found[keyword] = sorted(value)
         elif keyword == "enum":
-            found[keyword] = sorted(value, key=lambda choice: (type(choice).__name__, choice or 0))
+            found[keyword] = sorted(value, key=lambda choice: (type(choice).__name__, str(choice)))
         elif keyword != "title":
             found[keyword] = value
     if "enum" in found:

@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlog.catalog import Catalog
+from everlog.catalog.builtin import BUILT_IN, NoteAdded
+from everlog.core.event import Event
+from everlog.errors import InvalidField, InvalidPayload, SchemaBroken, UnknownType
+
+MakeEvent = Callable[..., Event]
+
+
+class Moved(msgspec.Struct):
+    """It went from one lane to another."""
+
+    came_from: str
+    went_to: Literal["planned", "doing", "done"]
+    reason: str = ""
+    size: int | None = None
+
+
+class Tree(msgspec.Struct):
+    name: str
+    children: list[Tree] = []
+
+
+class Lane(enum.StrEnum):
+    DOING = "doing"
+
+
+class Scheduled(msgspec.Struct):
+    at: datetime
+    lane: Lane = Lane.DOING
+
+
+class Quiet(msgspec.Struct, omit_defaults=True):
+    title: str = "untitled"
+
+
+def a_catalog() -> Catalog:
+    catalog = Catalog()
+    catalog.event("workpackage.moved")(Moved)
+    return catalog
+
+
+# ---- registering
+
+
+def test_the_decorator_returns_the_class_itself() -> None:
+    assert Catalog().event("workpackage.moved")(Moved) is Moved
+
+
+def test_registering_the_same_model_again_changes_nothing() -> None:
+    catalog = a_catalog()
+    catalog.event("workpackage.moved")(Moved)
+    assert [info.versions for info in catalog.types()] == [(1,)]
+
+
+def test_registering_another_model_for_a_version_is_refused() -> None:
+    with pytest.raises(SchemaBroken) as refused:
+        a_catalog().event("workpackage.moved")(Quiet)
+    assert "Moved" in refused.value.why
+    assert "Quiet" in refused.value.why
+    assert "version=2" in refused.value.hint
+
+
+@pytest.mark.parametrize("name", ["", "moved it", "9.moved", "workpackage..moved"])
+def test_a_type_name_of_the_wrong_shape_is_refused(name: str) -> None:
+    with pytest.raises(InvalidField):
+        Catalog().event(name)
+
+
+@pytest.mark.parametrize("version", [0, -1, True, 1.0])
+def test_a_version_that_is_no_whole_number_from_one_is_refused(version: Any) -> None:
+    with pytest.raises(SchemaBroken):
+        Catalog().event("workpackage.moved", version=version)
+
+
+def test_a_class_that_is_no_model_is_refused_at_once() -> None:
+    class Plain:
+        pass
+
+    with pytest.raises(SchemaBroken) as refused:
+        Catalog().event("workpackage.moved")(Plain)
+    assert "msgspec.Struct" in refused.value.why
+
+
+def test_a_model_that_is_written_as_an_array_is_refused() -> None:
+    class Pair(msgspec.Struct, array_like=True):
+        left: int
+
+    with pytest.raises(SchemaBroken):
+        Catalog().event("pair.made")(Pair)
+
+
+def test_two_upcasters_for_one_step_are_refused() -> None:
+    catalog = a_catalog()
+    catalog.upcaster("workpackage.moved", from_version=1)(lambda old: old)
+    with pytest.raises(SchemaBroken):
+        catalog.upcaster("workpackage.moved", from_version=1)(lambda old: old)
+
+
+def test_a_model_with_a_type_that_has_no_json_form_is_named_by_check_and_by_use() -> None:
+    class Odd(msgspec.Struct):
+        what: complex
+
+    catalog = Catalog()
+    catalog.event("odd.seen")(Odd)
+    assert [problem.startswith("odd.seen version 1:") for problem in catalog.check()] == [True]
+    with pytest.raises(SchemaBroken):
+        catalog.validate("odd.seen", {"what": 1j})
+
+
+def test_two_classes_of_one_name_in_a_model_are_refused_with_a_way_out() -> None:
+    one, other = (msgspec.defstruct("Item", [(name, int)]) for name in "ab")
+    catalog = Catalog()
+    catalog.event("pair.made")(msgspec.defstruct("Pair", [("one", one), ("other", other)]))
+    with pytest.raises(SchemaBroken) as refused:
+        catalog.validate("pair.made", {"one": {"a": 1}, "other": {"b": 1}})
+    assert "rename one" in refused.value.why
+
+
+# ---- validating
+
+
+def test_a_payload_gets_its_defaults_and_the_latest_version() -> None:
+    catalog = a_catalog()
+    found = catalog.validate("workpackage.moved", {"came_from": "planned", "went_to": "doing"})
+    assert found == (1, {"came_from": "planned", "went_to": "doing", "reason": "", "size": None})
+
+
+def test_the_latest_version_counts_whatever_the_order_of_registering() -> None:
+    catalog = Catalog()
+    catalog.event("note.added", version=2)(NoteAdded)
+    assert catalog.validate("note.added", {"text": "a"})[0] == 2
+    catalog.event("note.added", version=1)(Quiet)
+    assert catalog.validate("note.added", {"text": "a"})[0] == 2
+    catalog.event("note.added", version=3)(Moved)
+    assert catalog.validate("note.added", {"came_from": "", "went_to": "done"})[0] == 3
+
+
+def test_the_result_is_not_the_callers_dict() -> None:
+    given_payload = {"came_from": "planned", "went_to": "doing", "reason": "", "size": 1}
+    _, found = a_catalog().validate("workpackage.moved", given_payload)
+    given_payload["reason"] = "changed later"
+    assert found["reason"] == ""
+
+
+def test_a_list_in_the_result_is_not_the_callers_list() -> None:
+    class Tagged(msgspec.Struct):
+        tags: list[str]
+        more: dict[str, Any]
+
+    catalog = Catalog()
+    catalog.event("thing.tagged")(Tagged)
+    given_payload: dict[str, Any] = {"tags": ["a"], "more": {"deep": [1]}}
+    _, found = catalog.validate("thing.tagged", given_payload)
+    given_payload["tags"].append("b")
+    given_payload["more"]["deep"].append(2)
+    assert found == {"tags": ["a"], "more": {"deep": [1]}}
+
+
+def test_an_instance_and_a_mapping_are_accepted_like_a_dict() -> None:
+    catalog = a_catalog()
+    expected = (1, {"came_from": "planned", "went_to": "doing", "reason": "", "size": None})
+    assert catalog.validate("workpackage.moved", Moved("planned", "doing")) == expected
+    mapping = MappingProxyType({"came_from": "planned", "went_to": "doing"})
+    assert catalog.validate("workpackage.moved", mapping) == expected
+
+
+def test_an_instance_is_checked_too() -> None:
+    wrong: Any = 3
+    with pytest.raises(InvalidPayload) as refused:
+        a_catalog().validate("workpackage.moved", Moved(wrong, "doing"))
+    assert refused.value.defects == [("$.came_from", "expected str, got int")]
+
+
+@pytest.mark.parametrize("payload", [None, 3, "text", ["a"], Quiet()])
+def test_what_is_neither_object_nor_instance_is_refused(payload: Any) -> None:
+    with pytest.raises(InvalidPayload) as refused:
+        a_catalog().validate("workpackage.moved", payload)
+    assert refused.value.defects[0][0] == "$"
+
+
+def test_values_that_are_not_json_become_json() -> None:
+    catalog = Catalog()
+    catalog.event("run.scheduled")(Scheduled)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    expected = {"at": "2026-01-01T00:00:00Z", "lane": "doing"}
+    assert catalog.validate("run.scheduled", {"at": moment, "lane": Lane.DOING})[1] == expected
+    assert catalog.validate("run.scheduled", expected)[1] == expected
+    assert json.loads(json.dumps(catalog.validate("run.scheduled", Scheduled(moment))[1])) == expected
+
+
+def test_an_enum_given_for_a_text_becomes_the_text() -> None:
+    _, found = a_catalog().validate("workpackage.moved", {"came_from": Lane.DOING, "went_to": "done"})
+    assert type(found["came_from"]) is str
+
+
+def test_a_model_that_omits_defaults_still_gets_them_written() -> None:
+    catalog = Catalog()
+    catalog.event("page.opened")(Quiet)
+    assert catalog.validate("page.opened", {}) == (1, {"title": "untitled"})
+
+
+def test_an_unknown_type_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(UnknownType) as refused:
+        a_catalog().validate("workpackage.move", {})
+    assert "did you mean workpackage.moved?" in refused.value.hint
+    assert refused.value.details["type"] == "workpackage.move"
+
+
+def test_a_payload_that_holds_itself_is_refused() -> None:
+    class Free(msgspec.Struct):
+        body: dict[str, Any]
+
+    catalog = Catalog()
+    catalog.event("thing.said")(Free)
+    circle: dict[str, Any] = {}
+    circle["again"] = circle
+    with pytest.raises(InvalidPayload):
+        catalog.validate("thing.said", {"body": circle})
+
+
+def test_a_model_may_refer_to_itself() -> None:
+    catalog = Catalog()
+    catalog.event("tree.grown")(Tree)
+    _, found = catalog.validate("tree.grown", {"name": "root", "children": [{"name": "leaf"}]})
+    assert found == {"name": "root", "children": [{"name": "leaf", "children": []}]}
+    with pytest.raises(InvalidPayload) as refused:
+        catalog.validate("tree.grown", {"name": "root", "children": [{"name": "leaf", "nmae": "x"}]})
+    assert refused.value.defects == [("$.children[0].nmae", "there is no such field; did you mean name?")]
+
+
+# ---- upcasting
+
+
+def test_an_event_of_the_latest_version_is_returned_itself(an_event: MakeEvent) -> None:
+    event = an_event("note.added", 2, {"text": "a", "topic": ""})
+    assert BUILT_IN.upcast(event) is event
+
+
+@pytest.mark.parametrize(("event_type", "version"), [("never.heard", 1), ("note.added", 3)])
+def test_an_event_that_only_others_know_is_returned_itself(
+    an_event: MakeEvent, event_type: str, version: int
+) -> None:
+    event = an_event(event_type, version, {"x": 1})
+    assert BUILT_IN.upcast(event) is event
+
+
+def test_an_old_event_reads_as_todays_and_stays_as_it_was(an_event: MakeEvent) -> None:
+    event = an_event("note.added", 1, {"body": "hello"})
+    found = BUILT_IN.upcast(event)
+    assert (found.version, found.payload) == (2, {"text": "hello", "topic": ""})
+    assert (event.version, event.payload) == (1, {"body": "hello"})
+    assert msgspec.structs.replace(found, version=1, payload=event.payload) == event
+
+
+def test_an_event_whose_payload_was_erased_is_returned_itself(an_event: MakeEvent) -> None:
+    event = an_event("note.added", 1, {}, salt=b"")
+    assert BUILT_IN.upcast(event) is event
+
+
+def test_an_upcaster_cannot_change_what_is_stored(an_event: MakeEvent) -> None:
+    catalog = Catalog()
+    catalog.event("list.made", version=2)(Quiet)
+
+    @catalog.upcaster("list.made", from_version=1)
+    def in_place(old: dict[str, Any]) -> dict[str, Any]:
+        old["deep"]["items"].append("changed")
+        old["title"] = "changed"
+        return old
+
+    event = an_event("list.made", 1, {"deep": {"items": []}})
+    assert catalog.upcast(event).payload["title"] == "changed"
+    assert event.payload == {"deep": {"items": []}}
+
+
+@given(latest=st.integers(2, 8), data=st.data())
+def test_from_any_old_version_every_step_is_taken_once_and_in_order(
+    an_event: MakeEvent, latest: int, data: st.DataObject
+) -> None:
+    catalog = Catalog()
+    catalog.event("step.taken", version=latest)(Quiet)
+
+    def step(version: int) -> Any:
+        return lambda old: {"steps": [*old["steps"], version]}
+
+    for version in range(1, latest):
+        catalog.upcaster("step.taken", from_version=version)(step(version))
+    start = data.draw(st.integers(1, latest))
+    found = catalog.upcast(an_event("step.taken", start, {"steps": []}))
+    assert found.version == latest
+    assert found.payload == {"steps": list(range(start, latest))}
+    assert catalog.check() == []
+
+
+def test_a_gap_between_versions_is_reported_by_check_and_by_the_read(an_event: MakeEvent) -> None:
+    catalog = Catalog()
+    catalog.event("workpackage.moved", version=3)(Moved)
+    catalog.upcaster("workpackage.moved", from_version=1)(lambda old: old)
+    assert catalog.check() == ["workpackage.moved: no upcaster leads from version 2 to 3"]
+    with pytest.raises(SchemaBroken) as refused:
+        catalog.upcast(an_event("workpackage.moved", 1, {"x": 1}))
+    details = refused.value.details
+    assert (details["from_version"], details["to_version"], details["event_version"]) == (2, 3, 1)
+
+
+@pytest.mark.parametrize("result", [KeyError("old_status"), None, 3])
+def test_a_failing_upcaster_is_named_with_the_event_and_the_cause(an_event: MakeEvent, result: Any) -> None:
+    catalog = Catalog()
+    catalog.event("workpackage.moved", version=2)(Moved)
+
+    @catalog.upcaster("workpackage.moved", from_version=1)
+    def name_the_lanes(old: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(result, Exception):
+            raise result
+        return result  # type: ignore[no-any-return]
+
+    event = an_event("workpackage.moved", 1, {"x": 1})
+    with pytest.raises(SchemaBroken) as refused:
+        catalog.upcast(event)
+    assert event.id in refused.value.what
+    assert "name_the_lanes" in refused.value.why
+    assert refused.value.__cause__ is not None
+    if isinstance(result, Exception):
+        assert refused.value.__cause__ is result
+
+
+def test_an_upcaster_without_a_model_or_beyond_the_latest_is_reported() -> None:
+    catalog = a_catalog()
+    catalog.upcaster("workpackage.moved", from_version=1)(lambda old: old)
+    catalog.upcaster("workpackage.made", from_version=1)(lambda old: old)
+    assert catalog.check() == [
+        "workpackage.moved: the upcaster from version 1 leads beyond the latest model",
+        "workpackage.made: there are upcasters, but no model is registered",
+    ]
+
+
+def test_a_typed_payload_is_the_latest_model_with_later_defaults(an_event: MakeEvent) -> None:
+    assert BUILT_IN.typed(an_event("note.added", 1, {"body": "a"})) == NoteAdded(text="a")
+    assert BUILT_IN.typed(an_event("note.added", 2, {"text": "a"})) == NoteAdded(text="a", topic="")
+
+
+def test_a_payload_that_no_model_fits_is_not_typed(an_event: MakeEvent) -> None:
+    with pytest.raises(SchemaBroken) as refused:
+        BUILT_IN.typed(an_event("note.added", 2, {"text": 3}))
+    assert refused.value.details["type"] == "note.added"
+
+
+# ---- asking
+
+
+def test_a_catalog_knows_its_types() -> None:
+    assert BUILT_IN.knows("note.added")
+    assert not BUILT_IN.knows("note.added.twice")
+    (info,) = BUILT_IN.types()
+    assert (info.type, info.version, info.versions, info.upcasts_from) == ("note.added", 2, (1, 2), (1,))
+    assert (info.model, info.doc) == ("NoteAdded", "Somebody wrote something down.")
+    assert [(field.name, field.type, field.required) for field in info.fields] == [
+        ("text", "str", True),
+        ("topic", "str", False),
+    ]
+
+
+# ---- including
+
+
+def test_including_takes_types_upcasters_and_transitions(an_event: MakeEvent) -> None:
+    other = Catalog()
+    other.event("workpackage.moved", version=2)(Moved)
+    other.upcaster("workpackage.moved", from_version=1)(lambda old: {"came_from": "", "went_to": "done"})
+    moves = {"planned": ["doing"]}
+    rule = other.transitions(
+        "workpackage", type="workpackage.moved", field="went_to", initial="planned", allowed=moves
+    )
+    catalog = Catalog()
+    catalog.include(BUILT_IN)
+    catalog.include(other)
+    catalog.include(other)
+    assert [info.type for info in catalog.types()] == ["note.added", "workpackage.moved"]
+    assert catalog.upcast(an_event("workpackage.moved", 1, {"x": 1})).version == 2
+    assert catalog.transition_rule("workpackage", "workpackage.moved") == rule
+    assert catalog.check() == []
+
+
+def test_including_a_contradiction_takes_nothing() -> None:
+    other = Catalog()
+    other.event("aaa.first")(Quiet)
+    other.event("workpackage.moved")(Quiet)
+    catalog = a_catalog()
+    with pytest.raises(SchemaBroken):
+        catalog.include(other)
+    assert [info.type for info in catalog.types()] == ["workpackage.moved"]
+
+
+def test_including_a_newer_version_replaces_the_check() -> None:
+    catalog = a_catalog()
+    catalog.validate("workpackage.moved", Moved("planned", "doing"))
+    other = Catalog()
+    other.event("workpackage.moved", version=2)(Quiet)
+    catalog.include(other)
+    assert catalog.validate("workpackage.moved", {}) == (2, {"title": "untitled"})
