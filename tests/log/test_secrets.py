@@ -352,6 +352,18 @@ def test_the_first_look_misses_nothing_that_a_pattern_can_generate(pattern: Any)
     never_missed()
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"api_\u212aey": "hunter2"},
+        {"a": "Account\u212aey=" + "a1" * 30},
+        {"a": "Ba\u017fic " + "a1" * 30},
+    ],
+)
+def test_letters_that_only_unicode_folds_to_ascii_do_not_part_the_two_looks(payload: dict[str, Any]) -> None:
+    assert suspicious(canonical(payload)) == bool(find_secrets(payload))
+
+
 def test_the_first_look_is_many_times_cheaper_than_the_second() -> None:
     payload = {"came_from": "planned", "reason": "the gate was green at noon", "went_to": "doing", "wp": "WP03"}
     text = canonical(payload)
