@@ -220,6 +220,12 @@ def test_an_unknown_type_is_refused_with_the_nearest_one() -> None:
     assert refused.value.details["type"] == "workpackage.move"
 
 
+def test_a_typo_in_an_optional_field_does_not_vanish() -> None:
+    with pytest.raises(InvalidPayload) as refused:
+        a_catalog().validate("workpackage.moved", {"came_from": "planned", "went_to": "doing", "reson": "late"})
+    assert refused.value.defects == [("$.reson", "there is no such field; did you mean reason?")]
+
+
 def test_a_payload_that_holds_itself_is_refused() -> None:
     class Free(msgspec.Struct):
         body: dict[str, Any]
@@ -402,6 +408,19 @@ def test_including_a_contradiction_takes_nothing() -> None:
     with pytest.raises(SchemaBroken):
         catalog.include(other)
     assert [info.type for info in catalog.types()] == ["workpackage.moved"]
+
+
+def test_including_other_upcasters_or_transitions_is_refused() -> None:
+    one, other = Catalog(), Catalog()
+    for catalog, target in ((one, "doing"), (other, "done")):
+        catalog.transitions("wp", type="wp.moved", field="to", initial="planned", allowed={"planned": [target]})
+    with pytest.raises(SchemaBroken):
+        one.include(other)
+    one, other = Catalog(), Catalog()
+    for catalog in (one, other):
+        catalog.upcaster("wp.moved", from_version=1)(lambda old: old)
+    with pytest.raises(SchemaBroken):
+        one.include(other)
 
 
 def test_including_a_newer_version_replaces_the_check() -> None:

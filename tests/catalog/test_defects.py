@@ -108,6 +108,13 @@ def test_an_unknown_field_below_the_top_does_not_vanish(field: str, value: Any, 
     assert defect[1].startswith("there is no such field; the fields are")
 
 
+def test_a_tag_tells_which_model_of_several_was_meant() -> None:
+    assert defects_of({"placedBy": "ada", "shape": {"type": "square", "side": "x", "sied": 1}}) == [
+        ("$.shape.side", "expected float, got str"),
+        ("$.shape.sied", "there is no such field; did you mean side?"),
+    ]
+
+
 def test_a_models_own_rule_speaks_when_every_field_is_right() -> None:
     class Span(msgspec.Struct):
         start: int

@@ -171,6 +171,13 @@ def test_a_narrower_limit_is_a_breach(field: str, meta: msgspec.Meta) -> None:
     assert breaches_of(**{field: (annotated[types[field], meta], default[field])}) == [("narrowed", field)]
 
 
+@pytest.mark.parametrize(("was", "now", "expected"), [(1, 2, ["narrowed"]), (2, 1, []), (2, 2, [])])
+def test_a_raised_lower_limit_is_a_breach_and_a_lowered_one_is_not(was: int, now: int, expected: list[str]) -> None:
+    annotated: Any = Annotated
+    old, new = (catalog_of(v1=changed(size=(annotated[int, msgspec.Meta(ge=bound)], 5))) for bound in (was, now))
+    assert [breach.kind for breach in compare(lock_text(old), new)] == expected
+
+
 def test_a_breach_inside_a_list_or_an_optional_model_is_found_with_its_path() -> None:
     other = msgspec.defstruct("Item", [("name", str), ("count", str, "")], module="elsewhere")
     assert breaches_of(items=(list[other], [])) == [("changed_type", "items[].count")]  # type: ignore[valid-type]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from everlog.catalog import Catalog
 from everlog.catalog.lock import compare, lock_text
@@ -52,6 +52,15 @@ class Open(BaseModel):
 
 class Aliased(BaseModel):
     agent: str = Field(alias="agentId")
+
+
+class Computed(BaseModel):
+    width: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def area(self) -> int:
+        return self.width**2
 
 
 def catalog_of(model: type[Any]) -> Catalog:
@@ -145,6 +154,12 @@ def test_a_field_that_is_read_and_written_under_two_names_is_refused() -> None:
     with pytest.raises(SchemaBroken) as refused:
         catalog_of(Twofold).validate("agent.commanded", {"agent": "a"})
     assert "one alias" in refused.value.why
+
+
+def test_a_computed_field_is_not_stored() -> None:
+    catalog = catalog_of(Computed)
+    for payload in ({"width": 2}, Computed(width=2)):
+        assert catalog.validate("agent.commanded", payload) == (1, {"width": 2})
 
 
 def test_an_unfit_stored_payload_is_not_typed(an_event: MakeEvent) -> None:

@@ -30,7 +30,7 @@ class PydanticModel:
 
         if isinstance(payload, self._model):
             # An instance may have been changed after its construction, so it takes the same way as a dict.
-            given: Any = payload.model_dump(by_alias=True, warnings=False)
+            given: Any = payload.model_dump(by_alias=True, exclude_computed_fields=True, warnings=False)
         elif isinstance(payload, Mapping):
             given = dict(payload)
         else:
@@ -38,7 +38,8 @@ class PydanticModel:
             raise InvalidPayload(self._event_type, [("$", wanted)])
         try:
             found = self._model.model_validate(given, extra="forbid" if self._forbids else None)
-            return found.model_dump(mode="json", by_alias=True)
+            # A computed field is derived, not said: stored, it would be refused as unknown when it is read back.
+            return found.model_dump(mode="json", by_alias=True, exclude_computed_fields=True)
         except ValidationError as error:
             raise InvalidPayload(self._event_type, list(map(self._defect, error.errors()))) from error
         except (PydanticSerializationError, RecursionError, ValueError) as error:
