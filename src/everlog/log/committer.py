@@ -33,7 +33,7 @@ class Waker(Protocol):
 class Item:
     """One caller's work, and what became of it."""
 
-    __slots__ = ("asked", "done", "error", "gate", "result", "ticket", "waker", "work")
+    __slots__ = ("alone", "asked", "done", "error", "gate", "result", "ticket", "waker", "work")
 
     def __init__(self, work: Work[Any]) -> None:
         self.work = work
@@ -41,6 +41,7 @@ class Item:
         self.error: BaseException | None = None
         self.done = False
         self.asked = False
+        self.alone = False
         self.gate: threading.Lock | None = None
         self.waker: Waker | None = None
         self.ticket: Any = None  # the waker's own, to know whom to tell
@@ -57,9 +58,13 @@ class Committer:
         self._thread: threading.Thread | None = None
         self._asked_to_lead = threading.Semaphore(0)
 
-    def submit(self, work: Work[T]) -> T:
-        """Run `work` inside a write and return what it returned once that write is on the disk."""
+    def submit(self, work: Work[T], *, alone: bool = False) -> T:
+        """Run `work` inside a write and return what it returned once that write is on the disk.
+
+        `alone` is for work that must not share its write with others'.
+        """
         item = Item(work)
+        item.alone = alone
         with self._lock:
             self._require_open()
             self._waiting.append(item)
@@ -125,7 +130,9 @@ class Committer:
     def _lead_once(self) -> None:
         """Commit one group, then hand the lead to whoever waits first."""
         with self._lock:
-            group = [self._waiting.popleft() for _ in range(min(GROUP_MAX, len(self._waiting)))]
+            group = [self._waiting.popleft()] if self._waiting else []
+            while self._waiting and len(group) < GROUP_MAX and not (group[0].alone or self._waiting[0].alone):
+                group.append(self._waiting.popleft())
         try:
             self._commit(group)
         finally:

@@ -264,7 +264,7 @@ class Log:
         require_shape("stream", stream)
         require_shape("actor", by)
         require_text("reason", reason)
-        return self._committer.submit(lambda writer: writer.purge(stream, actor=by, reason=reason))
+        return self._committer.submit(lambda writer: writer.purge(stream, actor=by, reason=reason), alone=True)
 
     def purges(self) -> list[Purge]:
         return self.store.purges()

@@ -14,7 +14,7 @@ from everlog.core import clock
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import AlreadyPurged, IdConflict, NotFound
+from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
 from everlog.stores.contract import Reader, Sealed
 
 
@@ -160,8 +160,8 @@ class Staged:
 
     def purge(self, stream: str, *, actor: str, reason: str) -> Purge:
         if any(recorded.event.stream == stream for recorded, _ in self.records):
-            # Not a case that anybody needs, and refusing it keeps a purge a matter of committed history only.
-            raise AlreadyPurged(
+            # The committer gives every purge a write of its own, so that it is a matter of committed history only.
+            raise Conflict(
                 f"{stream} got events in this very write",
                 why="a purge removes committed history",
                 hint="purge it in a write of its own",

@@ -36,40 +36,27 @@ def problems(fetch: Fetch) -> Iterator[Problem]:
 
 
 def state_problems(fetch: Fetch) -> Iterator[Problem]:
-    """The end of our own chain must be the event that the state remembers: cheap, so it is asked at every opening."""
-    own = fetch(
-        "SELECT name, number, hash FROM state WHERE name = (SELECT 'origin ' || origin FROM identity)",
+    """The end of every chain must be the event that the state remembers: cheap, so it is asked at every opening."""
+    ends = fetch("SELECT name, number, hash, position FROM state WHERE name >= 'origin ' AND name < 'origin!'", ())
+    for name, number, digest, position in ends:
+        found = [header_hash(row[0].encode()) for row in fetch(_HEADER_AT, (position,))]
+        found += [row[0] for row in fetch("SELECT hash FROM purged WHERE position = ?", (position,))]
+        if not found:
+            reason = f"event {number} of {name} was recorded here and is not there any more"
+            yield Problem(position, "log_cut_off", reason)
+        elif found != [digest]:
+            yield Problem(position, "state_disagrees", f"this is not event {number} of {name} as it was recorded")
+    ((remembered, last, reserved),) = fetch(
+        "SELECT (SELECT position FROM state WHERE name = 'clock'), (SELECT max(position) FROM events),"
+        " (SELECT max(reserved) FROM purges)",
         (),
     )
-    for name, number, digest in own:
-        origin = name.removeprefix("origin ")
-        newest = fetch("SELECT position, header FROM events ORDER BY position DESC LIMIT 1", ())
-        if newest and _is(newest[0][1], origin, number):
-            if header_hash(newest[0][1].encode()) != digest:
-                yield Problem(newest[0][0], "state_disagrees", "the last event is not the one that the log recorded")
-            continue
-        # The newest row is somebody else's event, or our last one was purged: look for it by its number.
-        live = fetch(
-            "SELECT position, header FROM events WHERE json_extract(header, '$[5]') = ?"
-            " AND json_extract(header, '$[6]') = ? ORDER BY position DESC LIMIT 1",
-            (origin, number),
-        )
-        gone = fetch("SELECT hash FROM purged WHERE origin = ? AND origin_seq = ?", (origin, number))
-        hashes = [header_hash(row[1].encode()) for row in live] + [row[0] for row in gone]
-        if digest not in hashes:
-            yield Problem(
-                START, "log_cut_off", f"event {number} of this log's own chain was recorded and is not there any more"
-            )
-    if not own and fetch("SELECT 1 FROM events LIMIT 1", ()):
-        yield Problem(START, "state_disagrees", "there are events but no record of the chain's end")
+    head = max(last or 0, reserved or 0)
+    if head > (remembered or 0):
+        yield Problem(Position(head), "state_disagrees", f"the log remembers no position after {remembered or 0}")
 
 
-def _is(header: str, origin: str, number: int) -> bool:
-    try:
-        event = assemble(header, "", b"")
-    except msgspec.DecodeError:
-        return False
-    return event.origin == origin and event.origin_seq == number
+_HEADER_AT = "SELECT header FROM events WHERE position = ?"
 
 
 def _column_problems(fetch: Fetch) -> Iterator[Problem]:

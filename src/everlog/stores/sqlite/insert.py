@@ -16,10 +16,7 @@ _NOTES_PRUNED_AT_ONCE = 200
 # One statement for many rows spares most of the cost of calling SQLite; these sizes cover any number with few calls.
 _ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_EVENTS = {rows: "INSERT INTO events VALUES " + ", ".join([_ROW] * rows) for rows in (64, 16, 4, 1)}
-_UPSERT_STATE = (
-    "INSERT INTO state VALUES (?, ?, ?)"
-    " ON CONFLICT (name) DO UPDATE SET number = excluded.number, hash = excluded.hash"
-)
+_UPSERT_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)"
 
 
 class Inserter:
@@ -70,9 +67,14 @@ class Inserter:
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
         if staged.staged_notes:
             self._write_notes(writer, staged)
-        writer.execute(_UPSERT_STATE, ("clock", staged.clock, b""))
+        writer.execute(_UPSERT_STATE, ("clock", staged.clock, b"", staged.position))
         for origin, link in staged.links.items():
-            writer.execute(_UPSERT_STATE, ("origin " + origin, link.origin_seq, link.hash))
+            last = next(
+                recorded.position
+                for recorded, sealed in reversed(staged.records)
+                if sealed.hash == link.hash and sealed.event.origin == origin
+            )
+            writer.execute(_UPSERT_STATE, ("origin " + origin, link.origin_seq, link.hash, last))
 
     def _insert_events(self, writer: sqlite3.Connection, staged: Staged) -> None:
         streams, types, scopes = self._names[STREAM], self._names[TYPE], self._names[SCOPE]

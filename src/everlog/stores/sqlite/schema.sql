@@ -10,11 +10,12 @@ CREATE TABLE identity (
 ) STRICT;
 
 -- What a write starts from, updated in the transaction of every write: the clock, and the end of each origin's
--- chain. A log whose last rows were cut off disagrees with this table, and verify says so.
+-- chain with its place. A log whose last rows were cut off disagrees with this table, and takes no more writes.
 CREATE TABLE state (
-    name   TEXT PRIMARY KEY,
-    number INTEGER NOT NULL,
-    hash   BLOB NOT NULL
+    name     TEXT PRIMARY KEY,
+    number   INTEGER NOT NULL,
+    hash     BLOB NOT NULL,
+    position INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Names that repeat (streams, types, scopes), so that a row carries small numbers.

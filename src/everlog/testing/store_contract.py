@@ -1,0 +1,556 @@
+"""The promises of a store as a suite: one class, run against any store by a fixture of a few lines.
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        def open_store(self, tmp_path: Path) -> OpenStore:
+            return lambda: MyStore(tmp_path / "log")
+
+The factory opens the *same* log again at every call, so that what survives closing can be seen. Each test names the
+guarantee (G) or failure (F) it is about; docs/guarantees.md has the list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from everlog.core.codec import Packed, header_hash, unpack
+from everlog.core.event import BEGINNING, START, Position, Purged, Recorded
+from everlog.core.ids import EventId
+from everlog.core.query import EVERYTHING, Query
+from everlog.errors import AlreadyPurged, IdConflict, LogClosed, NotFound
+from everlog.stores.contract import Sealed, Store, Writer
+from everlog.testing.builders import Chain, event, stamped
+
+OpenStore = Callable[[], Store]
+
+
+class Boom(Exception):
+    """What a test breaks a write with."""
+
+
+class StoreContract:
+    durable = True
+    """False for a store that keeps nothing when it is closed."""
+
+    @pytest.fixture
+    def open_store(self) -> OpenStore:
+        raise NotImplementedError("say how to open the store")
+
+    @pytest.fixture
+    def store(self, open_store: OpenStore) -> Iterator[Store]:
+        store = open_store()
+        yield store
+        store.close()
+
+    # ---- appending
+
+    def test_an_empty_store_has_nothing(self, store: Store) -> None:
+        assert store.head() == START
+        assert list(store.read()) == []
+        assert list(store.packed()) == []
+        assert store.purges() == []
+
+    def test_what_was_appended_is_read_back_equal(self, store: Store) -> None:
+        """G1: header, payload and salt come back as they were said."""
+        made = Chain().next(payload={"text": "grüße\u2028", "n": 12, "deep": [{"a": None}]}, tags={"team": "core"})
+        append(store, made)
+
+        (recorded,) = store.read()
+        assert recorded.event == made.event
+        assert store.get(made.event.id) == recorded
+        (packed,) = store.packed()
+        assert isinstance(packed, Packed)
+        assert (packed.header, packed.payload) == (made.header, made.payload)
+
+    def test_positions_are_gapless_in_commit_order(self, store: Store) -> None:
+        """G3."""
+        chain = Chain()
+        for size in (1, 3, 2):
+            append(store, *[chain.next() for _ in range(size)])
+
+        assert positions(store.read()) == [1, 2, 3, 4, 5, 6]
+        assert store.head() == 6
+
+    def test_sequences_are_gapless_in_each_stream(self, store: Store) -> None:
+        """G4."""
+        chain = Chain()
+        append(store, *[chain.next(stream=f"note/{n}") for n in (1, 2, 1, 1, 2)])
+
+        found = [(recorded.event.stream, recorded.sequence) for recorded in store.read()]
+        assert found == [("note/1", 1), ("note/2", 1), ("note/1", 2), ("note/1", 3), ("note/2", 2)]
+
+    def test_a_write_sees_what_it_staged_itself(self, store: Store) -> None:
+        chain = Chain()
+        append(store, chain.next(stream="note/1"))
+        with store.write() as writer:
+            (second,) = writer.append([chain.next(stream="note/1")])
+
+            assert writer.sequence("note/1") == 2
+            assert writer.head() == 2
+            assert writer.get(second.event.id) == second
+            assert positions(writer.read()) == [1, 2]
+            assert positions(writer.read(newest_first=True, limit=1)) == [2]
+            assert positions(writer.read(Query(stream="note/1"), after=Position(1))) == [2]
+
+    def test_a_failed_write_leaves_nothing(self, store: Store) -> None:
+        """G2: events, clock, chain, notes and positions of a write that raised are all undone."""
+        chain = Chain()
+        append(store, chain.next())
+        with pytest.raises(Boom), store.write() as writer:
+            writer.append([chain.next(stream="note/9"), chain.next(stream="note/9")])
+            writer.note("k", "v")
+            raise Boom
+
+        assert positions(store.read()) == [1]
+        assert store.head() == 1
+        assert store.notes("") == {}
+        with store.write() as writer:
+            assert writer.sequence("note/9") == 0
+            assert writer.link(chain.origin).origin_seq == 1
+
+    def test_a_failed_write_spends_no_position(self, store: Store) -> None:
+        """F21: a rolled-back append leaves no hole."""
+        append(store, Chain().next())
+        with pytest.raises(Boom), store.write() as writer:
+            writer.append([seal_any()])
+            raise Boom
+        append(store, seal_any())
+
+        assert positions(store.read()) == [1, 2]
+
+    def test_a_failed_attempt_is_undone_alone(self, store: Store) -> None:
+        """G2: one refused request in a group of many."""
+        with store.write() as writer:
+            writer.append([seal_any(stream="note/1")])
+            writer.note("kept", "1")
+            with pytest.raises(Boom), writer.attempt():
+                writer.append([seal_any(stream="note/1"), seal_any(stream="note/2")])
+                writer.note("kept", "2")
+                writer.note("lost", "3")
+                writer.tick()
+                raise Boom
+            writer.append([seal_any(stream="note/2")])
+
+        assert [(r.position, r.event.stream, r.sequence) for r in store.read()] == [
+            (1, "note/1", 1),
+            (2, "note/2", 1),
+        ]
+        assert store.notes("") == {"kept": "1"}
+
+    # ---- identity of events
+
+    def test_appending_an_id_twice_records_it_once(self, store: Store) -> None:
+        """G5, and seed 002's test_duplicate_event_id_is_noop: in one write and in a later one."""
+        made = seal_any()
+        with store.write() as writer:
+            assert len(writer.append([made, made])) == 1
+        with store.write() as writer:
+            assert writer.append([made]) == []
+
+        assert positions(store.read()) == [1]
+        assert store.head() == 1
+
+    def test_the_same_id_with_other_content_is_refused(self, store: Store) -> None:
+        """G5, F54: the first stays as it is."""
+        made = seal_any(payload={"text": "one"})
+        append(store, made)
+        with pytest.raises(IdConflict), store.write() as writer:
+            writer.append([seal_any(id=made.event.id, payload={"text": "two"})])
+
+        (kept,) = store.read()
+        assert kept.event.payload == {"text": "one"}
+
+    def test_an_unknown_id_is_not_found(self, store: Store) -> None:
+        assert store.get(EventId("01M7GJY4JREWXR7F6ZT4NFS1FE")) is None
+
+    # ---- clock and chain
+
+    def test_the_clock_ticks_by_one_and_jumps_over_what_was_seen(self, store: Store) -> None:
+        with store.write() as writer:
+            assert [writer.tick(), writer.tick()] == [1, 2]
+            assert writer.tick(seen=10) == 11
+            assert writer.tick(seen=5) == 12
+        with store.write() as writer:
+            assert writer.tick() == 13
+
+    def test_a_chain_goes_on_where_it_was(self, store: Store) -> None:
+        origin = store.identity.origin
+        for _ in range(3):
+            with store.write() as writer:
+                writer.append([stamped(writer, origin)], fresh=True)
+
+        events = [recorded.event for recorded in store.read()]
+        hashes = [header_hash(place.header) for place in store.packed() if isinstance(place, Packed)]
+        assert [event.origin_seq for event in events] == [1, 2, 3]
+        assert [event.previous for event in events] == [b"", hashes[0], hashes[1]]
+
+    def test_each_origin_has_its_own_chain(self, store: Store) -> None:
+        one, other = Chain("01TESTORGN0000000000000001"), Chain("01TESTORGN0000000000000002")
+        append(store, one.next(), other.next(), one.next())
+        with store.write() as writer:
+            assert writer.link(one.origin).origin_seq == 2
+            assert writer.link(other.origin).origin_seq == 1
+            assert writer.link("01TESTORGN0000000000000003") == BEGINNING
+
+    # ---- reading
+
+    def test_filtering_keeps_positions_and_order(self, store: Store) -> None:
+        """G6: for every part of a query and both directions, the same as filtering by hand."""
+        fill(store)
+        everything = list(store.read())
+        for query in QUERIES:
+            expected = [recorded.position for recorded in everything if query.matches(recorded)]
+            assert positions(store.read(query)) == expected, query
+            assert positions(store.read(query, newest_first=True)) == expected[::-1], query
+            assert positions(store.read(query, limit=2)) == expected[:2], query
+            assert positions(store.read(query, limit=2, newest_first=True)) == expected[::-1][:2], query
+            middle = Position(everything[len(everything) // 2].position)
+            assert positions(store.read(query, after=middle)) == [p for p in expected if p > middle], query
+            assert positions(store.read(query, upto=middle)) == [p for p in expected if p <= middle], query
+
+    def test_filtering_by_time_of_arrival(self, store: Store) -> None:
+        fill(store)
+        moments = [recorded.received_at for recorded in store.read()]
+        assert positions(store.read(Query(until=moments[0]))) == []
+        assert len(positions(store.read(Query(since=moments[0])))) == len(moments)
+        assert positions(store.read(Query(since=moments[-1] + timedelta(seconds=1)))) == []
+
+    def test_a_scope_covers_what_lies_below_it_and_nothing_else(self, store: Store) -> None:
+        for scope in ("acme", "acme/shop", "acme/shop/prod", "acmecorp", "acme-eu", ""):
+            append(store, seal_any(scope=scope))
+
+        assert scopes(store, "acme") == ["acme", "acme/shop", "acme/shop/prod"]
+        assert scopes(store, "acme/shop") == ["acme/shop", "acme/shop/prod"]
+        assert scopes(store, "") == ["acme", "acme/shop", "acme/shop/prod", "acmecorp", "acme-eu", ""]
+
+    def test_a_rare_type_is_found_among_many(self, store: Store) -> None:
+        """F27: one match at each end of a few hundred others."""
+        chain = Chain()
+        append(store, chain.next(type="rare.seen"))
+        append(store, *[chain.next(stream=f"note/{n % 7}") for n in range(400)])
+        append(store, chain.next(type="rare.seen"))
+
+        rare = Query(types=frozenset(["rare.seen"]))
+        assert positions(store.read(rare)) == [1, 402]
+        assert positions(store.read(rare, after=Position(1))) == [402]
+        assert positions(store.read(rare, newest_first=True, limit=1)) == [402]
+
+    def test_a_read_goes_on_while_others_append(self, store: Store) -> None:
+        """G3: a reader that has seen N never later finds something new at or below N."""
+        chain = Chain()
+        append(store, *[chain.next() for _ in range(5)])
+        reading = store.read()
+        seen: list[int] = [next(reading).position]
+        append(store, *[chain.next() for _ in range(5)])
+        seen += positions(reading)
+
+        assert seen == sorted(set(seen))
+        assert seen[:5] == [1, 2, 3, 4, 5]
+
+    # ---- purge
+
+    def test_a_purge_reserves_a_position_that_no_event_gets(self, store: Store) -> None:
+        """G3, G9: the hole is on record and the next event comes after it."""
+        fill_two_streams(store)
+        with store.write() as writer:
+            purge = writer.purge("note/1", actor="user:ada", reason="asked to")
+        append(store, seal_any(stream="note/2"))
+
+        assert (purge.reserved, purge.count, purge.sequence) == (5, 2, 2)
+        assert positions(store.read()) == [2, 4, 6]
+        assert store.purges() == [purge]
+        assert store.purges(after=Position(4)) == [purge]
+        assert store.purges(after=Position(5)) == []
+
+    def test_a_purged_event_is_gone_from_every_way_of_reading(self, store: Store) -> None:
+        made = fill_two_streams(store)
+        with store.write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="asked to")
+
+        assert store.get(made[0].event.id) is None
+        assert positions(store.read(Query(stream="note/1"))) == []
+        assert positions(store.read(Query(kind="note"))) == [2, 4]
+        places = list(store.packed())
+        assert [place.position for place in places] == [1, 2, 3, 4]
+        assert [isinstance(place, Purged) for place in places] == [True, False, True, False]
+        assert isinstance(places[0], Purged)
+        assert (places[0].hash, places[0].id) == (made[0].hash, made[0].event.id)
+
+    def test_a_purged_stream_goes_on_after_its_last_sequence(self, store: Store) -> None:
+        """A number that meant one event must not come to mean another."""
+        fill_two_streams(store)
+        with store.write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="asked to")
+        (later,) = append(store, seal_any(stream="note/1"))
+
+        assert later.sequence == 3
+
+    def test_a_purged_event_cannot_come_back(self, store: Store) -> None:
+        made = fill_two_streams(store)
+        with store.write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="asked to")
+        with pytest.raises(AlreadyPurged), store.write() as writer:
+            writer.append([made[0]])
+
+    def test_a_stream_without_events_cannot_be_purged(self, store: Store) -> None:
+        fill_two_streams(store)
+        with pytest.raises(NotFound), store.write() as writer:
+            writer.purge("note/7", actor="user:ada", reason="asked to")
+        with store.write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="asked to")
+        with pytest.raises(NotFound), store.write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="again")
+
+        assert len(store.purges()) == 1
+
+    def test_a_purge_names_the_scopes_it_touched(self, store: Store) -> None:
+        """F32."""
+        append(store, seal_any(stream="note/1", scope="b"), seal_any(stream="note/1", scope="a/x"))
+        with store.write() as writer:
+            purge = writer.purge("note/1", actor="user:ada", reason="asked to")
+
+        assert purge.scopes == ("a/x", "b")
+        assert store.purges() == [purge]
+
+    def test_a_failed_purge_leaves_everything(self, store: Store) -> None:
+        fill_two_streams(store)
+        with pytest.raises(Boom), store.write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="asked to")
+            raise Boom
+
+        assert positions(store.read()) == [1, 2, 3, 4]
+        assert (store.purges(), store.head()) == ([], 4)
+
+    # ---- notes
+
+    def test_notes_are_found_by_prefix_in_order_of_their_keys(self, store: Store) -> None:
+        with store.write() as writer:
+            for key in ("b/2", "a/1", "a/2", "a", "ab"):
+                writer.note(key, key.upper())
+
+        assert list(store.notes("a/").items()) == [("a/1", "A/1"), ("a/2", "A/2")]
+        assert list(store.notes("", newest_first=True)) == ["b/2", "ab", "a/2", "a/1", "a"]
+        assert list(store.notes("a", limit=2)) == ["a", "a/1"]
+
+    def test_a_note_is_replaced_and_removed(self, store: Store) -> None:
+        with store.write() as writer:
+            writer.note("k", "1")
+            writer.note("gone", "1")
+        with store.write() as writer:
+            writer.note("k", "2")
+            writer.note("gone", None)
+            assert writer.notes("") == {"k": "2"}
+
+        assert store.notes("") == {"k": "2"}
+
+    def test_an_expired_note_is_not_there(self, store: Store) -> None:
+        with store.write() as writer:
+            writer.note("old", "1", expires_us=1)
+            writer.note("new", "1", expires_us=2**60)
+
+        assert store.notes("") == {"new": "1"}
+
+    def test_notes_commit_with_the_events_of_their_write(self, store: Store) -> None:
+        """F33, F82."""
+        with pytest.raises(Boom), store.write() as writer:
+            writer.append([seal_any()])
+            writer.note("cursor", "1")
+            raise Boom
+
+        assert (store.head(), store.notes("")) == (0, {})
+
+    # ---- many at once
+
+    def test_two_writers_never_share_a_position_or_a_clock_value(self, store: Store) -> None:
+        """G13: threads here; processes in the crash suite."""
+        origin = store.identity.origin
+
+        def write(number: int) -> None:
+            for _ in range(25):
+                with store.write() as writer:
+                    writer.append([stamped(writer, origin, stream=f"note/{number}")], fresh=True)
+
+        in_threads(write, 4)
+        records = list(store.read())
+        assert [recorded.position for recorded in records] == list(range(1, 101))
+        assert [recorded.event.lamport for recorded in records] == list(range(1, 101))
+        assert [recorded.event.origin_seq for recorded in records] == list(range(1, 101))
+
+    def test_a_reader_never_sees_half_a_batch(self, store: Store) -> None:
+        """G2, G7."""
+        done = threading.Event()
+        halves: list[int] = []
+
+        def read() -> None:
+            while not done.is_set():
+                head = store.head()
+                count = len(list(store.read(upto=head)))
+                if count % 10:
+                    halves.append(count)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        chain = Chain()
+        for _ in range(20):
+            append(store, *[chain.next() for _ in range(10)])
+        done.set()
+        reader.join()
+
+        assert halves == []
+
+    # ---- closing
+
+    def test_survives_reopening(self, open_store: OpenStore) -> None:
+        """G1: events, sequences, clock, chain, purges, notes and identity."""
+        self.skip_unless_durable()
+        first = open_store()
+        fill(first)
+        with first.write() as writer:
+            writer.note("k", "v")
+            writer.purge("note/2", actor="user:ada", reason="asked to")
+        before = state_of(first)
+        first.close()
+
+        second = open_store()
+        assert state_of(second) == before
+        second.close()
+
+    def test_two_open_stores_of_one_log_see_each_other(self, open_store: OpenStore) -> None:
+        """G13: what one acknowledged the other reads, and they go on from each other's state."""
+        self.skip_unless_durable()
+        one, other = open_store(), open_store()
+        for number in range(6):
+            store = (one, other)[number % 2]
+            with store.write() as writer:
+                writer.append([stamped(writer, store.identity.origin)], fresh=True)
+
+        assert positions(one.read()) == positions(other.read()) == [1, 2, 3, 4, 5, 6]
+        assert [recorded.event.lamport for recorded in one.read()] == [1, 2, 3, 4, 5, 6]
+        assert [recorded.sequence for recorded in other.read()] == [1, 2, 3, 4, 5, 6]
+        one.close()
+        other.close()
+
+    def test_a_closed_store_says_so(self, open_store: OpenStore) -> None:
+        store = open_store()
+        store.close()
+        with pytest.raises(LogClosed):
+            store.head()
+        with pytest.raises(LogClosed), store.write():
+            pass
+        store.close()  # twice is fine
+
+    def test_a_healthy_store_has_no_problems(self, store: Store) -> None:
+        fill(store)
+        with store.write() as writer:
+            writer.append([stamped(writer, store.identity.origin)], fresh=True)
+        with store.write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="asked to")
+
+        assert list(store.check()) == []
+
+    def skip_unless_durable(self) -> None:
+        if not self.durable:
+            pytest.skip("this store keeps nothing when it is closed, by design")
+
+
+QUERIES = [
+    EVERYTHING,
+    Query(stream="note/1"),
+    Query(stream="note/404"),
+    Query(kind="issue"),
+    Query(kind="not"),
+    Query(types=frozenset(["note.added"])),
+    Query(types=frozenset(["issue.opened", "note.added"])),
+    Query(types=frozenset(["no.such"])),
+    Query(scope="acme"),
+    Query(scope="acme/shop"),
+    Query(scope="nobody"),
+    Query(actor="agent:builder"),
+    Query(correlation_id="deploy-1"),
+    Query(stream="note/1", types=frozenset(["note.added"]), scope="acme"),
+    Query(types=frozenset(["issue.opened"]), scope="acme/shop", actor="user:ada"),
+]
+
+
+def append(store: Store, *sealed: Sealed) -> list[Recorded]:
+    with store.write() as writer:
+        return writer.append(sealed)
+
+
+def seal_any(**fields: Any) -> Sealed:
+    """An event of an origin of its own, which follows nothing."""
+    fields.setdefault("origin", "01TESTFREE" + event().id[10:])
+    return Chain(fields.pop("origin")).next(**fields)
+
+
+def fill(store: Store) -> None:
+    """A few hundred events of several streams, types, scopes and actors, in writes of several sizes."""
+    chain = Chain(store.identity.origin)
+    made = [
+        chain.next(
+            type=("note.added", "issue.opened", "issue.commented")[n % 3],
+            stream=(f"note/{n % 4}", f"issue/{n % 5}")[n % 2],
+            scope=("", "acme", "acme/shop", "other")[n % 4],
+            actor=("user:ada", "agent:builder")[n % 2],
+            correlation_id=("", "deploy-1")[n % 10 == 0],
+        )
+        for n in range(300)
+    ]
+    for start, end in ((0, 1), (1, 100), (100, 101), (101, 300)):
+        append(store, *made[start:end])
+    with store.write() as writer:
+        writer.tick(seen=chain.next().event.lamport)
+
+
+def fill_two_streams(store: Store) -> list[Sealed]:
+    chain = Chain()
+    made = [chain.next(stream=f"note/{n}") for n in (1, 2, 1, 2)]
+    append(store, *made)
+    return made
+
+
+def positions(records: Iterator[Recorded]) -> list[int]:
+    return [recorded.position for recorded in records]
+
+
+def scopes(store: Store, scope: str) -> list[str]:
+    return [recorded.event.scope for recorded in store.read(Query(scope=scope))]
+
+
+def state_of(store: Store) -> Any:
+    """Everything that must survive, as one comparable value."""
+    with contextlib.suppress(Boom), store.write() as writer:
+        inner = _inner_state(writer, store.identity.origin)
+        raise Boom  # looking at the clock must not move it
+    places = [unpack(place) if isinstance(place, Packed) else place for place in store.packed()]
+    return store.identity, places, list(store.read()), store.purges(), store.notes(""), store.head(), inner
+
+
+def _inner_state(writer: Writer, origin: str) -> Any:
+    streams = [f"note/{n}" for n in range(4)] + [f"issue/{n}" for n in range(5)]
+    return writer.link(origin), [writer.sequence(stream) for stream in streams], writer.tick(seen=1000)
+
+
+def in_threads(work: Callable[[int], None], count: int) -> None:
+    """Run the work in threads and let a failure of any be the test's failure."""
+    failures: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

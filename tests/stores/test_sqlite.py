@@ -1,0 +1,361 @@
+"""The SQLite store keeps the contract, and what is its own business: pragmas, triggers, files, foreign databases."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from everlog.core.event import Position
+from everlog.core.query import Query
+from everlog.errors import Busy, Damaged, NewerFormat, NotALog, NotFound, ReadOnly, StorageFull, WriterStopped
+from everlog.stores.contract import Store
+from everlog.stores.sqlite import connection
+from everlog.stores.sqlite.store import SqliteStore
+from everlog.testing.builders import Chain, stamped
+from everlog.testing.store_contract import (
+    OpenStore,
+    StoreContract,
+    append,
+    fill,
+    fill_two_streams,
+    positions,
+    seal_any,
+)
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        def open_it() -> Store:
+            return SqliteStore(tmp_path / "log.db")
+
+        return open_it
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log.db"
+
+
+def own_event(store: SqliteStore, **fields: str) -> None:
+    with store.write() as writer:
+        writer.append([stamped(writer, store.identity.origin, **fields)], fresh=True)
+
+
+def test_every_commit_is_flushed(path: Path) -> None:
+    """F08: WAL with synchronous FULL; NORMAL loses acknowledged commits in a power cut."""
+    store = SqliteStore(path)
+    own_event(store)
+    assert store._writer is not None
+    assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)
+    store.close()
+
+
+REWRITES = [
+    "UPDATE events SET payload = '{}'",
+    "UPDATE events SET header = header || ' ' WHERE position = 1",
+    "UPDATE OR REPLACE events SET position = 2 WHERE position = 1",
+    "DELETE FROM events",
+    "DELETE FROM events WHERE position = 3",
+    "INSERT OR REPLACE INTO events SELECT * FROM events WHERE position = 1",
+    "REPLACE INTO events SELECT position, stream, sequence, type, scope, received_us, header, '{}', salt FROM events",
+    "INSERT INTO events SELECT 0, 99, 1, type, scope, received_us, 'x' || header, payload, salt FROM events LIMIT 1",
+    "UPDATE purges SET reason = ''",
+    "DELETE FROM purges",
+    "UPDATE purged SET hash = x''",
+    "DELETE FROM purged",
+    "UPDATE names SET name = 'other'",
+    "DELETE FROM names",
+]
+
+
+@pytest.mark.parametrize("statement", REWRITES)
+def test_the_database_refuses_to_rewrite_history(path: Path, statement: str) -> None:
+    """G9: whatever program opens the file."""
+    store = SqliteStore(path)
+    fill_two_streams(store)
+    with store.write() as writer:
+        writer.purge("note/2", actor="user:ada", reason="asked to")
+    other = sqlite3.connect(path)
+    before = list(other.iterdump())
+    with pytest.raises(sqlite3.IntegrityError, match="everlog"):
+        other.execute(statement)
+    other.rollback()
+
+    assert list(other.iterdump()) == before
+    other.close()
+    store.close()
+
+
+def test_a_purge_leaves_no_byte_of_the_payload_behind(path: Path) -> None:
+    """F63: not in the file, not in its free pages, not in the write-ahead log."""
+    store = SqliteStore(path)
+    sentinel = "sentinel-of-the-purged-payload"
+    for number in range(50):
+        append(store, seal_any(stream="note/1", payload={"text": f"{sentinel} {number} " + "x" * 300}))
+        append(store, seal_any(stream="note/2"))
+    assert any(sentinel.encode() in file.read_bytes() for file in path.parent.iterdir())
+
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+
+    assert not [file.name for file in path.parent.iterdir() if sentinel.encode() in file.read_bytes()]
+    store.close()
+
+
+def test_a_read_writes_nothing(path: Path) -> None:
+    """G11."""
+    store = SqliteStore(path)
+    fill(store)
+    store.close()
+    before = path.read_bytes()
+
+    reader = SqliteStore(path)
+    assert len(list(reader.read())) == 300
+    assert list(reader.read(Query(scope="acme"), newest_first=True, limit=3))
+    assert list(reader.packed())
+    assert list(reader.check()) == []
+    assert reader._writer is None
+    reader.close()
+    assert path.read_bytes() == before
+
+
+def test_a_reader_cannot_write_even_by_mistake(path: Path) -> None:
+    store = SqliteStore(path)
+    with pytest.raises(ReadOnly):
+        store._fetch("DELETE FROM notes", ())
+    store.close()
+
+
+def test_files_are_not_open_to_others(path: Path) -> None:
+    """S17: the log may be read by its group and by nobody else."""
+    store = SqliteStore(path)
+    own_event(store)
+    modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    store.close()
+
+    assert set(modes) >= {"log.db", "log.db-wal", "log.db-shm", "log.db-lock"}
+    assert {name: mode for name, mode in modes.items() if mode & 0o027} == {}
+
+
+def test_an_empty_file_is_not_taken_for_a_new_log(path: Path) -> None:
+    """F04: never restart at 0."""
+    path.touch()
+    with pytest.raises(NotALog, match="empty"):
+        SqliteStore(path)
+    assert path.stat().st_size == 0
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    path.write_bytes(b"just some text, long enough to be looked at")
+    with pytest.raises(NotALog, match="not an SQLite database"):
+        SqliteStore(path)
+    assert path.read_bytes() == b"just some text, long enough to be looked at"
+
+
+def test_a_database_of_another_program_is_refused(path: Path) -> None:
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE events (position INTEGER PRIMARY KEY)")
+    other.close()
+    with pytest.raises(NotALog, match="another program"):
+        SqliteStore(path)
+
+
+def test_a_log_of_a_newer_format_is_refused_and_never_read_as_empty(path: Path) -> None:
+    SqliteStore(path).close()
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 99")
+    other.close()
+    with pytest.raises(NewerFormat, match="99"):
+        SqliteStore(path)
+
+
+def test_a_log_that_is_not_there_is_not_made_unless_asked(path: Path) -> None:
+    with pytest.raises(NotFound):
+        SqliteStore(path, create=False)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_crash_while_making_a_log_leaves_no_half_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F04, F06: the file gets its name when it is whole."""
+    monkeypatch.setattr(connection, "create_database", _crash)
+    with pytest.raises(RuntimeError):
+        SqliteStore(path)
+    assert not path.exists()
+    monkeypatch.undo()
+
+    store = SqliteStore(path)  # what the crash left beside it is no obstacle
+    own_event(store)
+    assert store.head() == 1
+    store.close()
+
+
+def _crash(draft: Path, schema: str) -> sqlite3.Connection:
+    sqlite3.connect(draft).execute("CREATE TABLE half (a)")
+    raise RuntimeError("the process ended here")
+
+
+def test_many_openers_make_one_log(path: Path) -> None:
+    opened: list[SqliteStore] = []
+    threads = [threading.Thread(target=lambda: opened.append(SqliteStore(path))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len({store.identity.log_id for store in opened}) == 1
+    for store in opened:
+        store.close()
+
+
+def test_a_second_writer_is_told_who_holds_the_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G13."""
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 50)
+    one, other = SqliteStore(path), SqliteStore(path)
+    with one.write():
+        with pytest.raises(Busy) as refused, other.write():
+            pass
+        assert refused.value.hint
+    own_event(other)
+    assert one.head() == 1
+    one.close()
+    other.close()
+
+
+def test_a_program_that_locks_the_database_makes_it_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 50)
+    store = SqliteStore(path)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Busy), store.write():
+        pass
+    other.execute("ROLLBACK")
+    own_event(store)
+    other.close()
+    store.close()
+
+
+class _Failing:
+    """A connection whose COMMIT fails once, as SQLite reports it."""
+
+    def __init__(self, real: sqlite3.Connection, errorname: str) -> None:
+        self._real = real
+        self._errorname = errorname
+        self.commits = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def execute(self, sql: str, values: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            self.commits += 1
+            if self.commits == 1:
+                error = sqlite3.OperationalError("injected")
+                error.sqlite_errorname = self._errorname
+                raise error
+        return self._real.execute(sql, values)
+
+
+def test_a_failed_flush_stops_the_writer_for_good(path: Path) -> None:
+    """G12, F05: it reports, and never goes on as if clean."""
+    store = SqliteStore(path)
+    own_event(store)
+    real = store._writer
+    assert real is not None
+    failing = _Failing(real, "SQLITE_IOERR_FSYNC")
+    store._writer = failing  # type: ignore[assignment]
+    with pytest.raises(WriterStopped):
+        own_event(store)
+    with pytest.raises(WriterStopped, match="no more writes"):
+        own_event(store)
+
+    assert failing.commits == 1
+    assert positions(store.read()) == [1]
+    store.close()
+    again = SqliteStore(path)
+    own_event(again)
+    assert again.head() == 2
+    again.close()
+
+
+def test_a_full_disk_refuses_the_write_and_takes_the_next_one(path: Path) -> None:
+    """F07: reading goes on, and nothing is half written."""
+    store = SqliteStore(path)
+    own_event(store)
+    store._writer = _Failing(store._writer, "SQLITE_FULL")  # type: ignore[assignment,arg-type]
+    with pytest.raises(StorageFull):
+        own_event(store)
+    assert positions(store.read()) == [1]
+    own_event(store)
+
+    assert positions(store.read()) == [1, 2]
+    assert [recorded.event.origin_seq for recorded in store.read()] == [1, 2]
+    assert list(store.check()) == []
+    store.close()
+
+
+def test_a_log_whose_last_event_was_cut_off_takes_no_writes(path: Path) -> None:
+    """G10, F60: it is not written over, and it can still be read."""
+    store = SqliteStore(path)
+    for _ in range(3):
+        own_event(store)
+    store.close()
+    _without_triggers(path, "DELETE FROM events WHERE position = 3")
+
+    cut = SqliteStore(path)
+    assert positions(cut.read()) == [1, 2]
+    assert [problem.code for problem in cut.check() if problem.code != "trigger_missing"] == ["log_cut_off"]
+    with pytest.raises(Damaged):
+        own_event(cut)
+    cut.close()
+
+
+def test_a_changed_last_event_is_noticed_before_the_next_write(path: Path) -> None:
+    store = SqliteStore(path)
+    own_event(store)
+    store.close()
+    _without_triggers(path, "UPDATE events SET header = replace(header, 'user:ada', 'user:eve')")
+
+    changed = SqliteStore(path)
+    with pytest.raises(Damaged):
+        own_event(changed)
+    changed.close()
+
+
+def _without_triggers(path: Path, statement: str) -> None:
+    with sqlite3.connect(path) as other:
+        for (name,) in other.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+            other.execute(f"DROP TRIGGER {name}")
+        other.execute(statement)
+    other.close()
+
+
+def test_a_stream_of_many_pages_is_read_whole(path: Path) -> None:
+    """Pages of a stream follow its own index; a second page must go on where the first ended."""
+    store = SqliteStore(path)
+    chain = Chain()
+    append(store, *[chain.next(stream=f"note/{number % 2}") for number in range(4200)])
+
+    assert positions(store.read(Query(stream="note/1"))) == list(range(2, 4201, 2))
+    assert positions(store.read(Query(stream="note/1"), newest_first=True)) == list(range(4200, 0, -2))
+    assert positions(store.read(Query(stream="note/1"), after=Position(4000), limit=3)) == [4002, 4004, 4006]
+    assert positions(store.read(Query(types=frozenset(["note.added"])))) == list(range(1, 4201))
+    store.close()
+
+
+def test_expired_notes_are_removed_as_others_are_written(path: Path) -> None:
+    """Idempotency records are kept for a bounded time: the rows go too."""
+    store = SqliteStore(path)
+    with store.write() as writer:
+        for number in range(20):
+            writer.note(f"old/{number}", "x", expires_us=1)
+    with store.write() as writer:
+        writer.note("new", "x")
+
+    assert store._fetch("SELECT count(*) FROM notes", ()) == [(1,)]
+    store.close()
