@@ -14,6 +14,7 @@ import json
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
@@ -26,6 +27,8 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACE = re.compile(r"(?P<reason>.*?)(?: - at (?P<key>`key` in )?`\$(?P<below>[^`]*)`)?", re.DOTALL)
 _ARRAYS = (list, set, frozenset, collections.abc.Sequence, collections.abc.Collection, collections.abc.Set)
 _OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+_LISTS = (list, tuple)
+_SCALARS = frozenset((str, int, float, bool, types.NoneType))
 _SHOWN_CHARS_MAX = 60
 
 MISSING = "it is missing"
@@ -53,27 +56,30 @@ def struct_defects(model: type[msgspec.Struct], payload: Any) -> list[Defect]:
     return found or [(path, reason) for path, reason in _unencodable(payload, "$")]
 
 
-def strays(given: Any, kept: Any, path: str = "$") -> Iterator[Defect]:
+def strays(given: Any, kept: Any, steps: tuple[str | int, ...] = ()) -> Iterator[Defect]:
     """The members of `given` that the conversion to `kept` dropped because no model names them."""
-    if isinstance(given, Mapping):
-        members = _members(kept)
-        if members is None:
-            return
-        for key, value in given.items():
-            if key in members:
-                yield from strays(value, members[key], below(path, str(key)))
-            elif not isinstance(kept, dict) or len(given) > len(kept):
-                yield below(path, str(key)), no_such_field(str(key), map(str, members))
-    elif isinstance(given, list | tuple) and isinstance(kept, list | tuple) and len(given) == len(kept):
-        for index, (value, item) in enumerate(zip(given, kept, strict=True)):
-            yield from strays(value, item, below(path, index))
+    # Every append of a nested model comes by here: scalars are passed over, and a path is spelled out only if needed.
+    if isinstance(given, _LISTS):
+        if isinstance(kept, _LISTS) and len(given) == len(kept):
+            for index, value in enumerate(given):
+                if type(value) not in _SCALARS:
+                    yield from strays(value, kept[index], (*steps, index))
+        return
+    members = _members(kept) if isinstance(given, Mapping) else None
+    if members is None:
+        return
+    for key, value in given.items():
+        if key in members:
+            if type(value) not in _SCALARS:
+                yield from strays(value, members[key], (*steps, key))
+        elif not isinstance(kept, dict) or len(given) > len(kept):
+            yield reduce(below, (*steps, str(key)), "$"), no_such_field(str(key), map(str, members))
 
 
 def _members(kept: Any) -> Mapping[Any, Any] | None:
     """The named members of what a JSON object was converted to."""
     if isinstance(kept, msgspec.Struct):
-        named = zip(kept.__struct_encode_fields__, kept.__struct_fields__, strict=True)
-        members = {name: getattr(kept, field) for name, field in named}
+        members = dict(zip(kept.__struct_encode_fields__, msgspec.structs.astuple(kept), strict=True))
         tag_field = kept.__struct_config__.tag_field
         return {**members, tag_field: None} if tag_field else members
     if dataclasses.is_dataclass(kept):
