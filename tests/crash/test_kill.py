@@ -45,7 +45,9 @@ def test_a_killed_writer_loses_no_acknowledged_event(tmp_path: Path, pytestconfi
             acknowledged[int(position)] = (event_id, text)
 
     with everlog.open(f"sqlite:{path}", create=False) as log:
-        found = {recorded.position: (recorded.event.id, recorded.event.payload["text"]) for recorded in log.read()}
+        found: dict[int, tuple[str, str]] = {
+            recorded.position: (recorded.event.id, recorded.event.payload["text"]) for recorded in log.read()
+        }
         report = log.verify()
         assert {place: found.get(place) for place in acknowledged} == acknowledged
         assert report.problems == ()
@@ -68,4 +70,4 @@ def _require_whole_batches(log: everlog.Log) -> None:
             text = recorded.event.payload["text"].rsplit(" ", 1)[0]
             parts[text] = parts.get(text, 0) + 1
             assert part in "012"
-    assert {count for count in parts.values()} <= {3}
+    assert set(parts.values()) <= {3}

@@ -1,0 +1,381 @@
+"""Bugs planted in the real store and log, each of which the suite must catch: without this a green run means nothing.
+
+Every variant is wrong in one way, and names the promise it breaks. The right program passes the same checks, which is
+what the suite itself shows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from everlog.catalog.builtin import BUILT_IN
+from everlog.core.event import START, Position
+from everlog.core.query import EVERYTHING, Cursor, Page
+from everlog.errors import EverlogError, WriterStopped
+from everlog.log import idempotency, pages, verify
+from everlog.log.committer import Committer
+from everlog.log.log import Log
+from everlog.stores.contract import Sealed, Store
+from everlog.stores.sqlite import checks, connection, insert
+from everlog.stores.sqlite.store import SqliteStore
+from everlog.stores.staging import Staged
+from everlog.testing.store_contract import StoreContract, append, seal_any
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Check = Callable[[Path], None]
+
+
+def contract(name: str) -> Check:
+    """One promise of the contract suite, as a check of a folder."""
+
+    def check(folder: Path) -> None:
+        def open_store() -> Store:
+            return SqliteStore(folder / "log.db")
+
+        promise = getattr(StoreContract(), name)
+        if "open_store" in promise.__code__.co_varnames[: promise.__code__.co_argcount]:
+            promise(open_store)
+            return
+        store = open_store()
+        try:
+            promise(store)
+        finally:
+            store.close()
+
+    return check
+
+
+# ---- the bugs
+
+
+def batch_not_atomic(patch: pytest.MonkeyPatch) -> None:
+    """G2: an exception inside a write commits what was staged before it."""
+
+    def roll_back(self: SqliteStore, writer: sqlite3.Connection) -> None:
+        if writer.in_transaction:
+            writer.execute("COMMIT")
+        self._forget_committed()
+
+    def append_at_once(self: Staged, events: Any, *, fresh: bool = False) -> Any:
+        recorded = real(self, events, fresh=fresh)
+        store = self._committed
+        assert isinstance(store, SqliteStore)
+        if store._writer is not None:
+            store._inserter.insert(store._writer, self)
+        return recorded
+
+    real = Staged.append
+    patch.setattr(SqliteStore, "_roll_back", roll_back)
+    patch.setattr(Staged, "append", append_at_once)
+
+
+def attempt_not_undone(patch: pytest.MonkeyPatch) -> None:
+    """G2: a refused request in a group leaves its events behind."""
+    from contextlib import contextmanager
+
+    @contextmanager
+    def attempt(self: Staged) -> Iterator[None]:
+        yield
+
+    patch.setattr(Staged, "attempt", attempt)
+
+
+def ids_not_looked_for(patch: pytest.MonkeyPatch) -> None:
+    """G5: the same id is recorded again."""
+    patch.setattr(Staged, "_without_known", lambda self, events: list(events))
+
+
+def other_content_taken_for_a_retry(patch: pytest.MonkeyPatch) -> None:
+    """G5, F54: the hash is not compared."""
+
+    def without_known(self: Staged, events: Any) -> list[Sealed]:
+        return [sealed for sealed in events if self._committed.find_hash(sealed.event.id) is None]
+
+    patch.setattr(Staged, "_without_known", without_known)
+
+
+def purged_events_come_back(patch: pytest.MonkeyPatch) -> None:
+    """A purge that sync undoes is none."""
+    real = SqliteStore.find_hash
+
+    def find_hash(self: SqliteStore, event_id: Any) -> tuple[bytes, bool] | None:
+        found = real(self, event_id)
+        return None if found is not None and found[1] else found
+
+    patch.setattr(SqliteStore, "find_hash", find_hash)
+
+
+def reserved_position_given_away(patch: pytest.MonkeyPatch) -> None:
+    """G3: the head forgets the purges, so that the next event gets the reserved position."""
+
+    def head(self: SqliteStore) -> Position:
+        ((found,),) = self._fetch("SELECT max(position) FROM events", ())
+        return Position(found or 0)
+
+    patch.setattr(SqliteStore, "head", head)
+
+
+def sequence_starts_again_after_a_purge(patch: pytest.MonkeyPatch) -> None:
+    """A number that meant one event comes to mean another."""
+
+    def sequence(self: SqliteStore, stream: str) -> int:
+        rows = self._fetch(
+            "SELECT max(sequence) FROM events JOIN names ON stream = name_id WHERE family = 0 AND name = ?", (stream,)
+        )
+        return int(rows[0][0] or 0)
+
+    patch.setattr(SqliteStore, "sequence", sequence)
+
+
+def other_writers_not_noticed(patch: pytest.MonkeyPatch) -> None:
+    """G13: what a write starts from is remembered although another process has written."""
+
+    def begin(self: SqliteStore) -> sqlite3.Connection:
+        if self._writer is None:
+            self._writer = connection.connect_writer(self.path)
+        self._writer.execute("BEGIN IMMEDIATE")
+        return self._writer
+
+    patch.setattr(SqliteStore, "_begin", begin)
+
+
+def marks_not_written(patch: pytest.MonkeyPatch) -> None:
+    """G6: a filtered read skips what it should find, in silence."""
+
+    class Forgetful(set[Any]):
+        def __rsub__(self, other: Any) -> set[Any]:
+            return set()
+
+    def forget(self: insert.Inserter) -> None:
+        real(self)
+        self._marked = Forgetful()
+
+    real = insert.Inserter.forget
+    patch.setattr(insert.Inserter, "forget", forget)
+
+
+def notes_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
+    """F33, F82: an idempotency record or a cursor that is kept although its events are not."""
+
+    def note(self: Staged, key: str, value: str | None, *, expires_us: int | None = None) -> None:
+        _KeptNotes.kept[key] = value
+
+    _KeptNotes.kept.clear()
+    patch.setattr(Staged, "note", note)
+    real = SqliteStore.notes
+    patch.setattr(
+        SqliteStore, "notes", lambda self, prefix, **more: {**real(self, prefix, **more), **_KeptNotes.kept}
+    )
+
+
+class _KeptNotes:
+    kept: ClassVar[dict[str, Any]] = {}
+
+
+def purge_leaves_bytes_in_the_journal(patch: pytest.MonkeyPatch) -> None:
+    """F63: the write-ahead log is not emptied."""
+    patch.setattr(SqliteStore, "_scrub", lambda self, writer: None)
+
+
+def retry_after_a_failed_flush(patch: pytest.MonkeyPatch) -> None:
+    """G12, F05: the writer goes on as if the disk were known."""
+    patch.setattr(SqliteStore, "_require_writable", lambda self: None)
+
+
+def empty_file_taken_for_a_new_log(patch: pytest.MonkeyPatch) -> None:
+    """F04: history restarts at 0."""
+    real = SqliteStore.__init__
+
+    def init(self: SqliteStore, path: Path, **more: Any) -> None:
+        if path.exists() and path.stat().st_size == 0:
+            path.unlink()
+        real(self, path, **more)
+
+    patch.setattr(SqliteStore, "__init__", init)
+
+
+def damage_written_over(patch: pytest.MonkeyPatch) -> None:
+    """G10, F60: a log that was cut off is appended to."""
+    patch.setattr(checks, "state_problems", lambda fetch: iter(()))
+
+
+def commitments_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """F61: bytes changed, and the proof still passes."""
+    patch.setattr(verify, "_content_problems", lambda place, event: iter(()))
+
+
+def head_taken_after_the_purges(patch: pytest.MonkeyPatch) -> None:
+    """G8, F31: a purge that commits between the two looks is never told to the reader."""
+
+    def page_after(store: Any, cursor: Cursor, query: Any = None, *, limit: int = 500) -> Any:
+        purged = pages._newest_purge(store, EVERYTHING)
+        head = store.head()
+        reset = pages.find_reset(store.identity.epoch, cursor, head, purged)
+        if reset is not None:
+            return Page((), reset.cursor, head, reset)
+        events = tuple(store.read(after=cursor.position, upto=head, limit=limit))
+        return Page(events, Cursor(head, START, store.identity.epoch), head)
+
+    patch.setattr(pages, "page_after", page_after)
+
+
+def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """G7: the answer comes before the write has ended."""
+
+    def submit(self: Committer, work: Any, *, alone: bool = False) -> Any:
+        manager = self._store.write()
+        result = work(manager.__enter__())
+        _Unfinished.managers.append(manager)
+        return result
+
+    patch.setattr(Committer, "submit", submit)
+
+
+class _Unfinished:
+    managers: ClassVar[list[Any]] = []
+
+
+def key_claimed_apart_from_the_append(patch: pytest.MonkeyPatch) -> None:
+    """F82: the key's record is lost, and a retry appends a second event."""
+    patch.setattr(idempotency, "claim", lambda *arguments, **more: None)
+
+
+# ---- the checks
+
+
+def a_purge_leaves_no_bytes(folder: Path) -> None:
+    store = SqliteStore(folder / "log.db")
+    append(store, seal_any(stream="note/1", payload={"text": "sentinel-to-be-purged"}))
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    left = [file.name for file in folder.iterdir() if b"sentinel-to-be-purged" in file.read_bytes()]
+    store.close()
+    assert left == []
+
+
+def a_failed_flush_stops_the_writer(folder: Path) -> None:
+    store = SqliteStore(folder / "log.db")
+    store._failed = WriterStopped("a flush failed")
+    with pytest.raises(WriterStopped):
+        append(store, seal_any())
+    store.close()
+
+
+def an_empty_file_is_refused(folder: Path) -> None:
+    (folder / "log.db").touch()
+    with pytest.raises(Exception, match="not an everlog log"):
+        SqliteStore(folder / "log.db").close()
+
+
+def a_cut_log_takes_no_writes(folder: Path) -> None:
+    _log(folder, "one", "two").close()
+    _edit(folder, "DELETE FROM events WHERE position = 2")
+    with pytest.raises(Exception, match="damaged"):
+        _log(folder, "three").close()
+
+
+def a_changed_payload_is_found(folder: Path) -> None:
+    _log(folder, "one").close()
+    _edit(folder, "UPDATE events SET payload = replace(payload, 'one', 'two')")
+    log = _log(folder)
+    codes = [problem.code for problem in log.verify().problems]
+    log.close()
+    assert "payload_changed" in codes
+
+
+def a_purge_during_a_page_is_told(folder: Path) -> None:
+    log = _log(folder, "one", "two")
+    cursor = log.page_after(1).next_cursor
+    real = log.store.purges
+    purged = False
+
+    def purges_then_purge(*, after: Position = START) -> Any:
+        nonlocal purged
+        found = real(after=after)
+        if not purged:
+            purged = True
+            log.purge("note/1", reason="in the middle of a page")
+        return found
+
+    log.store.purges = purges_then_purge  # type: ignore[method-assign]
+    first = log.page_after(cursor)
+    second = log.page_after(first.next_cursor)
+    log.close()
+    assert first.reset or second.reset
+
+
+def an_answer_means_that_it_is_there(folder: Path) -> None:
+    log = _log(folder)
+    recorded = log.append("note.added", stream="note/1", payload={"text": "one"})
+    with sqlite3.connect(folder / "log.db") as other:
+        found = other.execute("SELECT count(*) FROM events WHERE position = ?", (recorded.position,)).fetchone()
+    other.close()
+    while _Unfinished.managers:
+        _Unfinished.managers.pop().__exit__(None, None, None)
+    assert found == (1,)
+
+
+def a_retry_appends_nothing(folder: Path) -> None:
+    log = _log(folder)
+    for _ in range(2):
+        log.append("note.added", stream="note/1", payload={"text": "one"}, key="k")
+    head = log.head()
+    log.close()
+    assert head == 1
+
+
+def _log(folder: Path, *texts: str) -> Log:
+    log = Log(SqliteStore(folder / "log.db"), BUILT_IN)
+    for text in texts:
+        try:
+            log.append("note.added", stream="note/1", payload={"text": text})
+        except BaseException:
+            log.close()
+            raise
+    return log
+
+
+def _edit(folder: Path, statement: str) -> None:
+    with sqlite3.connect(folder / "log.db") as other:
+        for (name,) in other.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+            other.execute(f"DROP TRIGGER {name}")
+        other.execute(statement)
+    other.close()
+
+
+PLANTED: list[tuple[Plant, Check]] = [
+    (batch_not_atomic, contract("test_a_failed_write_leaves_nothing")),
+    (attempt_not_undone, contract("test_a_failed_attempt_is_undone_alone")),
+    (ids_not_looked_for, contract("test_appending_an_id_twice_records_it_once")),
+    (other_content_taken_for_a_retry, contract("test_the_same_id_with_other_content_is_refused")),
+    (purged_events_come_back, contract("test_a_purged_event_cannot_come_back")),
+    (reserved_position_given_away, contract("test_a_purge_reserves_a_position_that_no_event_gets")),
+    (sequence_starts_again_after_a_purge, contract("test_a_purged_stream_goes_on_after_its_last_sequence")),
+    (other_writers_not_noticed, contract("test_two_open_stores_of_one_log_see_each_other")),
+    (marks_not_written, contract("test_filtering_keeps_positions_and_order")),
+    (notes_outside_the_transaction, contract("test_notes_commit_with_the_events_of_their_write")),
+    (purge_leaves_bytes_in_the_journal, a_purge_leaves_no_bytes),
+    (retry_after_a_failed_flush, a_failed_flush_stops_the_writer),
+    (empty_file_taken_for_a_new_log, an_empty_file_is_refused),
+    (damage_written_over, a_cut_log_takes_no_writes),
+    (commitments_not_checked, a_changed_payload_is_found),
+    (head_taken_after_the_purges, a_purge_during_a_page_is_told),
+    (told_before_the_commit, an_answer_means_that_it_is_there),
+    (key_claimed_apart_from_the_append, a_retry_appends_nothing),
+]
+
+
+@pytest.mark.parametrize(("plant", "check"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED])
+def test_a_planted_bug_is_caught(plant: Plant, check: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "right").mkdir()
+    check(tmp_path / "right")  # the right program passes
+    (tmp_path / "wrong").mkdir()
+    plant(monkeypatch)
+    # A failed assertion, an expected refusal that did not come, or a refusal by the layer below.
+    with pytest.raises((AssertionError, pytest.fail.Exception, EverlogError)):
+        check(tmp_path / "wrong")
