@@ -1,0 +1,153 @@
+"""Errors as people and programs read them: what happened, why, what to do; and never a bare traceback.
+
+What nobody foresaw is written to a file under the state directory, whose path is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from everlog._version import __version__
+from everlog.cli.output import SCHEMA_VERSION, json_text, pairs, safe
+from everlog.errors import EverlogError, NotFound
+
+if TYPE_CHECKING:
+    from everlog.cli.session import Session
+
+INTERNAL = 1
+_LABELS = ("  why: ", *["       "] * 99)
+
+
+class Usage(EverlogError):
+    """The command line itself cannot be understood."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class Internal(EverlogError):
+    """A mistake in everlog."""
+
+    code = "internal"
+    exit_code = INTERNAL
+
+
+def tell(error: Exception, session: Session) -> int:
+    """Print an error in the form of this run and return its exit code."""
+    if isinstance(error, NotFound) and session.missing_ok:
+        return 0
+    if os.environ.get("EVERLOG_DEBUG") and not isinstance(error, click.UsageError):
+        traceback.print_exception(error)
+    if isinstance(error, EverlogError):
+        known = error
+    elif isinstance(error, click.ClickException):
+        known = _usage(error)
+    else:
+        known = _internal(error)
+    _print(known, session)
+    return known.exit_code
+
+
+def _print(error: EverlogError, session: Session) -> None:
+    out = session.out
+    hint = out.as_typed(error.hint)
+    if session.json:
+        found = {
+            "code": error.code,
+            "message": error.what,
+            "why": error.why,
+            "hint": hint,
+            "details": _plain(error.details),
+            "retryable": error.retryable,
+            "request_id": session.request_id or None,
+        }
+        out.note(json_text({"schema_version": SCHEMA_VERSION, "error": found}))
+    elif session.agent:
+        facts = {"code": error.code, "message": error.what, "why": error.why or None, "hint": hint or None}
+        out.note("ERR " + pairs({**facts, "exit": error.exit_code, "retryable": error.retryable}))
+    else:
+        out.note(out.paint("error:", "red", sys.stderr.isatty()) + " " + safe(error.what))
+        for label, why in zip(_LABELS, _reasons(error), strict=False):
+            out.note(label + safe(why))
+        if hint:
+            out.note("  fix: " + safe(hint))
+
+
+def _reasons(error: EverlogError) -> list[str]:
+    """Several reasons, such as every defect of a payload, get a line each."""
+    match error.details:
+        case {"defects": [_, _, *_] as defects}:
+            return [f"{defect['path']}: {defect['reason']}" for defect in defects]
+        case {"breaches": [_, _, *_] as breaches}:
+            return [_breach(breach) for breach in breaches]
+        case {"problems": [_, _, *_] as problems}:
+            return [str(problem) for problem in problems]
+    return [error.why] if error.why else []
+
+
+def _breach(found: dict[str, object]) -> str:
+    field = f", field {found['field']}" if found["field"] else ""
+    return f"{found['type']} version {found['version']}{field}: {found['text']}"
+
+
+def _plain(details: object) -> object:
+    import msgspec
+
+    return msgspec.to_builtins(details, enc_hook=repr)
+
+
+def _usage(error: click.ClickException) -> EverlogError:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if isinstance(context, click.Context) else "everlog"
+    if isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
+        meant = f"did you mean {' or '.join(error.possibilities[:3])}? " if error.possibilities else ""
+        return Usage(error.message.rstrip("."), hint=f"{meant}see {command} --help")
+    return Usage(error.format_message().rstrip("."), hint=f"see {command} --help")
+
+
+def _internal(error: Exception) -> EverlogError:
+    report = _report(error)
+    why = f"{type(error).__name__}: {error}"
+    try:
+        kept = _keep(report)
+    except (OSError, EverlogError) as also:
+        return Internal(
+            "everlog failed in a way it should not",
+            why=f"{why}; the report could not be written ({also})",
+            hint="run it again with EVERLOG_DEBUG=1 to see where",
+        )
+    return Internal(
+        "everlog failed in a way it should not",
+        why=why,
+        hint=f"everlog doctor; what happened is in {kept}, please send it along when you report this",
+        report=str(kept),
+    )
+
+
+def _report(error: Exception) -> str:
+    python = sys.version.split()[0]
+    lines = [f"everlog {__version__}, Python {python}, {sys.platform}", "", *traceback.format_exception(error)]
+    return "\n".join(line.rstrip("\n") for line in lines) + "\n"
+
+
+def _keep(report: str) -> Path:
+    from datetime import UTC, datetime
+
+    from everlog.files import DiskFiles, replace_file
+
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    directory = Path(base) / "everlog"
+    files = DiskFiles()
+    for parent in reversed([directory, *directory.parents]):
+        if not files.exists(parent):
+            files.make_dir(parent)
+    path = directory / f"crash-{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}.txt"
+    # The words of a command line may hold what should not lie about; only the program's own path is kept.
+    replace_file(files, path, report.encode(errors="backslashreplace"), mode=0o600)
+    return path

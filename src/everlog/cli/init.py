@@ -1,0 +1,165 @@
+"""`everlog init`: a folder with a log in it, and files that explain themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from everlog.cli.output import Answer
+from everlog.cli.session import Session, common_options, pass_session
+
+GITIGNORE = """\
+# Derived or momentary: SQLite's side files and the locks. The log itself is not in this list.
+*-wal
+*-shm
+*-lock*
+*.everlog-tmp
+"""
+
+TYPES = """\
+# The event types of this log. A field is: str int float bool object list list[str] any, or a choice a | b;
+# with ? it may be null, with = it has a default. `everlog schema add` writes such blocks for you.
+#
+# [types."deploy.finished"]
+# version = 1
+# doc = "A service was deployed."
+#
+# [types."deploy.finished".fields]
+# service = "str"
+# result = "ok | failed"
+# seconds = "float = 0"
+"""
+
+AGENTS_MARK = "<!-- everlog -->"
+AGENTS = f"""\
+{AGENTS_MARK}
+## Event log
+
+This project records what happens in an append-only log (`.everlog/`).
+
+- Look first: `everlog log -n 20 --json`, `everlog show ID --json`, `everlog schema list`.
+- Record: `everlog append TYPE -s KIND/ID field=value --key UNIQUE --actor agent:NAME`. A repeated `--key` is safe.
+- A refusal says why and what to do; exit codes: `everlog help exit-codes`.
+- Never edit files in `.everlog/` except `types.toml` and `everlog.toml`.
+{AGENTS_MARK}
+"""
+
+
+def settings_text(*, store: str = "sqlite:log.db", demo: bool = False) -> str:
+    """A settings file in which every setting stands with its meaning, commented out at its default."""
+    from everlog.cli.toml_text import toml_value
+    from everlog.settings import DOCS, Settings
+
+    defaults = Settings()
+    lines = ["# Settings of this log. `everlog config show` tells each value and where it comes from.", ""]
+    for name in Settings.__struct_fields__:
+        value = {"store": store, "demo": demo}.get(name, getattr(defaults, name))
+        mark = "# " if value == getattr(defaults, name) and name != "store" else ""
+        lines += [f"# {DOCS[name]}", f"{mark}{name} = {toml_value(value)}", ""]
+    return "\n".join(lines)
+
+
+def make_folder(folder: Path, *, store: str = "sqlite:log.db", types: str = TYPES, demo: bool = False) -> list[str]:
+    """The folder with its files and its log; what is there already stays as it is. Returns the names of the new."""
+    from everlog import wiring
+    from everlog.files import DiskFiles, replace_file
+    from everlog.settings import FILE_NAME
+
+    files = DiskFiles()
+    files.make_dir(folder)
+    made = []
+    for name, text in (
+        (FILE_NAME, settings_text(store=store, demo=demo)),
+        ("types.toml", types),
+        (".gitignore", GITIGNORE),
+    ):
+        if not files.exists(folder / name):
+            replace_file(files, folder / name, text.encode())
+            made.append(name)
+    wiring.open_folder(folder, create=True).close()
+    return made
+
+
+@click.command("init")
+@click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--store", metavar="URL", default="sqlite:log.db", help="Where the events go; a path is in .everlog/.")
+@click.option("--agents-md", is_flag=True, help="Add a short block about the log to AGENTS.md.")
+@common_options
+@pass_session
+def init_command(session: Session, directory: Path | None, store: str, agents_md: bool) -> None:
+    """Make a log in DIRECTORY, or in this one.
+
+    It writes .everlog/ with settings, types and the log. Doing it twice does no harm.
+
+    \b
+    Example:
+      everlog init
+      everlog init services/shop --agents-md
+    """
+    from everlog import wiring
+    from everlog.files import DiskFiles
+    from everlog.settings import FOLDER, load
+
+    place = (session.place / (directory or Path())).resolve()
+    files = DiskFiles()
+    for parent in reversed([place, *place.parents]):
+        if not files.exists(parent):
+            files.make_dir(parent)
+    folder = place / FOLDER
+    if files.exists(folder / "everlog.toml"):
+        stated = load(folder).settings.store
+        if stated != store and store != "sqlite:log.db":
+            session.out.warn(f"the log there keeps its store {stated}; --store is for new logs")
+        store = stated
+    elif not files.exists(folder):
+        # A store that cannot be opened must not leave a folder behind that says it can.
+        _refuse_unknown_store(store)
+    made = make_folder(folder, store=store)
+    if agents_md and _add_agents_block(place / "AGENTS.md"):
+        made.append("AGENTS.md")
+    log = wiring.open_folder(folder)
+    log_id = log.identity.log_id
+    log.close()
+    fresh = "everlog.toml" in made
+    told = f"made a log in {folder}" if fresh else f"there is a log in {folder} already"
+    facts = {"folder": str(folder), "log_id": log_id, "made": fresh}
+    session.out.answer(
+        Answer(
+            data={**facts, "files": made},
+            ids=[log_id],
+            rows=[(str(folder), log_id, "made" if fresh else "there")],
+            lines=[told],
+            facts=facts,
+        )
+    )
+    session.out.hint(
+        'next: everlog append note.added -s note/1 text="hello"\n'
+        "      everlog log\n"
+        "      everlog schema add deploy.finished service:str 'result:ok | failed'"
+    )
+
+
+def _refuse_unknown_store(store: str) -> None:
+    from everlog.errors import InvalidSettings
+
+    scheme, _, rest = store.partition(":")
+    if scheme != "sqlite" or not rest:
+        raise InvalidSettings(
+            f"{store!r} is not the URL of a log that stays",
+            why="a store is sqlite:PATH",
+            hint="everlog init --store sqlite:log.db",
+        )
+
+
+def _add_agents_block(path: Path) -> bool:
+    from everlog.files import FILE_MODE, DiskFiles, replace_file
+
+    files = DiskFiles()
+    text = files.read_all(path).decode(errors="surrogateescape") if files.exists(path) else ""
+    if AGENTS_MARK in text:
+        return False
+    joined = f"{text.rstrip()}\n\n{AGENTS}" if text.strip() else AGENTS
+    mode = path.stat().st_mode & 0o777 if text else FILE_MODE
+    replace_file(files, path, joined.encode(errors="surrogateescape"), mode=mode)
+    return True

@@ -1,0 +1,334 @@
+"""`everlog log` and `everlog tail`: the newest events, a page, everything to the end, or everything from now on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from everlog.cli.output import Answer, json_text, pairs
+from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+from everlog.cli.times import PLACE
+
+if TYPE_CHECKING:
+    from everlog.core.event import Recorded
+    from everlog.core.query import Cursor, Query, Reset
+    from everlog.log.log import Log
+
+NEWEST = 20
+NEWEST_TAIL = 10
+PAGE = 500
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def filter_options(command: _Command) -> _Command:
+    for option in reversed(
+        (
+            click.option("--since", type=PLACE, metavar="WHEN", help="From here on: 10m, 2h, 2026-11-01, #1234."),
+            click.option("--until", type=PLACE, metavar="WHEN", help="Before that time, or up to that #position."),
+            click.option("--type", "types", metavar="TYPE", multiple=True, help="Of this type; may be given again."),
+            click.option("--stream", metavar="KIND/ID", default="", help="Of this stream."),
+            click.option("--kind", metavar="KIND", default="", help="Of streams of this kind."),
+            click.option("--scope", metavar="PATH", default="", help="In this scope or below it."),
+            click.option("--by", metavar="ACTOR", default="", help="Of this actor, such as user:ada."),
+            click.option("--correlation", metavar="ID", default="", help="That belong together by this id."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("log")
+@click.option("-n", "count", type=click.IntRange(min=1), metavar="N", help="The newest N (20, or all with --since).")
+@click.option("--reverse", is_flag=True, help="The newest first.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is new, until Ctrl-C.")
+@click.option("--after", metavar="CURSOR", help="A page after this cursor: a position, or a page's own next.")
+@click.option("--limit", type=click.IntRange(1, 10_000), metavar="N", help=f"The size of a page ({PAGE}).")
+@click.option("--to-end", is_flag=True, help="Everything up to the head, then stop.")
+@click.option("--purges", is_flag=True, help="The records of purges, in place of events.")
+@filter_options
+@missing_ok_option
+@common_options
+@pass_session
+def log_command(
+    session: Session,
+    count: int | None,
+    reverse: bool,
+    follow: bool,
+    after: str | None,
+    limit: int | None,
+    to_end: bool,
+    purges: bool,
+    since: datetime | int | None,
+    until: datetime | int | None,
+    **filters: Any,
+) -> None:
+    """Show events, the newest last.
+
+    The time shown is when it happened; --since and --until look at when it was recorded. Times are UTC.
+
+    Columns when piped: position, occurred_at, id, type, stream, sequence, actor, scope, payload. With --follow or
+    --to-end, --json prints one event a line.
+
+    \b
+    Examples:
+      everlog log -n 5
+      everlog log --since 2h --type workpackage.moved --by agent:builder
+      everlog log --after 0 --limit 100 --json
+      everlog log --stream workpackage/WP03 --to-end
+    """
+    if reverse and (follow or to_end or after is not None):
+        raise click.UsageError("--reverse is for the newest events; a page or a stream goes forward")
+    if limit is not None and after is None:
+        raise click.UsageError("--limit is the size of a page: give --after too, or use -n")
+    if count is not None and after is not None:
+        raise click.UsageError("-n takes the newest events, --after a page: give --limit for the page's size")
+    if until is not None and (follow or to_end) and not isinstance(until, datetime):
+        raise click.UsageError("--until #N does not go with --follow or --to-end")
+    log = session.log()
+    if purges:
+        _show_purges(session, log)
+        return
+    reader = _Reader(session, log, since, until, filters)
+    if after is not None and not (follow or to_end):
+        reader.page(after, limit or PAGE)
+    elif to_end:
+        reader.stream(after if after is not None else reader.after, to_end=True)
+    elif follow and after is not None:
+        reader.stream(after, to_end=False)
+    elif follow:
+        reader.newest_then_follow(count or NEWEST)
+    else:
+        reader.newest(count if count or since is not None or until is not None else NEWEST, reverse=reverse)
+
+
+@click.command("tail")
+@click.option(
+    "-n", "count", type=click.IntRange(min=0), metavar="N", default=NEWEST_TAIL, help="Begin with the newest N (10)."
+)
+@click.option("-f", "--follow/--no-follow", default=True, help="Wait for more (it does), or do not.")
+@filter_options
+@missing_ok_option
+@common_options
+@pass_session
+def tail_command(
+    session: Session,
+    count: int,
+    follow: bool,
+    since: datetime | int | None,
+    until: datetime | int | None,
+    **filters: Any,
+) -> None:
+    """Show the newest events and wait for more, until Ctrl-C.
+
+    \b
+    Examples:
+      everlog tail
+      everlog tail -n 0 --kind workpackage --json
+      everlog tail --no-follow
+    """
+    reader = _Reader(session, session.log(), since, until, filters)
+    if follow:
+        reader.newest_then_follow(count)
+    elif count:
+        reader.newest(count, reverse=False)
+
+
+class _Reader:
+    def __init__(
+        self,
+        session: Session,
+        log: Log,
+        since: datetime | int | None,
+        until: datetime | int | None,
+        filters: dict[str, Any],
+    ) -> None:
+        self._session = session
+        self._out = session.out
+        self._log = log
+        self.after = since - 1 if isinstance(since, int) and since > 0 else 0
+        self._upto = until if isinstance(until, int) else None
+        self._query = _query(since, until, filters)
+        _warn_of_unknown_types(session, log, self._query)
+
+    def newest(self, count: int | None, *, reverse: bool) -> None:
+        from everlog.cli.records import TSV_COLUMNS, row, table_lines
+        from everlog.core.codec import recorded_object
+
+        found = self._newest(count, self._upto)
+        if not reverse:
+            found.reverse()
+        self._out.answer(
+            Answer(
+                data=[recorded_object(recorded) for recorded in found],
+                ids=[recorded.event.id for recorded in found],
+                columns=TSV_COLUMNS,
+                rows=[row(recorded) for recorded in found],
+                lines=table_lines(self._out, found) if self._out.human else None,
+                facts={"count": len(found), "head": self._log.head()},
+            )
+        )
+        if not found:
+            self._out.hint(
+                "no events match" if self._log.head() else "the log has no events yet: everlog help append"
+            )
+
+    def page(self, after: str, limit: int) -> None:
+        from everlog.cli.records import TSV_COLUMNS, row, table_lines
+        from everlog.core.codec import recorded_object
+        from everlog.core.query import Cursor
+
+        cursor = Cursor.of(after)
+        if self.after > cursor.position:
+            cursor = Cursor.of(self.after)
+        page = self._log.page_after(cursor, self._query, limit=limit)
+        found = [item for item in page.events if self._upto is None or item.position <= self._upto]
+        cut = len(found) < len(page.events)
+        following = {
+            "cursor": str(page.next_cursor),
+            "at_head": page.at_head or cut,
+            "head": page.head,
+            "reset_required": None if page.reset is None else page.reset.reason,
+        }
+        self._out.answer(
+            Answer(
+                data=[recorded_object(recorded) for recorded in found],
+                ids=[recorded.event.id for recorded in found],
+                columns=TSV_COLUMNS,
+                rows=[row(recorded) for recorded in found],
+                lines=table_lines(self._out, found) if self._out.human else None,
+                facts={"count": len(found), "next": following["cursor"], **following, "cursor": None},
+                next=following,
+            )
+        )
+        if page.reset is not None:
+            self._out.warn(_reset_text(page.reset))
+        if self._query.since is not None and found:
+            self._out.hint(f"the first event at or after that time is #{found[0].position}")
+        state = "that is all for now" if page.at_head else "there is more"
+        self._out.hint(f"{state}; next: everlog log --after {page.next_cursor} --limit {limit}")
+
+    def newest_then_follow(self, count: int) -> None:
+        from everlog.cli.records import Lines, print_record
+        from everlog.core.query import Cursor
+
+        # The head comes first: what is recorded from here on belongs to the stream, and nothing falls between.
+        head = self._log.head()
+        found = self._newest(count, head) if count else []
+        lines = Lines(self._out, found)
+        for recorded in reversed(found):
+            print_record(self._out, recorded, lines)
+        self._follow(Cursor(head, epoch=self._log.identity.epoch), lines, to_end=False)
+
+    def stream(self, after: str | int, *, to_end: bool) -> None:
+        from everlog.cli.records import Lines
+        from everlog.core.query import Cursor
+
+        cursor = Cursor.of(after)
+        self._follow(cursor, Lines(self._out), to_end=to_end)
+
+    def _follow(self, cursor: Cursor, lines: Any, *, to_end: bool) -> None:
+        import sys
+
+        from everlog.cli.records import print_record
+        from everlog.core.event import Recorded
+
+        sys.stdout.flush()
+        for item in self._log.subscribe(cursor, self._query, to_end=to_end):
+            if isinstance(item, Recorded):
+                if item.position > self.after:
+                    print_record(self._out, item, lines)
+            else:
+                self._print_reset(item)
+            if not to_end:
+                sys.stdout.flush()
+
+    def _print_reset(self, reset: Reset) -> None:
+        if self._out.json:
+            self._out.line(json_text({"reset_required": reset.reason, "cursor": str(reset.cursor)}))
+        elif self._out.agent:
+            self._out.line("RESET " + pairs({"reason": reset.reason, "cursor": str(reset.cursor)}))
+        else:
+            self._out.warn(_reset_text(reset))
+
+    def _newest(self, count: int | None, upto: int | None) -> list[Recorded]:
+        found: Iterator[Recorded] = self._log.read(
+            self._query, after=self.after, upto=upto, limit=count, newest_first=True
+        )
+        return list(found)
+
+
+def _query(since: datetime | int | None, until: datetime | int | None, filters: dict[str, Any]) -> Query:
+    from everlog.core.fields import require_shape
+    from everlog.core.query import Query
+
+    for field, value in (("stream", filters["stream"]), ("actor", filters["by"]), ("scope", filters["scope"])):
+        if value:
+            require_shape(field, value)
+    return Query(
+        types=frozenset(filters["types"]),
+        stream=filters["stream"],
+        kind=filters["kind"],
+        scope=filters["scope"],
+        actor=filters["by"],
+        correlation_id=filters["correlation"],
+        since=since if isinstance(since, datetime) else None,
+        until=until if isinstance(until, datetime) else None,
+    )
+
+
+def _warn_of_unknown_types(session: Session, log: Log, query: Query) -> None:
+    """A mistyped filter must not look like an empty log."""
+    from everlog.catalog.nearest import did_you_mean
+    from everlog.core.query import Query
+
+    for name in sorted(query.types):
+        if log.catalog.knows(name) or next(log.read(Query(types=frozenset([name])), limit=1), None) is not None:
+            continue
+        meant = did_you_mean(name, [info.type for info in log.catalog.types()])
+        session.out.warn(f"no event of type {name} is in the log or in its catalog; {meant or 'everlog schema list'}")
+
+
+def _reset_text(reset: Reset) -> str:
+    if reset.reason == "purged":
+        why = "events that you may have read were purged"
+    else:
+        why = "the log is not the one that this cursor was made for"
+    return f"reset required: {why}; drop what was derived from them and go on after {reset.cursor}"
+
+
+def _show_purges(session: Session, log: Log) -> None:
+    from everlog.cli.records import moment
+
+    columns = ("reserved", "purged_at", "stream", "count", "actor", "reason")
+    rows = [
+        (purge.reserved, moment(purge.purged_at), purge.stream, purge.count, purge.actor, purge.reason)
+        for purge in log.purges()
+    ]
+    data = [
+        {
+            "reserved": purge.reserved,
+            "purged_at": purge.purged_at.isoformat(),
+            "stream": purge.stream,
+            "scopes": list(purge.scopes),
+            "count": purge.count,
+            "sequence": purge.sequence,
+            "actor": purge.actor,
+            "reason": purge.reason,
+        }
+        for purge in log.purges()
+    ]
+    session.out.answer(
+        Answer(
+            data=data,
+            ids=[purge.stream for purge in log.purges()],
+            columns=columns,
+            rows=rows,
+            facts={"count": len(rows)},
+        )
+    )
+    if not rows:
+        session.out.hint("nothing was ever purged")

@@ -1,0 +1,124 @@
+"""The `everlog` command: its table of commands, its exit codes, and the one place where errors become text.
+
+A command's module is imported when that command runs, so that `everlog --help` loads click and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from everlog._version import __version__
+from everlog.cli.session import Session, actor_option, common_options
+
+# name -> (section, module, what it does)
+COMMANDS = {
+    "init": ("Start", "init", "Make a log in this folder."),
+    "demo": ("Start", "demo", "Write a sample log and show what a log can do."),
+    "help": ("Start", "help", "Explain a command or a topic."),
+    "append": ("Write", "append", "Record an event, or a batch of them."),
+    "purge": ("Write", "purge", "Remove a stream's events for good."),
+    "log": ("Read", "log", "Show events."),
+    "tail": ("Read", "log", "Show the newest events and wait for more."),
+    "show": ("Read", "show", "Show one event in full."),
+    "errors": ("Read", "refusals", "Show what was refused, and why."),
+    "verify": ("Check", "verify", "Prove the log from its bytes."),
+    "doctor": ("Check", "doctor", "Look for problems, and say how to fix them."),
+    "schema": ("Check", "schema", "Event types: list, show, export, check, lock, add."),
+    "config": ("Other", "config", "Settings: show, get, set, path."),
+    "completion": ("Other", "completion", "Print a completion script for a shell."),
+    "bench": ("Other", "bench", "Measure this log against its own disk."),
+}
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and loads each one when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(f"everlog.cli.{COMMANDS[cmd_name][1]}"), f"{cmd_name}_command")
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section in dict.fromkeys(section for section, _, _ in COMMANDS.values()):
+            with formatter.section(section):
+                formatter.write_dl([(name, entry[2]) for name, entry in COMMANDS.items() if entry[0] == section])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Example"):
+            formatter.write_text('everlog append note.added -s note/1 text="hello" && everlog log')
+        formatter.write_paragraph()
+        formatter.write_text("everlog COMMAND --help has more examples; everlog help lists the topics.")
+
+
+@click.group(
+    cls=LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, "-V", "--version", prog_name="everlog", message="%(prog)s %(version)s")
+@common_options
+@actor_option
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """An append-only event log that starts as a file.
+
+    In a folder with a log, `everlog` alone shows its state.
+    """
+    if context.invoked_subcommand is None:
+        from everlog.cli.status import show_status
+
+        show_status(context)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code; every error has been told by then."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    session = Session(argv=given)
+    try:
+        code = cli.main(args=given, prog_name="everlog", standalone_mode=False, obj=session)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except Exception as error:
+        from everlog.cli.failures import tell
+
+        return tell(error, session)
+    finally:
+        session.close()
+
+
+def run() -> NoReturn:
+    """The entry point of the installed command."""
+    import signal
+
+    if hasattr(signal, "SIGPIPE"):
+        # `everlog log | head` ends as every other program does: at once and without a word. The log bears it.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # Text from outside may hold half a character; printing it must not end in a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    code = main()
+    sys.stderr.flush()
+    if code == INTERRUPTED:
+        os._exit(code)  # a follower's thread may still wait for the log to grow
+    sys.exit(code)

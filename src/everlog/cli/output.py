@@ -1,0 +1,229 @@
+"""The forms of an answer.
+
+    a terminal     a table or a few lines, in colour
+    a pipe         one row a line, fields parted by tabs, no header, no colour
+    --json         one envelope {"schema_version":1,"data":…,"next":…,"warnings":[]}; a stream is one object a line
+    --agent        OK key=value …, then ITEM key=value … for each item
+    --quiet        ids only
+
+Stdout carries the answer and nothing else; warnings and hints go to stderr. Text from outside is never written raw:
+whatever could steer a terminal is escaped.
+"""
+
+from __future__ import annotations
+
+import json as json_library
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+SCHEMA_VERSION = 1
+
+# C0, DEL and C1 steer terminals; line separators break rows; the bidirectional marks make text look like other text.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+_NAMES = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
+_PLAIN = re.compile(r"[^\s\"'=\\]+")
+
+
+def safe(text: str) -> str:
+    """The text with every character that a terminal would obey, or a row would break at, spelled out."""
+    return _UNSAFE.sub(_spelled, text)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    character = found.group()
+    number = ord(character)
+    return _NAMES.get(character) or (f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}")
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """JSON that a terminal may be shown: what is unsafe stands only inside strings, where JSON can escape it."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    text = json_library.dumps(value, ensure_ascii=False, separators=separators, indent=indent)
+    if indent is not None:  # the line breaks are the layout's own
+        return "\n".join(_UNSAFE.sub(_json_escape, line) for line in text.split("\n"))
+    return _UNSAFE.sub(_json_escape, text)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found.group()):04x}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a command has to say, for every form at once."""
+
+    data: Any
+    ids: Sequence[str] = ()
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[Any]] = ()
+    lines: Sequence[str] | None = None  # for a terminal, in place of the table
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    next: Any = None
+
+
+class Output:
+    def __init__(self, *, json: bool, agent: bool, quiet: bool, no_color: bool, program: str) -> None:
+        self.json = json
+        self.agent = agent and not json
+        self.quiet = quiet and not json and not agent
+        self.silent = quiet  # no hints, no progress, in any form
+        self.terminal = sys.stdout.isatty()
+        self.human = self.terminal and not (json or agent or quiet)
+        self.program = program
+        self.warnings: list[str] = []
+        self._no_color = no_color or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+    # ---- stdout
+
+    def answer(self, answer: Answer) -> None:
+        if self.json:
+            self.envelope(answer.data, next=answer.next)
+        elif self.quiet:
+            for name in answer.ids:
+                self.line(safe(name))
+        elif self.agent:
+            self.line(("OK " + pairs(answer.facts)).rstrip())
+            if answer.columns:
+                for row in answer.rows:
+                    self.line("ITEM " + pairs(dict(zip(answer.columns, row, strict=True))))
+        elif not self.terminal:
+            for row in answer.rows:
+                self.line(tsv(row))
+        elif answer.lines is not None:
+            for text in answer.lines:
+                self.line(text)
+        else:
+            self.table(answer.columns, answer.rows)
+
+    def envelope(self, data: Any, *, next: Any = None) -> None:
+        found = {"schema_version": SCHEMA_VERSION, "data": data, "next": next, "warnings": self.warnings}
+        self.line(json_text(found, indent=2 if self.terminal else None))
+
+    def line(self, text: str) -> None:
+        """One line of the answer, as it is."""
+        sys.stdout.write(text + "\n")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Aligned columns; the last one is cut at the edge of the terminal."""
+        if not rows:
+            return
+        texts = [[safe(_text(cell)) for cell in row] for row in rows]
+        widths = [max(_cells(row[place]) for row in [columns, *texts]) for place in range(len(columns))]
+        self.line(self.dim(self.aligned(columns, widths)))
+        for row in texts:
+            self.line(self.aligned(row, widths))
+
+    def aligned(self, texts: Sequence[str], widths: Sequence[int]) -> str:
+        """One line with its columns at these widths, cut at the edge of the terminal."""
+        return _cut("  ".join(_padded(text, width) for text, width in zip(texts, widths, strict=True)), _width())
+
+    # ---- stderr
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+        if self.agent:
+            self.note("WARN " + pairs({"message": text}))
+        elif not self.json:
+            self.note(self.paint("warning:", "yellow", sys.stderr.isatty()) + " " + safe(text))
+
+    def hint(self, text: str) -> None:
+        """What to do next; programs that read JSON or OK lines get it there."""
+        if not (self.json or self.agent or self.silent):
+            for line in self.as_typed(text).split("\n"):
+                self.note(self.dim(safe(line), sys.stderr.isatty()))
+
+    def note(self, text: str) -> None:
+        sys.stdout.flush()
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+    def as_typed(self, text: str) -> str:
+        """The text with commands written as this program was started."""
+        return text if self.program == "everlog" else _COMMAND.sub(self.program + " ", text)
+
+    # ---- colour
+
+    def paint(self, text: str, color: str, terminal: bool | None = None) -> str:
+        if self._no_color or not (self.terminal if terminal is None else terminal):
+            return text
+        return click.style(text, fg=color)
+
+    def dim(self, text: str, terminal: bool | None = None) -> str:
+        if self._no_color or not (self.terminal if terminal is None else terminal):
+            return text
+        return click.style(text, dim=True)
+
+    @property
+    def progress_wanted(self) -> bool:
+        return not (self.json or self.agent or self.silent)
+
+
+_COMMAND = re.compile(
+    r"(?<![\w./])everlog (?=(?:init|demo|help|append|purge|log|tail|show|errors|verify|doctor|schema|config|bench)\b)"
+)
+
+
+def tsv(row: Iterable[Any]) -> str:
+    return "\t".join(safe(_text(cell)) for cell in row)
+
+
+def _text(cell: Any) -> str:
+    match cell:
+        case None:
+            return ""
+        case bool():
+            return "true" if cell else "false"
+        case dict() | list():
+            return json_text(cell)
+        case _:
+            return str(cell)
+
+
+def pairs(facts: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_value(value)}" for name, value in facts.items() if value is not None)
+
+
+def _value(value: Any) -> str:
+    text = _text(value)
+    return safe(text) if _PLAIN.fullmatch(text) else json_text(text)
+
+
+def _width() -> int:
+    stated = os.environ.get("COLUMNS", "")
+    if stated.isdigit() and int(stated) > 0:
+        return int(stated)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (OSError, ValueError):  # not a terminal after all
+        return 80
+
+
+def _cells(text: str) -> int:
+    """How many places of a terminal a text takes: none for combining marks, two for wide characters."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _cells(text))
+
+
+def _cut(text: str, width: int) -> str:
+    text = text.rstrip()
+    if _cells(text) <= width:
+        return text
+    kept = text[:width]
+    while _cells(kept) > width - 1:
+        kept = kept[:-1]
+    return kept + "…"

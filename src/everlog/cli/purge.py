@@ -1,0 +1,108 @@
+"""`everlog purge`: the one door out of the log. It asks for the exact words, and there is no way back."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.session import Session, actor_option, common_options, pass_session
+
+if TYPE_CHECKING:
+    from everlog.core.query import Query
+
+
+@click.command("purge")
+@click.argument("stream", metavar="KIND/ID")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stays on record.")
+@click.option("--confirm", metavar="TEXT", help="The exact words: purge KIND/ID.")
+@click.option("--dry-run", is_flag=True, help="Count what would go, remove nothing.")
+@actor_option
+@common_options
+@pass_session
+def purge_command(session: Session, stream: str, reason: str, confirm: str | None, dry_run: bool) -> None:
+    """Remove the events of a stream for good.
+
+    What stays: their positions, their hashes and the record of the purge, so that the log still verifies. Readers
+    whose cursor lies before it are told to start anew.
+
+    \b
+    Examples:
+      everlog purge customer/42 --reason "erasure request 17" --dry-run
+      everlog purge customer/42 --reason "erasure request 17" --confirm "purge customer/42"
+    """
+    from everlog.core.fields import require_shape, require_text
+    from everlog.errors import NotFound
+
+    require_shape("stream", stream)
+    require_text("reason", reason)
+    log = session.log()
+    positions, payload_bytes, scopes = [], 0, set()
+    for recorded in log.store.read(_of(stream)):
+        positions.append(recorded.position)
+        payload_bytes += _size(recorded.event.payload)
+        scopes.add(recorded.event.scope)
+    if not positions:
+        raise NotFound(
+            f"{stream} has no events to purge",
+            why="it never had any, or they were purged before",
+            hint="everlog log --purges",
+            stream=stream,
+        )
+    facts = {
+        "stream": stream,
+        "events": len(positions),
+        "first": positions[0],
+        "last": positions[-1],
+        "payload_bytes": payload_bytes,
+        "scopes": sorted(scope for scope in scopes if scope),
+    }
+    if dry_run:
+        lines = [
+            f"would remove {len(positions)} events of {safe(stream)}, #{positions[0]} to #{positions[-1]}, "
+            f"{payload_bytes:,} bytes of payload",
+            "nothing was removed",
+        ]
+        found = {**facts, "dry_run": True}
+        session.out.answer(Answer(data=found, ids=[stream], rows=list(found.items()), lines=lines, facts=found))
+        return
+    _require_confirmation(session, stream, len(positions), confirm)
+    purge = log.purge(stream, reason=reason)
+    found = {**facts, "events": purge.count, "reserved": purge.reserved, "reason": reason, "actor": purge.actor}
+    lines = [
+        f"removed {purge.count} events of {safe(stream)} for good",
+        f"position #{purge.reserved} holds the record of it; their places and hashes stay, so the log still verifies",
+    ]
+    session.out.answer(Answer(data=found, ids=[stream], rows=list(found.items()), lines=lines, facts=found))
+
+
+def _of(stream: str) -> Query:
+    from everlog.core.query import Query
+
+    return Query(stream=stream)
+
+
+def _size(payload: dict[str, object]) -> int:
+    from everlog.core.canonical import canonical
+
+    return len(canonical(payload))
+
+
+def _require_confirmation(session: Session, stream: str, count: int, confirm: str | None) -> None:
+    from everlog.errors import ConfirmationNeeded
+
+    words = f"purge {stream}"
+    if confirm is None and sys.stdin.isatty() and sys.stderr.isatty() and not (session.json or session.agent):
+        session.out.note(f"This removes {count} events of {stream} for good. There is no way back.")
+        confirm = click.prompt(f"Type '{words}' to go on", default="", show_default=False, err=True)
+    if confirm == words:
+        return
+    raise ConfirmationNeeded(
+        f"purging {stream} removes {count} events for good" if confirm is None else "the confirmation does not match",
+        why=f"it needs the exact words: {words}",
+        hint=f'everlog purge {stream} --reason "…" --confirm "{words}"',
+        confirm=words,
+        events=count,
+    )

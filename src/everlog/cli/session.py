@@ -1,0 +1,182 @@
+"""One run of the command line: where it looks for the log, who acts, and in which form it answers.
+
+Every command takes the same few options, before or after its name; they all end up here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from everlog.catalog.catalog import Catalog
+    from everlog.cli.output import Output
+    from everlog.log.log import Log
+    from everlog.settings import Loaded
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+class Session:
+    """What the options of this run say, and what was opened because of them."""
+
+    def __init__(self, argv: Sequence[str] = ()) -> None:
+        # A usage error may come before the option that says how to print it has been read.
+        self.json = "--json" in argv
+        self.agent = "--agent" in argv
+        self.quiet = False
+        self.no_color = False
+        self.missing_ok = False
+        self.directory = Path()
+        self.url = ""
+        self.actor = ""
+        self.request_id = ""
+        self._launcher = os.environ.pop("EVERLOG_LAUNCHER", "")
+        self._log: Log | None = None
+        self._output: Output | None = None
+
+    @property
+    def out(self) -> Output:
+        if self._output is None:
+            from everlog.cli.output import Output
+
+            self._output = Output(
+                json=self.json, agent=self.agent, quiet=self.quiet, no_color=self.no_color, program=self.program
+            )
+        return self._output
+
+    @property
+    def program(self) -> str:
+        """What to type to start this program again: the launcher's name if that started it."""
+        if self._launcher:
+            return self._launcher
+        if sys.orig_argv[1:4] != ["-P", "-m", "everlog"]:
+            return "everlog"
+        import everlog
+
+        launcher = Path(everlog.__file__).parents[2] / "everlog"
+        return os.path.relpath(launcher) if launcher.parent != Path.cwd() else "./everlog"
+
+    # ---- the log
+
+    @property
+    def place(self) -> Path:
+        """The directory that this run starts from."""
+        return Path.cwd() / self.directory
+
+    def folder(self) -> Path:
+        """The .everlog folder; NoLogHere if there is none, or if --log names a log without one."""
+        from everlog.errors import NoLogHere
+        from everlog.settings import find_folder
+
+        if self.url:
+            raise NoLogHere(
+                f"{self.url} has no .everlog folder",
+                why="settings, declared types and the schema lock live in that folder",
+                hint="leave --log out, or everlog init",
+            )
+        if not self.place.is_dir():
+            raise NoLogHere(f"there is no directory {self.place}", hint="check what follows -C")
+        return find_folder(self.place)
+
+    def settings(self) -> Loaded:
+        from everlog.settings import load
+
+        return load(None if self.url else self.folder(), flags={"actor": self.actor, "store": self.url})
+
+    def catalog(self) -> Catalog:
+        """The event types, without opening the log."""
+        from everlog.wiring import folder_catalog
+
+        return folder_catalog(None if self.url else self.folder(), self.settings().settings)
+
+    def log(self) -> Log:
+        """The log, opened at the first call and closed at the end of the run. It is never made here."""
+        if self._log is None:
+            self._log = self._open()
+        return self._log
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _open(self) -> Log:
+        from everlog import wiring
+
+        self._hear_warnings()
+        loaded = self.settings()
+        actor = loaded.settings.actor or wiring.login_actor()
+        if self.url:
+            return wiring.open(self._url_from_here(), actor=actor, create=False)
+        return wiring.open_folder(self.folder(), actor=actor, loaded=loaded)
+
+    def _url_from_here(self) -> str:
+        scheme, _, path = self.url.partition(":")
+        if scheme != "sqlite" or self.directory == Path():
+            return self.url
+        return f"sqlite:{self.directory / path.removeprefix('//')}"
+
+    def _hear_warnings(self) -> None:
+        """What the library would only log becomes a warning of this run."""
+        import logging
+
+        out = self.out
+
+        class Warn(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                out.warn(record.getMessage())
+
+        logger = logging.getLogger("everlog")
+        logger.handlers = [Warn(logging.WARNING)]
+        logger.propagate = False
+
+
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        # An option that was not given here may have been given before the command's name.
+        if value:
+            setattr(context.ensure_object(Session), name, value)
+
+    return callback
+
+
+def _option(*names: str, to: str, **settings: Any) -> Callable[[_Command], _Command]:
+    return click.option(*names, expose_value=False, callback=_remember(to), **settings)
+
+
+def common_options(command: _Command) -> _Command:
+    """The options that every command has."""
+    for option in reversed(
+        (
+            _option(
+                "-C", "--dir", to="directory", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR."
+            ),
+            _option("--log", to="url", metavar="URL", help="Use this log, such as sqlite:log.db, not .everlog/."),
+            _option("--json", to="json", is_flag=True, help="Answer in JSON."),
+            _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
+            _option("-q", "--quiet", to="quiet", is_flag=True, help="Print ids only."),
+            _option("--no-color", to="no_color", is_flag=True, help="No colour."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+actor_option = _option("--actor", to="actor", metavar="ACTOR", help="Who acts, such as user:ada.")
+missing_ok_option = _option("--missing-ok", to="missing_ok", is_flag=True, help="Exit 0 if it is not there.")
+
+
+def pass_session(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Hand the session to a command as its first argument."""
+    from functools import update_wrapper
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return command(click.get_current_context().ensure_object(Session), *args, **kwargs)
+
+    return update_wrapper(call, command)

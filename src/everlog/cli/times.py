@@ -1,0 +1,50 @@
+"""Places in a log as people name them: `10m`, `2026-11-01`, `2026-11-01T10:00Z`, `#1234`.
+
+Times without a zone are UTC.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+_AGO = re.compile(r"-?(\d{1,9})\s*(s|m|h|d|w)")
+_POSITION = re.compile(r"#(\d{1,16})")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class MomentType(click.ParamType[datetime]):
+    """A time: so long ago, or by the calendar."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            ago = _AGO.fullmatch(value)
+            if ago is not None:
+                return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+            found = datetime.fromisoformat(value)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is not a time; give 10m, 2h, 3d, 2026-11-01 or 2026-11-01T10:00Z", param, ctx)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+class PlaceType(click.ParamType[datetime | int]):
+    """A time, or a position as #1234."""
+
+    name = "time or #position"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | int:
+        if isinstance(value, int):
+            return value
+        position = _POSITION.fullmatch(value) if isinstance(value, str) else None
+        return int(position[1]) if position is not None else MOMENT.convert(value, param, ctx)
+
+
+MOMENT = MomentType()
+PLACE = PlaceType()
