@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
+
+from everlog.catalog.builtin import BUILT_IN
+from everlog.catalog.catalog import Catalog
+from everlog.log.log import Log
+from everlog.stores.contract import Store
+from everlog.stores.memory import MemoryStore
+from everlog.stores.sqlite.store import SqliteStore
 
 pytest.register_assert_rewrite("everlog.testing.store_contract", "everlog.testing.store_machine")
 
@@ -27,3 +38,95 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="long form: ./everlog test --full"))
+
+
+# ---- logs for the tests of the core, of the log and of its asyncio side
+
+
+CATALOG = Catalog()
+
+
+@CATALOG.event("thing.said")
+class Said(msgspec.Struct):
+    """Holds any JSON value, for the tests that are about values and not about models."""
+
+    value: Any = None
+
+
+@CATALOG.event("workpackage.moved", version=1)
+class MovedV1(msgspec.Struct):
+    new_status: str
+
+
+@CATALOG.event("workpackage.moved", version=2)
+class Moved(msgspec.Struct):
+    went_to: str
+
+
+@CATALOG.upcaster("workpackage.moved", from_version=1)
+def name_the_lane(old: dict[str, Any]) -> dict[str, Any]:
+    return {"went_to": old["new_status"]}
+
+
+CATALOG.transitions(
+    "workpackage",
+    type="workpackage.moved",
+    field="went_to",
+    initial="planned",
+    allowed={"planned": ["doing"], "doing": ["review", "planned"], "review": ["done", "doing"]},
+)
+CATALOG.include(BUILT_IN)
+
+
+class Clock:
+    """A wall clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.us = 1_800_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.us
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    return CATALOG
+
+
+@pytest.fixture(scope="session")
+def make_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Log]]:
+    """Opens a log of a kind of store: `make_log("sqlite", path)`, with `now_us=` both in the store and in the log."""
+    made: list[Log] = []
+
+    def make(kind: str = "memory", path: Path | None = None, **options: Any) -> Log:
+        timed = {"now_us": options["now_us"]} if "now_us" in options else {}
+        store: Store
+        if kind == "memory":
+            store = MemoryStore(**timed)
+        else:
+            store = SqliteStore(path or tmp_path_factory.mktemp("log") / "log.db", **timed)
+        options.setdefault("catalog", CATALOG)
+        log = Log(store, **options)
+        made.append(log)
+        return log
+
+    yield make
+    for log in made:
+        log.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of store in turn; the log's own promises must hold on all of them."""
+    return str(request.param)
+
+
+@pytest.fixture
+def log(kind: str, make_log: Callable[..., Log], clock: Clock) -> Iterator[Log]:
+    with make_log(kind, now_us=clock) as opened:
+        yield opened

@@ -33,8 +33,12 @@ def canonical(value: Any) -> bytes:
     return rfc8785.dumps(value)
 
 
-def parse_json(data: bytes | str) -> Any:
-    """The value of JSON text from outside, refused where two readers could disagree about it."""
+def parse_json(data: bytes | str, *, levels_around: int = 0) -> Any:
+    """The value of JSON text from outside, refused where two readers could disagree about it.
+
+    `levels_around` is how many levels an envelope adds: an event's object stands around a payload that may itself be
+    as deep as any.
+    """
     try:
         text = data if isinstance(data, str) else data.decode()
     except UnicodeDecodeError as error:
@@ -52,7 +56,7 @@ def parse_json(data: bytes | str) -> Any:
         raise NotCanonical("$", f"it is not JSON: {error.msg} at {place}") from error
     except RecursionError as error:
         raise NotCanonical("$", f"it is nested deeper than {DEPTH_MAX}") from error
-    _refuse(value, "$", 1)
+    _refuse(value, "$", 1 - levels_around)
     return value
 
 

@@ -23,7 +23,7 @@ def receive(clock: int, seen: int) -> int:
 
 def refuse_clock_jump(clock: int, seen: int) -> None:
     """Refuse a received value that is not positive or too far ahead to be honest."""
-    if 1 <= seen <= clock + JUMP_MAX:
+    if 1 <= seen <= min(clock + JUMP_MAX, LAMPORT_MAX):
         return
     raise ClockJump(
         f"a received event has the clock value {seen}, ours is {clock}",

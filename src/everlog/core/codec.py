@@ -120,7 +120,9 @@ def pack(recorded: Recorded) -> Packed:
 
 def refuse_wrong_commitment(event: Event) -> None:
     """Refuse an event from outside whose payload is not the one that its header commits to."""
-    if event.salt and commitment(event.salt, canonical(event.payload)) != event.commitment:
+    # Without a salt there is nothing to check against: such an event was erased, and says nothing any more.
+    erased = not event.salt and not event.payload
+    if not erased and (not event.salt or commitment(event.salt, canonical(event.payload)) != event.commitment):
         raise CommitmentMismatch(
             f"the payload of event {event.id} is not the one that its header commits to",
             why="the payload, the salt or the header was changed on the way",
@@ -142,7 +144,7 @@ def to_msgpack(event: Event) -> bytes:
 def from_msgpack(data: bytes) -> Event:
     try:
         event = _unpack_event(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotCanonical("$", f"it is not an event in MessagePack: {error}") from error
     canonical(event.payload)  # refuses what has no JSON form: extension types, bytes, keys that are no strings
     return event

@@ -40,7 +40,7 @@ TAGS_MAX = 32
 
 def require_shape(field: str, value: str) -> None:
     """Refuse a name of the wrong shape, and say what the right one looks like."""
-    if (field, value) in _seen:
+    if isinstance(value, str) and (field, value) in _seen:
         return
     pattern, expected = _SHAPES[field]
     if not isinstance(value, str) or pattern.fullmatch(value) is None:
@@ -55,7 +55,7 @@ def require_shape(field: str, value: str) -> None:
 
 def require_text(field: str, value: str) -> None:
     """Refuse a free identifier (request, causation, correlation, key, tag value) that is not short plain text."""
-    if len(value) <= TEXT_CHARS_MAX and value.isprintable():
+    if isinstance(value, str) and len(value) <= TEXT_CHARS_MAX and value.isprintable():
         return
     raise InvalidField(
         f"the {field} is {value!r:.80}",

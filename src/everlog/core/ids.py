@@ -10,6 +10,7 @@ grow, also when the wall clock steps back.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable
@@ -29,7 +30,10 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 # Crockford's alphabet mapped to the digits that int(…, 32) reads; I, L and O are read as 1, 1 and 0.
 _TO_BASE_32 = str.maketrans(_ALPHABET + "ILO" + _ALPHABET.lower() + "ilo", "0123456789abcdefghijklmnopqrstuv110" * 2)
-_CANONICAL = frozenset(_ALPHABET)
+_ALIKE = str.maketrans("ILO", "110")
+# Spelled out, because str.upper() turns "ß" into "SS", and UUID() itself reads underscores, braces and "urn:".
+_ULID = re.compile(r"[0-7IiLlOo][0-9A-TV-Za-tv-z]{25}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-F]{12}")
 
 _VERSION_7 = 0x7 << 76
 _VARIANT = 0b10 << 62
@@ -50,17 +54,13 @@ def id_value(text: str) -> int:
 
 def parse_id(text: str) -> EventId:
     """Either spelling (ULID, or UUID with or without hyphens) as the ULID text; anything else is refused."""
-    if len(text) == 26:
-        upper = text.upper().translate(str.maketrans("ILO", "110"))
-        if _CANONICAL.issuperset(upper) and upper[0] <= "7":
-            return EventId(upper)
-    elif len(text) in (32, 36):
-        try:
+    if isinstance(text, str):
+        if _ULID.fullmatch(text):
+            return EventId(text.upper().translate(_ALIKE))
+        if _UUID.fullmatch(text):
             return id_text(UUID(text).int)
-        except ValueError:
-            pass  # falls through to the one refusal below, which names both spellings
     raise InvalidField(
-        f"{text[:60]!r} is not an event id",
+        f"{str(text)[:60]!r} is not an event id",
         why="an id is a ULID of 26 characters or a UUID",
         hint="copy it from 'everlog log', or leave it out to get a new one",
         field="id",
