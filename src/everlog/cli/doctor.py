@@ -1,0 +1,260 @@
+"""`everlog doctor`: looks at everything around a log, changes nothing, and says how to fix what it finds.
+
+A check has an id that stays the same, a status (ok, warn, fail, or skip when something before it failed), a detail
+and a fix. The settings and the folder are asked first: without them the rest cannot be.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.session import Session, common_options, pass_session
+
+if TYPE_CHECKING:
+    from everlog.log.log import Log
+
+OK, WARN, FAIL, SKIP = "ok", "warn", "fail", "skip"
+EXIT_FAILED = 8
+FREE_BYTES_FAIL = 50 * 1024 * 1024
+FREE_BYTES_WARN = 1024 * 1024 * 1024
+REFUSALS_A_DAY_WARN = 10
+STRUCTURE_EVENTS_MAX = 200_000
+SQLITE_OLDEST = (3, 37, 0)
+
+
+@dataclass(frozen=True)
+class Check:
+    id: str
+    status: str
+    detail: str
+    fix: str = ""
+
+
+@click.command("doctor")
+@common_options
+@pass_session
+def doctor_command(session: Session) -> None:
+    """Look for problems, and say how to fix them. It changes nothing.
+
+    Columns when piped: status, id, detail, fix. Exits 8 if a check fails; a warning is no failure.
+
+    \b
+    Examples:
+      everlog doctor
+      everlog doctor --json
+    """
+    found = list(_checks(session))
+    out = session.out
+    failed = [check for check in found if check.status == FAIL]
+    colors = {OK: "green", WARN: "yellow", FAIL: "red", SKIP: "white"}
+    lines = []
+    for check in found:
+        lines.append(f"{out.paint(f'{check.status:<4}', colors[check.status])}  {check.id:<10}  {safe(check.detail)}")
+        if check.fix:
+            lines.append(f"      fix: {safe(out.as_typed(check.fix))}")
+    counts = {status: sum(check.status == status for check in found) for status in (OK, WARN, FAIL, SKIP)}
+    out.answer(
+        Answer(
+            data=[asdict(check) for check in found],
+            ids=[check.id for check in failed],
+            columns=("status", "id", "detail", "fix"),
+            rows=[(check.status, check.id, check.detail, check.fix) for check in found],
+            lines=lines,
+            facts=counts,
+        )
+    )
+    if failed:
+        raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def _checks(session: Session) -> Iterator[Check]:
+    from everlog.errors import EverlogError
+
+    yield _runtime()
+    folder: Path | None = None
+    try:
+        if not session.url:
+            folder = session.folder()
+            yield _folder(folder)
+        yield _settings(session)
+        log = session.log()
+    except EverlogError as error:
+        yield Check(_which(error.code), FAIL, str(error), error.hint)
+        yield Check("log", SKIP, "the log was not looked at")
+        return
+    yield Check("log", OK, f"opens, head #{log.head()}, id {log.identity.log_id}")
+    path = getattr(log.store, "path", None)
+    if isinstance(path, Path):
+        yield from _file_checks(path)
+    for check in (_structure, _clock, _refusals):
+        yield _guarded(check, log)
+    yield _actor(log)
+    problems = log.catalog.check()
+    yield Check(
+        "catalog",
+        FAIL if problems else OK,
+        "; ".join(problems) or f"{len(log.catalog.types())} event types fit together",
+        "correct types.toml or the catalog's code" if problems else "",
+    )
+    if folder is not None:
+        yield _lock(folder, log)
+
+
+def _which(code: str) -> str:
+    return {"no_log": "folder", "invalid_settings": "settings"}.get(code, "log")
+
+
+def _guarded(check: Callable[[Log], Check], log: Log) -> Check:
+    """A log that cannot be read in one place is the very thing that the other checks are for."""
+    from everlog.errors import EverlogError
+
+    try:
+        return check(log)
+    except EverlogError as error:
+        return Check(check.__name__.strip("_"), FAIL, str(error), error.hint)
+
+
+def _runtime() -> Check:
+    import sqlite3
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    detail = f"Python {python}, SQLite {sqlite3.sqlite_version}"
+    if sqlite3.sqlite_version_info < SQLITE_OLDEST:
+        return Check("runtime", FAIL, detail, "use a Python with SQLite 3.37 or newer")
+    return Check("runtime", OK, detail)
+
+
+def _folder(folder: Path) -> Check:
+    from everlog.files import DiskFiles, leftover_temps
+
+    if not os.access(folder, os.W_OK):
+        return Check("folder", WARN, f"{folder} cannot be written by this user; reading works", f"ls -ld {folder}")
+    left = leftover_temps(DiskFiles(), folder)
+    if left:
+        return Check(
+            "folder",
+            WARN,
+            f"{len(left)} temporary files of writers that were killed",
+            f"when nobody writes: rm {left[0]}",
+        )
+    return Check("folder", OK, str(folder))
+
+
+def _settings(session: Session) -> Check:
+    loaded = session.settings()
+    given = [name for name, origin in loaded.origins.items() if origin != "default"]
+    return Check("settings", OK, f"usable; set: {', '.join(given) or 'none'}")
+
+
+def _file_checks(path: Path) -> Iterator[Check]:
+    from everlog.files import DiskFiles
+    from everlog.stores.contract import FORMAT
+
+    files = DiskFiles()
+    handle = files.open(path)
+    try:
+        first = files.read(handle, 100, at=0)
+        size = files.size(handle)
+    finally:
+        files.close(handle)
+    # Offsets of the SQLite file format: 18 and 19 are 2 in WAL mode, 60 is the format that the log has.
+    version = int.from_bytes(first[60:64], "big")
+    yield Check("format", OK, f"format {version}, this everlog writes {FORMAT}; {size:,} bytes")
+    wal = first[18:20] == b"\x02\x02"
+    yield Check(
+        "journal",
+        OK if wal else FAIL,
+        "write-ahead log" if wal else "the file is not in WAL mode, which every log is made in",
+        "" if wal else "some other program changed it; restore a backup, or copy the log",
+    )
+    mode = stat.S_IMODE(path.stat().st_mode)
+    yield Check(
+        "modes",
+        WARN if mode & 0o007 else OK,
+        f"{path.name} has mode {mode:o}" + (", open to everybody" if mode & 0o007 else ""),
+        f"chmod 640 {path}" if mode & 0o007 else "",
+    )
+    yield _disk(path)
+
+
+def _disk(path: Path) -> Check:
+    system = os.statvfs(path.parent)
+    free = system.f_bavail * system.f_frsize
+    status = FAIL if free < FREE_BYTES_FAIL else WARN if free < FREE_BYTES_WARN else OK
+    return Check("disk", status, f"{free / 1e9:.1f} GB free", "" if status == OK else "free some space")
+
+
+def _structure(log: Log) -> Check:
+    head = log.head()
+    if head > STRUCTURE_EVENTS_MAX:
+        return Check("structure", SKIP, f"{head:,} events take a while", "everlog verify")
+    problems = list(log.store.check())
+    if problems:
+        told = "; ".join(f"#{problem.position} {problem.code}: {problem.reason}" for problem in problems[:5])
+        return Check("structure", FAIL, f"{len(problems)} problems: {told}", "everlog verify")
+    return Check("structure", OK, "indexes, triggers and state are as they should be (events: everlog verify)")
+
+
+def _clock(log: Log) -> Check:
+    last = next(log.read(limit=1, newest_first=True), None)
+    if last is None:
+        return Check("clock", OK, "no events yet")
+    ahead = last.received_at - datetime.now(UTC)
+    if ahead > timedelta(minutes=1):
+        return Check(
+            "clock", WARN, f"the last event was recorded {ahead} in the future", "set this machine's clock; date -u"
+        )
+    return Check("clock", OK, f"the last event was recorded at {last.received_at:%Y-%m-%d %H:%M:%SZ}")
+
+
+def _refusals(log: Log) -> Check:
+    day = datetime.now(UTC) - timedelta(days=1)
+    recent = [refusal for refusal in log.refusals(limit=1000) if refusal.refused_at >= day]
+    if len(recent) >= REFUSALS_A_DAY_WARN:
+        return Check("refusals", WARN, f"{len(recent)} in the last day", "everlog errors --stats")
+    return Check("refusals", OK, f"{len(recent)} in the last day")
+
+
+def _actor(log: Log) -> Check:
+    from everlog.core.fields import require_shape
+    from everlog.errors import InvalidField
+
+    try:
+        require_shape("actor", log.actor)
+    except InvalidField as error:
+        return Check("actor", FAIL, str(error), "everlog config set actor user:ada")
+    return Check("actor", OK, log.actor)
+
+
+def _lock(folder: Path, log: Log) -> Check:
+    from everlog.catalog.lock import additions, compare
+    from everlog.cli.schema import LOCK_FILE
+    from everlog.errors import EverlogError
+    from everlog.files import DiskFiles
+
+    files = DiskFiles()
+    path = folder / LOCK_FILE
+    if not files.exists(path):
+        return Check(
+            "schema", WARN, "the event types are not locked, so a breaking change goes unseen", "everlog schema lock"
+        )
+    try:
+        text = files.read_all(path).decode(errors="replace")
+        broken, new = compare(text, log.catalog), additions(text, log.catalog)
+    except EverlogError as error:
+        return Check("schema", FAIL, str(error), error.hint)
+    if broken:
+        return Check("schema", FAIL, f"{len(broken)} changes break the lock: {broken[0]}", "everlog schema check")
+    if new:
+        return Check("schema", WARN, f"{len(new)} additions are not locked yet: {new[0]}", "everlog schema lock")
+    return Check("schema", OK, "the event types are as locked")

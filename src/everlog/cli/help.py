@@ -1,0 +1,126 @@
+"""`everlog help`: the topics that belong to no single command."""
+
+from __future__ import annotations
+
+import click
+
+from everlog.cli.session import Session, common_options, pass_session
+
+EXIT_CODES = (
+    (0, "ok; an empty list is ok too", ""),
+    (1, "a mistake in everlog; a report was written, its path printed", "internal"),
+    (2, "the command line or a setting is wrong", "usage, invalid_settings"),
+    (
+        3,
+        "the event is not acceptable, or the types broke a promise",
+        "unknown_type, invalid_payload, schema_broken ...",
+    ),
+    (4, "not found: no such event, no log here (0 with --missing-ok)", "not_found, no_log, not_a_log, newer_format"),
+    (
+        5,
+        "conflict: what you believed about the log does not hold",
+        "wrong_sequence, idempotency_key_reuse, id_conflict",
+    ),
+    (6, "the confirmation is missing or wrong", "confirmation_needed"),
+    (7, "the log cannot be used now", "busy, storage_full, read_only, writer_stopped"),
+    (8, "an integrity check failed", "damaged"),
+    (130, "interrupted by Ctrl-C", ""),
+)
+
+TOPICS = {
+    "exit-codes": "",
+    "output": """\
+Stdout carries the answer and nothing else. Hints, warnings, progress and errors go to stderr.
+
+  a terminal   a table or a few lines; NO_COLOR, TERM=dumb and --no-color take the colour away, COLUMNS sets the width
+  a pipe       one row a line, fields parted by tabs, no header; COMMAND --help names the columns
+  --json       {"schema_version": 1, "data": ..., "next": ..., "warnings": []}
+               streams (tail, log --follow, log --to-end) print one object a line
+  --agent      OK key=value ... then ITEM key=value ... for each item; ERR code=... message=... on stderr
+  --quiet      ids only
+
+Errors have three lines: what happened, why, and what to type next. With --json they are one object on stderr:
+{"schema_version": 1, "error": {"code", "message", "why", "hint", "details", "retryable", "request_id"}}
+
+A tab, a line break or any character that could steer a terminal is written as an escape, such as \\t or \\x1b.
+Times are UTC.""",
+    "cursors": """\
+A position is a place in the log's order of arrival: 1, 2, 3 ... A cursor is how far a reader got. The plain position
+is a cursor; so is the text that a page gives as its next, which also knows which copy of the log it was made for.
+
+  everlog log --after 0 --limit 100 --json        the first page; .next.cursor is the next cursor
+  everlog log --after CURSOR --limit 100 --json   the page after it
+  everlog log --after CURSOR --to-end             everything up to the head
+  everlog log --after CURSOR --follow             everything, for ever
+
+A filter never breaks this: a page says how far it looked, also if nothing matched. If events behind a cursor were
+purged, or the log was replaced by another copy, the page says reset_required and gives the cursor to go on with: drop
+what you derived from the events before, and read state anew.""",
+    "types": """\
+A log accepts only the event types that it knows: everlog's own, those in .everlog/types.toml, and those of a Python
+catalog (the setting catalog).
+
+  everlog schema list
+  everlog schema add deploy.finished service:str 'result:ok | failed' 'seconds:float = 0'
+  everlog append deploy.finished -s deploy/17 service=shop result=ok
+
+A field is str, int, float, bool, object, list, list[str] or any, or a choice such as planned | doing. With ? it may
+be null, with = it has a default. In types.toml a type can also say where a stream may go:
+
+  [types."workpackage.moved"]
+  fields = { went_to = "planned | doing | done" }
+  [types."workpackage.moved".transitions]
+  kind = "workpackage"
+  field = "went_to"
+  initial = "planned"
+  allowed = { planned = ["doing"], doing = ["done"] }
+
+`everlog schema lock` writes down what the types promise; `everlog schema check` tells when a change breaks it.""",
+}
+
+
+@click.command("help")
+@click.argument("topic", required=False)
+@common_options
+@pass_session
+@click.pass_context
+def help_command(context: click.Context, session: Session, topic: str | None) -> None:
+    """Explain a command or a topic.
+
+    The topics are exit-codes, output, cursors and types.
+
+    \b
+    Examples:
+      everlog help exit-codes
+      everlog help append
+    """
+    from everlog.cli.main import COMMANDS, cli
+
+    root = context.find_root()
+    out = session.out
+    if topic is None:
+        out.line(root.get_help())
+        out.line("\nTopics (everlog help TOPIC): " + ", ".join(TOPICS))
+    elif topic == "exit-codes":
+        out.line("\n".join(_exit_lines()))
+    elif topic in TOPICS:
+        out.line(TOPICS[topic])
+    elif topic in COMMANDS:
+        command = cli.get_command(root, topic)
+        if command is not None:
+            with click.Context(command, info_name=topic, parent=root) as of_command:
+                out.line(command.get_help(of_command))
+    else:
+        known = [*TOPICS, *COMMANDS]
+        raise click.exceptions.NoSuchCommand(
+            topic, message=f"There is no help on {topic!r}", possibilities=known, ctx=context
+        )
+
+
+def _exit_lines() -> list[str]:
+    lines = []
+    for number, meaning, codes in EXIT_CODES:
+        lines.append(f"{number:>4}  {meaning}")
+        if codes:
+            lines.append(f"      {codes}")
+    return lines
