@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import stat
 import threading
@@ -9,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from everlog.catalog.builtin import BUILT_IN
 from everlog.core.event import Position
+from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import Busy, Damaged, NewerFormat, NotALog, NotFound, ReadOnly, StorageFull, WriterStopped
+from everlog.log.log import Log
 from everlog.stores.contract import Store
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
@@ -62,9 +66,6 @@ REWRITES = [
     "UPDATE OR REPLACE events SET position = 2 WHERE position = 1",
     "DELETE FROM events",
     "DELETE FROM events WHERE position = 3",
-    "INSERT OR REPLACE INTO events SELECT * FROM events WHERE position = 1",
-    "REPLACE INTO events SELECT position, stream, sequence, type, scope, received_us, header, '{}', salt FROM events",
-    "INSERT INTO events SELECT 0, 99, 1, type, scope, received_us, 'x' || header, payload, salt FROM events LIMIT 1",
     "UPDATE purges SET reason = ''",
     "DELETE FROM purges",
     "UPDATE purged SET hash = x''",
@@ -358,4 +359,46 @@ def test_expired_notes_are_removed_as_others_are_written(path: Path) -> None:
         writer.note("new", "x")
 
     assert store._fetch("SELECT count(*) FROM notes", ()) == [(1,)]
+    store.close()
+
+
+REPLACEMENTS = [
+    "REPLACE INTO events SELECT position, stream, sequence, type, scope, received_us, header, '{}', salt FROM events",
+    "INSERT OR REPLACE INTO events SELECT 9, stream, sequence, type, scope, received_us, header, payload, salt"
+    " FROM events WHERE position = 2",
+    "INSERT INTO events SELECT 9, 99, 1, type, scope, received_us, header, payload, salt FROM events LIMIT 1",
+]
+
+
+@pytest.mark.parametrize("statement", REPLACEMENTS)
+def test_what_sqlite_lets_an_owner_replace_is_found(path: Path, statement: str) -> None:
+    """G9, G10: REPLACE deletes without asking a delete trigger; the chain tells."""
+    log = Log(SqliteStore(path), BUILT_IN)
+    for text in ("one", "two", "three"):
+        log.append("note.added", stream="note/1", payload={"text": text})
+    with sqlite3.connect(path) as other:
+        other.execute(statement)
+    other.close()
+
+    assert log.verify().problems
+    log.close()
+
+
+def test_ids_from_elsewhere_are_found_among_our_own(path: Path) -> None:
+    """Ids that grow with their positions are found by block, all others one by one."""
+    store = SqliteStore(path)
+    chance = random.Random(7)
+    made = [seal_any() for _ in range(600)]
+    chance.shuffle(made)
+    for start in range(0, 600, 50):
+        append(store, *made[start : start + 50])
+        own_event(store)
+
+    for sealed in made:
+        found = store.get(sealed.event.id)
+        assert found is not None
+        assert found.event == sealed.event
+    assert list(store.check()) == []
+    assert store.get(EventId("00000000000000000000000000")) is None
+    assert store.get(EventId("7ZZZZZZZZZZZZZZZZZZZZZZZZZ")) is None
     store.close()

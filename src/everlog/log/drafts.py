@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ from everlog.core.fields import require_shape, require_tags, require_text
 from everlog.core.ids import EventId, parse_id
 from everlog.errors import EventTooLarge, InvalidField
 from everlog.log.expect import Expect, Expectation
-from everlog.log.secrets import refuse_secrets, suspicious
+from everlog.log.secrets import known_clean, refuse_secrets, remember_clean, suspicious
 
 _logger = logging.getLogger("everlog")
 _NO_TAGS: Mapping[str, str] = {}
@@ -50,7 +50,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     tags: Mapping[str, str] = _NO_TAGS
 
 
-class Prepared(NamedTuple):
+class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A draft that nothing can be said against without looking at the log."""
 
     draft: Draft
@@ -67,21 +67,20 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
     """Every draft checked and encoded, or the first refusal."""
     salts = os.urandom(SALT_BYTES * len(drafts))
     prepared = []
-    validate, bytes_warn = catalog.validate, limits.payload_bytes_warn
+    checked: tuple[str, ...] = ()  # the names of the draft before: in a batch they are mostly the same
+    validate = catalog.validate
+    bytes_looked_at = min(limits.payload_bytes_warn, limits.payload_bytes_max)
     for start, draft in zip(range(0, len(salts), SALT_BYTES), drafts, strict=True):
         by = draft.actor or actor
-        require_shape("stream", draft.stream)
-        require_shape("actor", by)
-        require_shape("scope", draft.scope)
-        if draft.request_id or draft.causation_id or draft.correlation_id:
-            require_text("request id", draft.request_id)
-            require_text("causation id", draft.causation_id)
-            require_text("correlation id", draft.correlation_id)
-        if draft.tags:
-            require_tags(draft.tags)
+        names = (draft.stream, by, draft.scope, draft.request_id, draft.causation_id, draft.correlation_id)
+        if names != checked:
+            _require_names(*names)
+            checked = names
+        if draft.tags or draft.occurred_at is not None:
+            draft = _owned(draft)
         version, payload = validate(draft.type, draft.payload)
         body = canonical(payload)
-        if len(body) > bytes_warn:
+        if len(body) > bytes_looked_at:
             _require_size(draft, body, limits)
         salt = salts[start : start + SALT_BYTES]
         event_id = parse_id(draft.id) if draft.id else None
@@ -90,18 +89,36 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
     return prepared
 
 
-def occurred_at(draft: Draft, now: datetime) -> datetime:
-    """When it happened by the caller's word, else now; always UTC."""
-    if draft.occurred_at is None:
-        return now
-    if draft.occurred_at.tzinfo is None:
-        raise InvalidField(
-            f"the time {draft.occurred_at} has no time zone",
-            why="a time without a zone means another moment on every machine",
-            hint="give it in UTC, such as 2026-11-15T12:00:00Z",
-            field="occurred_at",
-        )
-    return draft.occurred_at.astimezone(UTC)
+def _require_names(stream: str, actor: str, scope: str, request: str, causation: str, correlation: str) -> None:
+    require_shape("stream", stream)
+    require_shape("actor", actor)
+    require_shape("scope", scope)
+    require_text("request id", request)
+    require_text("causation id", causation)
+    require_text("correlation id", correlation)
+
+
+def _owned(draft: Draft) -> Draft:
+    """The draft with tags of its own, which its caller cannot change any more, and its time in UTC."""
+    tags = dict(draft.tags)
+    require_tags(tags)
+    return msgspec.structs.replace(draft, tags=tags, occurred_at=draft.occurred_at and _in_utc(draft.occurred_at))
+
+
+def _in_utc(moment: datetime) -> datetime:
+    if isinstance(moment, datetime) and moment.tzinfo is not None:
+        try:
+            return moment.astimezone(UTC)
+        except OverflowError:
+            why = "in UTC it lies outside the years 1 to 9999"
+    else:
+        why = "a time without a zone means another moment on every machine"
+    raise InvalidField(
+        f"the time is {str(moment)[:60]}",
+        why=why,
+        hint="give it in UTC, such as 2026-11-15T12:00:00Z",
+        field="occurred_at",
+    )
 
 
 def _require_size(draft: Draft, body: bytes, limits: Limits) -> None:
@@ -113,6 +130,8 @@ def _require_size(draft: Draft, body: bytes, limits: Limits) -> None:
             size=len(body),
             limit=limits.payload_bytes_max,
         )
+    if len(body) <= limits.payload_bytes_warn:
+        return
     _logger.warning(
         "the payload of %s on %s has %s bytes; above %s an event makes every reader slower",
         draft.type,
@@ -123,10 +142,14 @@ def _require_size(draft: Draft, body: bytes, limits: Limits) -> None:
 
 
 def _refuse_secrets(prepared: Sequence[Prepared]) -> None:
-    # One cheap look at all payloads together; the careful one is only for those where something caught the eye.
-    if suspicious(b"\n".join([item.body for item in prepared])):
-        for item in prepared:
-            refuse_secrets(item.draft.type, item.payload)
+    # Three looks, each for what the one before could not clear: known strings, literal markers, patterns.
+    doubtful = [item for item in prepared if not known_clean(item.payload)]
+    if doubtful:
+        if suspicious(b"\n".join([item.body for item in doubtful])):
+            for item in doubtful:
+                refuse_secrets(item.draft.type, item.payload)
+        for item in doubtful:
+            remember_clean(item.payload)
     for item in prepared:
         if item.draft.tags:
             refuse_secrets(item.draft.type, item.draft.tags)

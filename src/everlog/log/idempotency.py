@@ -48,10 +48,21 @@ class Record(msgspec.Struct, frozen=True):
 def fingerprint(prepared: Sequence[Prepared], extra: Any = None) -> bytes:
     """A hash of everything that makes the request what it is, in its canonical form."""
     parts = [
-        [item.draft.type, item.draft.stream, item.draft.scope, dict(item.draft.tags), item.body.decode()]
+        (
+            item.draft.type,
+            item.draft.stream,
+            item.actor,
+            item.draft.scope,
+            item.draft.tags,
+            item.body,
+        )
         for item in prepared
     ]
-    return hashlib.sha256(canonical([parts, extra])).digest()
+    # Names and tags have one form already, and the body is canonical: only what else the caller gave may not be.
+    return hashlib.sha256(_encode(parts) + canonical(extra)).digest()
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def find(writer: Writer, key: Key) -> Record | None:

@@ -15,17 +15,19 @@ from typing import Any, Self
 import msgspec
 
 from everlog.catalog.catalog import Catalog
+from everlog.core.canonical import canonical
 from everlog.core.clock import refuse_clock_jump
-from everlog.core.codec import refuse_wrong_commitment
 from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import IdSource, parse_id, refuse_future_id
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
 from everlog.errors import AlreadyPurged, EverlogError, IdConflict, InvalidField
 from everlog.log import idempotency, pages, subscribers
+from everlog.log.admission import refuse_unacceptable
 from everlog.log.committer import Committer, Waker, Work
+from everlog.log.demands import has_demands, require_demands
 from everlog.log.drafts import Draft, Limits, Prepared, prepare
-from everlog.log.expect import Expect, Expectation, require
+from everlog.log.expect import Expect, Expectation
 from everlog.log.refusals import Refusal, Refusals
 from everlog.log.stamp import stamp
 from everlog.log.verify import Report, verify
@@ -171,11 +173,7 @@ class Log:
         """
         now_ms = self._now_us() // 1000
         for event in events:
-            require_shape("type", event.type)
-            require_shape("stream", event.stream)
-            parse_id(event.id)
-            refuse_future_id(event.id, now_ms=now_ms)
-            refuse_wrong_commitment(event)
+            refuse_unacceptable(event, now_ms=now_ms)
         sealed = [seal(event) for event in events]
 
         def work(writer: Writer) -> list[Recorded]:
@@ -306,7 +304,10 @@ class Log:
             raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
         prepared = prepare(drafts, self.catalog, actor=self.actor, limits=self._limits)
         claim = self._key(prepared, key, operation, request)
+        if claim is not None and response is not None:
+            canonical(response)  # what has no single JSON form could not be answered again as it is
         given_ids = [item for item in prepared if item.id is not None]
+        demands = has_demands(prepared, self.catalog)
 
         def work(writer: Writer) -> Receipt:
             if claim is not None:
@@ -317,7 +318,8 @@ class Log:
                 found = self._retry(writer, prepared)
                 if found is not None:
                     return found
-            self._require_expectations(writer, prepared)
+            if demands:
+                require_demands(writer, prepared, self.catalog)
             now_us = self._now_us()
             sealed = stamp(
                 prepared,
@@ -393,30 +395,6 @@ class Log:
             )
         return Receipt(tuple(found), replayed=True)
 
-    def _require_expectations(self, writer: Writer, prepared: Sequence[Prepared]) -> None:
-        staged: dict[str, int] = {}
-        states: dict[tuple[str, str], str] = {}
-        rule_of = self.catalog.transition_rule
-        for item in prepared:
-            draft = item.draft
-            if draft.expect is not Expect.ANY:
-                sequence = writer.sequence(draft.stream) + staged.get(draft.stream, 0)
-                require(draft.expect, draft.stream, sequence, writer)
-            staged[draft.stream] = staged.get(draft.stream, 0) + 1
-            rule = rule_of(draft.stream.partition("/")[0], draft.type)
-            if rule is not None:
-                place = (draft.stream, draft.type)
-                if place not in states:
-                    query = Query(stream=draft.stream, types=frozenset([draft.type]))
-                    last = next(iter(writer.read(query, limit=1, newest_first=True)), None)
-                    event = None if last is None else self.catalog.upcast(last.event)
-                    states[place] = (
-                        rule.initial if event is None else str(event.payload.get(rule.field, rule.initial))
-                    )
-                requested = str(item.payload[rule.field])
-                rule.check(draft.stream, states[place], requested)
-                states[place] = requested
-
 
 def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:
     """What a refusal remembers of the request. The fields may be the very thing that was wrong, of any type."""
@@ -437,5 +415,5 @@ def _says_the_same(event: Event, item: Prepared) -> bool:
         and event.causation_id == draft.causation_id
         and event.correlation_id == draft.correlation_id
         and dict(event.tags) == dict(draft.tags)
-        and event.payload == item.payload
+        and canonical(event.payload) == item.body  # Python holds True, 1 and 1.0 for equal, JSON does not
     )

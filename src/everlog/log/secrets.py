@@ -1,5 +1,6 @@
 """No secret enters the log: a cheap first look at the bytes, then a precise one at the values.
 
+    known_clean(payload)   every key and string of it was found clean before
     suspicious(bytes)      literal markers only; may cry wolf, never misses what find_secrets would report
     find_secrets(payload)  anchored patterns over every string and key, and key names that promise a secret
     refuse_secrets(...)    the refusal; it names places and kinds, and never quotes what it found
@@ -37,9 +38,16 @@ class Pattern(msgspec.Struct, frozen=True):
     """
 
     kind: str
-    expression: re.Pattern[str]
+    source: str
     markers: tuple[tuple[str, ...], ...]
     long: bool = True
+    ignore_case: bool = False
+
+    @property
+    def expression(self) -> re.Pattern[str]:
+        # Compiled when first needed (and kept by `re` itself): all at once would cost 20 ms of every start-up.
+        # ASCII, because with Unicode rules the Kelvin sign matches "k" and no marker would find it.
+        return re.compile(self.source, re.ASCII | (re.IGNORECASE if self.ignore_case else 0))
 
 
 RUN_CHARS_MIN = 20
@@ -50,9 +58,7 @@ _AFTER = r"(?![A-Za-z0-9])"
 
 
 def _pattern(kind: str, body: str, *markers: str, long: bool = True, ignore_case: bool = False) -> Pattern:
-    # ASCII, because with Unicode rules the Kelvin sign matches "k" and no marker would find it.
-    flags = re.ASCII | (re.IGNORECASE if ignore_case else 0)
-    return Pattern(kind, re.compile(_BEFORE + body, flags), tuple((marker,) for marker in markers), long)
+    return Pattern(kind, _BEFORE + body, tuple((marker,) for marker in markers), long, ignore_case)
 
 
 PATTERNS: tuple[Pattern, ...] = (
@@ -84,7 +90,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _pattern("PyPI token", r"pypi-[A-Za-z0-9_-]{50,}", "pypi-"),
     _pattern("SendGrid key", r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}", "sg."),
     # Only as a whole string: two letters are too little to look for inside of text.
-    Pattern("Twilio key", re.compile(r"\ASK[0-9a-f]{32}\Z"), (('"sk',),)),
+    Pattern("Twilio key", r"\ASK[0-9a-f]{32}\Z", (('"sk',),)),
     _pattern("DigitalOcean token", r"do[opr]_v1_[a-f0-9]{64}", "_v1_"),
     _pattern("Hugging Face token", rf"hf_[A-Za-z0-9]{{30,}}{_AFTER}", "hf_"),
     _pattern("Databricks token", rf"dapi[0-9a-f]{{32}}{_AFTER}", "dapi"),
@@ -113,7 +119,7 @@ PATTERNS: tuple[Pattern, ...] = (
 # The password of an address is looked at on its own: `postgresql://app:${PASSWORD}@db` is how it should be.
 ADDRESS = Pattern(
     "password in an address",
-    re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"'<>]*:([^\s/@\"']+)@[^\s@]", re.ASCII),
+    r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"'<>]*:([^\s/@\"']+)@[^\s@]",
     (("@", "://"),),
     long=False,
 )
@@ -214,6 +220,51 @@ def _windows(runs: str, folded: str) -> str:
             kept.append(folded[max(0, start - WINDOW_CHARS) : end])
         start = runs.find(_RUN, end)
     return "\n".join(kept)
+
+
+# Strings and keys that were looked at and found clean. A log sees the same names, states and slugs over and over, and
+# to know a string again costs a tenth of looking at it.
+_CLEARED_MAX = 20_000
+_CLEARED_CHARS_MAX = 200
+_cleared_strings: set[str] = set()
+_cleared_keys: set[str] = set()
+
+
+def known_clean(payload: Mapping[str, Any]) -> bool:
+    """True when every key and every string of the payload was cleared before; False says nothing."""
+    for key, item in payload.items():  # noqa: SIM110 - any() of a generator would double the cost
+        if key not in _cleared_keys or not _known_clean_value(item):
+            return False
+    return True
+
+
+def _known_clean_value(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return len(value) < 9 or value in _cleared_strings  # nothing shorter can hold a secret, see _kinds
+    if kind is dict:
+        return known_clean(value)
+    if kind is list:
+        return all(map(_known_clean_value, value))
+    return value is None or kind in (bool, int, float)
+
+
+def remember_clean(payload: Any) -> None:
+    """Keep the keys and strings of a payload in which nothing was found. A key that names a secret is never kept."""
+    if len(_cleared_strings) > _CLEARED_MAX or len(_cleared_keys) > _CLEARED_MAX:
+        _cleared_strings.clear()
+        _cleared_keys.clear()
+    if isinstance(payload, str):
+        if len(payload) <= _CLEARED_CHARS_MAX:
+            _cleared_strings.add(payload)
+    elif isinstance(payload, Mapping):
+        for key, item in payload.items():
+            if len(key) <= _CLEARED_CHARS_MAX and not _names_a_secret(key):
+                _cleared_keys.add(key)
+                remember_clean(item)
+    elif isinstance(payload, list | tuple):
+        for item in payload:
+            remember_clean(item)
 
 
 def find_secrets(payload: Mapping[str, Any]) -> list[Finding]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Event, Header
 from everlog.core.ids import IdSource
-from everlog.log.drafts import Prepared, occurred_at
+from everlog.log.drafts import Prepared
 from everlog.stores.contract import Sealed, Writer
 
 
@@ -20,19 +20,24 @@ def stamp(
 ) -> list[Sealed]:
     link = writer.link(origin)
     origin_seq, previous = link.origin_seq, link.hash
+    # As many ticks as there are events, in two steps: the values between are theirs, in order.
+    lamport = writer.tick() - 1
+    if len(prepared) > 1:
+        writer.tick(seen=lamport + len(prepared) - 1)
     sealed = []
     for item, new_id in zip(prepared, ids.take(len(prepared)), strict=True):
         draft = item.draft
         origin_seq += 1
+        lamport += 1
         fields = (
             item.id or new_id,
             draft.type,
             item.version,
             draft.stream,
-            writer.tick(),
+            lamport,
             origin,
             origin_seq,
-            now if draft.occurred_at is None else occurred_at(draft, now),
+            draft.occurred_at or now,
             item.actor,
             draft.scope,
             draft.request_id,

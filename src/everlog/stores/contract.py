@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -33,7 +33,7 @@ class Identity(msgspec.Struct, frozen=True):
     created_us: int
 
 
-class Sealed(NamedTuple):
+class Sealed(msgspec.Struct, frozen=True, gc=False):
     """An event with the bytes that will be stored for it, so that nobody encodes them twice."""
 
     event: Event

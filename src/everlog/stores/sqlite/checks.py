@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 import msgspec
@@ -14,7 +15,6 @@ from everlog.stores.sqlite.queries import BLOCK, PAGE_ROWS, SCOPE, STREAM, TYPE,
 _TRIGGERS = {
     "events_are_not_changed",
     "events_are_not_deleted",
-    "events_are_appended",
     "purged_is_not_changed",
     "purged_is_not_deleted",
     "purges_are_not_changed",
@@ -63,6 +63,8 @@ def _column_problems(fetch: Fetch) -> Iterator[Problem]:
     """Columns and marks that queries use must say what the header says."""
     names = {(family, name_id): name for name_id, family, name in fetch("SELECT * FROM names", ())}
     marks = {tuple(row) for row in fetch("SELECT family, name_id, block FROM marks", ())}
+    strays = set(fetch("SELECT id, position FROM id_strays", ()))
+    id_blocks = fetch("SELECT first_id, block FROM id_blocks ORDER BY first_id", ())
     after = Position(0)
     while rows := fetch(
         "SELECT position, stream, type, scope, header FROM events WHERE position > ? ORDER BY position LIMIT ?",
@@ -82,4 +84,7 @@ def _column_problems(fetch: Fetch) -> Iterator[Problem]:
                     yield Problem(position, "index_disagrees", f"the row is filed under another name than {said!r}")
                 if family != STREAM and (family, name_id, position // BLOCK) not in marks:
                     yield Problem(position, "index_disagrees", f"the mark for {said!r} is missing")
+            place = bisect_right(id_blocks, event.id, key=lambda row: row[0]) - 1
+            if (event.id, position) not in strays and (place < 0 or id_blocks[place][1] != position // BLOCK):
+                yield Problem(position, "index_disagrees", f"the id {event.id} leads to another place")
         after = rows[-1][0]

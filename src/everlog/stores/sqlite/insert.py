@@ -27,6 +27,8 @@ class Inserter:
 
     def forget(self) -> None:
         """Drop everything remembered: another connection wrote, or a write was undone."""
+        self._newest_id = ""  # the greatest id so far, and the block that its row is in; empty means not known
+        self._newest_block = -1
         self._names: dict[int, dict[str, int]] = {STREAM: {}, TYPE: {}, SCOPE: {}}
         self._marked: set[tuple[int, int, int]] = set()
 
@@ -78,6 +80,9 @@ class Inserter:
 
     def _insert_events(self, writer: sqlite3.Connection, staged: Staged) -> None:
         streams, types, scopes = self._names[STREAM], self._names[TYPE], self._names[SCOPE]
+        newest_id, newest_block = self._newest_ids(writer)
+        id_blocks: list[tuple[str, int]] = []
+        strays: list[tuple[str, int]] = []
         rows: list[tuple[Any, ...]] = []
         proofs: list[tuple[Any, ...]] = []
         marks: set[tuple[int, int, int]] = set()
@@ -93,6 +98,13 @@ class Inserter:
                 marked = (kind, scope, block)
                 marks.add((TYPE, kind, block))
                 marks.add((SCOPE, scope, block))
+            if event.id > newest_id:
+                newest_id = event.id
+                if block != newest_block:
+                    newest_block = block
+                    id_blocks.append((newest_id, block))
+            else:
+                strays.append((event.id, position))
             rows.append(
                 (
                     position,
@@ -116,8 +128,21 @@ class Inserter:
         if new_marks := marks - self._marked:
             writer.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?)", sorted(new_marks))
             self._marked |= new_marks
+        if id_blocks:
+            writer.executemany("INSERT INTO id_blocks VALUES (?, ?)", id_blocks)
+        if strays:
+            writer.executemany("INSERT INTO id_strays VALUES (?, ?)", strays)
         if proofs:
             writer.executemany("INSERT INTO proofs VALUES (?, ?, ?)", proofs)
+        self._newest_id, self._newest_block = newest_id, newest_block
+        writer.execute(_UPSERT_STATE, ("ids", newest_block, newest_id.encode(), 0))
+
+    def _newest_ids(self, writer: sqlite3.Connection) -> tuple[str, int]:
+        if not self._newest_id:
+            found = writer.execute("SELECT hash, number FROM state WHERE name = 'ids'").fetchone()
+            if found is not None:
+                self._newest_id, self._newest_block = found[0].decode(), found[1]
+        return self._newest_id, self._newest_block
 
     def _name_id(self, writer: sqlite3.Connection, family: int, name: str) -> int:
         found = writer.execute("SELECT name_id FROM names WHERE family = ? AND name = ?", (family, name)).fetchone()

@@ -135,6 +135,19 @@ def _split_path(path: bytes) -> tuple[bytes, ...]:
     return tuple(path[start : start + 32] for start in range(0, len(path), 32))
 
 
+_BY_ID = f"SELECT {COLUMNS} FROM events WHERE position BETWEEN ? AND ? AND substr(header, 3, 26) = ?"
+
+
+def find_row(fetch: Fetch, event_id: str) -> list[Any]:
+    """The row of an id, as a list of none or one."""
+    places = fetch("SELECT position, position FROM id_strays WHERE id = ?", (event_id,))
+    places = places or fetch(
+        "SELECT block * 128, block * 128 + 127 FROM id_blocks WHERE first_id <= ? ORDER BY first_id DESC LIMIT 1",
+        (event_id,),
+    )
+    return fetch(_BY_ID, (*places[0], event_id)) if places else []
+
+
 def name_ids(fetch: Fetch, family: int, names: list[str]) -> list[int]:
     rows = fetch(
         "SELECT name_id FROM names WHERE family = ? AND name IN (SELECT value FROM json_each(?))",

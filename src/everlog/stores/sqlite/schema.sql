@@ -27,7 +27,7 @@ CREATE TABLE names (
 ) STRICT;
 
 CREATE TABLE events (
-    position    INTEGER PRIMARY KEY,
+    position    INTEGER PRIMARY KEY CHECK (position > 0),
     stream      INTEGER NOT NULL,
     sequence    INTEGER NOT NULL,
     type        INTEGER NOT NULL,
@@ -46,8 +46,19 @@ CREATE TABLE proofs (
 ) STRICT;
 
 CREATE UNIQUE INDEX events_by_stream ON events (stream, sequence);
--- The id is the first element of the header: ["01K…26 characters…", so it needs no column of its own.
-CREATE UNIQUE INDEX events_by_id ON events (substr(header, 3, 26));
+
+-- Finding an id. Ids that this log makes grow with their positions, so the first id of each block of 128 positions
+-- leads to any of them; an index entry for every event would cost a tenth of the whole append. Ids that came from
+-- elsewhere, or after the clock was set back, are listed one by one. The id itself is the first element of the
+-- header: ["01K…26 characters…".
+CREATE TABLE id_blocks (
+    first_id TEXT PRIMARY KEY,
+    block    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE id_strays (
+    id       TEXT PRIMARY KEY,
+    position INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Which types and scopes occur in which block of 128 positions. An index entry for every event would cost as much as
 -- the event's own row; a mark for every block costs almost nothing and leads a reader with rare matches to them.
@@ -95,11 +106,6 @@ END;
 CREATE TRIGGER events_are_not_deleted BEFORE DELETE ON events
 WHEN NOT EXISTS (SELECT 1 FROM purged WHERE purged.position = OLD.position) BEGIN
     SELECT RAISE(ABORT, 'everlog: events are never deleted; see everlog purge');
-END;
--- INSERT OR REPLACE deletes without a delete trigger, so an insert may only add at the end.
-CREATE TRIGGER events_are_appended BEFORE INSERT ON events
-WHEN EXISTS (SELECT 1 FROM events WHERE position >= NEW.position) BEGIN
-    SELECT RAISE(ABORT, 'everlog: events are only appended');
 END;
 CREATE TRIGGER purged_is_not_changed BEFORE UPDATE ON purged BEGIN
     SELECT RAISE(ABORT, 'everlog: the record of a purge is never changed');

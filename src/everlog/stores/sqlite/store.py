@@ -28,7 +28,16 @@ from everlog.stores.contract import Identity, Problem
 from everlog.stores.identity import new_identity
 from everlog.stores.sqlite import checks, connection
 from everlog.stores.sqlite.insert import Inserter
-from everlog.stores.sqlite.queries import COLUMNS, PAGE_ROWS, STREAM, name_ids, read_proofs, read_records, records
+from everlog.stores.sqlite.queries import (
+    COLUMNS,
+    PAGE_ROWS,
+    STREAM,
+    find_row,
+    name_ids,
+    read_proofs,
+    read_records,
+    records,
+)
 from everlog.stores.staging import Staged
 
 _STREAMS_REMEMBERED_MAX = 200_000
@@ -81,8 +90,7 @@ class SqliteStore:
         return read_records(self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first)
 
     def get(self, event_id: EventId) -> Recorded | None:
-        rows = self._fetch(f"SELECT {COLUMNS} FROM events WHERE substr(header, 3, 26) = ?", (event_id,))
-        return next(records(self._fetch, rows), None)
+        return next(records(self._fetch, find_row(self._fetch, event_id)), None)
 
     def head(self) -> Position:
         if self._in_write() and self._head is not None:
@@ -176,9 +184,9 @@ class SqliteStore:
         return found
 
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
-        rows = self._fetch("SELECT header FROM events WHERE substr(header, 3, 26) = ?", (event_id,))
+        rows = find_row(self._fetch, event_id)
         if rows:
-            return header_hash(rows[0][0].encode()), False
+            return header_hash(rows[0][3].encode()), False
         rows = self._fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
         return (rows[0][0], True) if rows else None
 
