@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from everlog.core.event import START, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import EverlogError
+from everlog.errors import EverlogError, LogClosed
 from everlog.log.committer import Item
 from everlog.log.drafts import Draft
 from everlog.log.log import Log, Receipt
@@ -71,12 +72,13 @@ async def subscribe(
     loop = asyncio.get_running_loop()
 
     def on_commit() -> None:
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop was closed: nobody follows from it any more
             loop.call_soon_threadsafe(grown.set)
 
+    closed_before = log.waiters.closed
     log.waiters.call_on_commit(on_commit)
     try:
-        while not log.waiters.closed:
+        while True:
             grown.clear()  # before the look, so that a commit during it is not slept over
             page = await asyncio.to_thread(log.page_after, cursor, query)
             for item in items_of(page):
@@ -87,6 +89,12 @@ async def subscribe(
             if to_end and page.reset is None:
                 return
             await _grown_or_poll(log, grown, cursor)
+            if log.waiters.closed:
+                return
+    except LogClosed:
+        # As in `follow`: closing the log lets its followers go.
+        if closed_before or not log.waiters.closed:
+            raise
     finally:
         log.waiters.call_no_more(on_commit)
 
@@ -106,11 +114,14 @@ class _LoopWaker:
     """Resolves the futures of one event loop, a whole group with one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = ref(loop)  # weak, or the entry in `_wakers` would keep its own key alive
 
     def tell(self, items: list[Item]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_resolve, items)
+        loop = self._loop()
+        # A loop that was closed has nobody left who waits; it may also close between a question and the call.
+        with suppress(RuntimeError):
+            if loop is not None:
+                loop.call_soon_threadsafe(_resolve, items)
 
 
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopWaker] = WeakKeyDictionary()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from everlog.files import DiskFiles, Files
 FOLDER = ".everlog"
 FILE_NAME = "everlog.toml"
 ENVIRONMENT_PREFIX = "EVERLOG_"
+_WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 # Read by the launcher, the shell completion or the tests, not by the program itself.
 _NOT_SETTINGS = {"VENV", "WHEELS", "COMPLETE", "DEBUG", "CHROMIUM", "DEBIAN_MIRROR"}
 
@@ -128,7 +130,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def _typed(key: str, text: str) -> Any:
     """Text of the environment as the setting's own type; what does not fit is left for the check to name."""
     kind = Settings.__annotations__[key]
-    if kind == "int" and text.strip().lstrip("-").isdigit():
+    if kind == "int" and _WHOLE_NUMBER.fullmatch(text):
         return int(text)
     if kind == "bool" and text.lower() in ("true", "1", "yes", "false", "0", "no"):
         return text.lower() in ("true", "1", "yes")

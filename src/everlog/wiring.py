@@ -54,7 +54,7 @@ def open_store(url: str, *, base: Path, create: bool = True) -> Store:
         from everlog.stores.memory import MemoryStore
 
         return MemoryStore()
-    looks_like_a_path = not separator or "/" in scheme or "." in scheme
+    looks_like_a_path = bool(url) and (not separator or "/" in scheme or "." in scheme)
     raise InvalidSettings(
         f"{url!r} is not the URL of a log",
         why="a URL is sqlite:PATH or memory:",

@@ -8,17 +8,20 @@ for them (`everlog.aio`), and one wake-up per loop tells all of a group.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
-from everlog.errors import EverlogError, LogClosed
+from everlog.errors import EverlogError, LogClosed, Unavailable
 from everlog.stores.contract import Store, Writer
 
 T = TypeVar("T")
 Work = Callable[[Writer], T]
+
+_logger = logging.getLogger("everlog")
 
 GROUP_MAX = 256
 """Works in one group. Larger groups gain nothing and make the first of them wait for the last."""
@@ -150,10 +153,12 @@ class Committer:
                     except Exception as error:
                         item.error = error
         except BaseException as error:
-            # The write was undone: who was refused keeps the reason, everybody else gets this one.
+            # The write was undone: who was refused keeps the reason, everybody else gets this one. An interrupt is
+            # the leader's own: in the threads and tasks of others it would end what nobody meant to end.
+            told = error if isinstance(error, Exception) else _interrupted(error)
             for item in group:
                 if item.error is None:
-                    item.error, item.result = error, None
+                    item.error, item.result = told, None
             if not isinstance(error, Exception):
                 raise
         else:
@@ -183,7 +188,19 @@ class Committer:
                     return
                 mine = bool(self._waiting) and self._waiting[0].gate is None
             if mine:
-                self._lead_once()
+                try:
+                    self._lead_once()
+                except BaseException:
+                    # Everybody of that group was told. The next ones still need somebody who leads.
+                    _logger.exception("a group of works could not be committed")
+
+
+def _interrupted(error: BaseException) -> Unavailable:
+    return Unavailable(
+        "the write was interrupted",
+        why=f"the thread that wrote for several was stopped by {type(error).__name__}",
+        hint="look whether it was recorded; with an idempotency key it can simply be repeated",
+    )
 
 
 def _tell(group: list[Item]) -> None:

@@ -44,7 +44,7 @@ def require(expectation: Expectation, stream: str, sequence: int, writer: Writer
                 raise WrongSequence(stream, expected="at least one event", actual=sequence)
         case NoMatch():
             _require_no_match(expectation, writer)
-        case int():
+        case int() if not isinstance(expectation, bool):
             if expectation < 0:
                 raise InvalidField(
                     f"the expected sequence is {expectation}",
@@ -54,6 +54,14 @@ def require(expectation: Expectation, stream: str, sequence: int, writer: Writer
                 )
             if sequence != expectation:
                 raise WrongSequence(stream, expected=str(expectation), actual=sequence)
+        case _:
+            # Reached only past the type checker; a demand that is not understood must not count as met.
+            raise InvalidField(
+                f"the expectation is {expectation!r:.60}",
+                why="an append expects Expect.ANY, NONE, EXISTS, a sequence or a NoMatch",
+                hint="expect the sequence of the last event that the decision was based on",
+                field="expect",
+            )
 
 
 def _require_no_match(expectation: NoMatch, writer: Writer) -> None:

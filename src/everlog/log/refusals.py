@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from everlog.stores.contract import Reader, Writer
 KEPT_US = 90 * 24 * 60 * 60 * 1_000_000
 _PREFIX = "refusal/"
 _TEXT_CHARS_MAX = 2_000
+_ITEMS_MAX = 100
 
 _logger = logging.getLogger("everlog")
 
@@ -59,11 +61,11 @@ class Refusals:
             stream=stream[:_TEXT_CHARS_MAX],
             type=type[:_TEXT_CHARS_MAX],
             actor=actor[:_TEXT_CHARS_MAX],
-            operation=operation,
+            operation=str(operation)[:_TEXT_CHARS_MAX],
             reason=str(error)[:_TEXT_CHARS_MAX],
-            hint=error.hint,
+            hint=error.hint[:_TEXT_CHARS_MAX],
             refused_at=datetime.fromtimestamp(now_us / 1_000_000, UTC),
-            context=error.details,
+            context=_printable(error.details),
         )
         # Names of the wrong shape are refused too, and what was wrong with them may be that they have no JSON form.
         text = msgspec.json.encode(_printable(msgspec.to_builtins(refusal))).decode()
@@ -73,7 +75,7 @@ class Refusals:
 
         try:
             self._committer.submit(write)
-        except EverlogError as also:
+        except Exception as also:  # whatever it is, the refusal that led here is what the caller must hear
             _logger.warning("a refusal (%s) could not be recorded: %s", error.code, also)
 
     def newest(
@@ -99,15 +101,15 @@ class Refusals:
 
 
 def _printable(value: Any) -> Any:
-    """The same value with every text made encodable."""
+    """The same value with every text made encodable, and cut to what a reader would read."""
     match value:
         case str():
-            return value.encode(errors="backslashreplace").decode()
+            return value[:_TEXT_CHARS_MAX].encode(errors="backslashreplace").decode()
         case dict():
-            return {_printable(str(key)): _printable(item) for key, item in value.items()}
+            return {_printable(str(key)): _printable(item) for key, item in islice(value.items(), _ITEMS_MAX)}
         case list() | tuple():
-            return [_printable(item) for item in value]
+            return [_printable(item) for item in value[:_ITEMS_MAX]]
         case None | bool() | int() | float():
             return value
         case _:
-            return repr(value)
+            return _printable(repr(value))

@@ -6,13 +6,17 @@ noticed by looking at the head a few times a second. The wake-up is a hint to lo
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 
 from everlog.core.event import Position, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
+from everlog.errors import LogClosed
 
 POLL_S = 0.05
+
+_logger = logging.getLogger("everlog")
 
 
 class Waiters:
@@ -35,7 +39,10 @@ class Waiters:
             self._grown.notify_all()
             callbacks = list(self._callbacks) if self._callbacks else ()
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # the commit stands: its caller must not hear that it failed
+                _logger.exception("somebody who follows the log could not be told of a commit")
 
     def close(self) -> None:
         self.closed = True
@@ -72,20 +79,26 @@ def follow(
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Recorded | Reset]:
     """Everything after the cursor, then everything new; with `to_end`, up to the head of the moment it gets there."""
-    while not stop():
-        commits = waiters.commits  # before the look, so that a commit during it is not slept over
-        page = read_page(cursor, query)
-        yield from items_of(page)
-        cursor = page.next_cursor
-        if not page.at_head:
-            continue
-        if to_end and page.reset is None:
-            return
-        while not stop() and not waiters.closed and read_head() == cursor.position:
-            waiters.wait(commits, POLL_S)
-            commits = waiters.commits
-        if waiters.closed:
-            return
+    closed_before = waiters.closed
+    try:
+        while not stop():
+            commits = waiters.commits  # before the look, so that a commit during it is not slept over
+            page = read_page(cursor, query)
+            yield from items_of(page)
+            cursor = page.next_cursor
+            if not page.at_head:
+                continue
+            if to_end and page.reset is None:
+                return
+            while not stop() and not waiters.closed and read_head() == cursor.position:
+                waiters.wait(commits, POLL_S)
+                commits = waiters.commits
+            if waiters.closed:
+                return
+    except LogClosed:
+        # Whoever follows is let go when the log is closed, wherever it finds them; nobody can begin to follow then.
+        if closed_before or not waiters.closed:
+            raise
 
 
 def items_of(page: Page) -> Iterator[Recorded | Reset]:

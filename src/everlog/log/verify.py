@@ -71,7 +71,7 @@ class _Audit:
         except Damaged as error:
             self._report(place.position, "unreadable", error.why)
             return
-        for code, reason in _content_problems(place, event):
+        for code, reason in _content_problems(place, event, own=event.origin == self._origin):
             self._report(place.position, code, reason)
         self._check_identity(place, event)
         self._check_sequence(place, event)
@@ -80,6 +80,10 @@ class _Audit:
     def end(self, head: Position) -> None:
         if head > self._position:
             self._account_for(Position(head + 1))
+        promised = sum(purge.count for purge in self._purges.values())
+        if promised != self.purged:
+            reason = f"the purges say that they removed {promised} events, and {self.purged} are on record as removed"
+            self._report(head, "purge_disagrees", reason)
 
     def _account_for(self, position: Position) -> None:
         """Every number up to this one is an event, a purged event or reserved by a purge (G3)."""
@@ -125,11 +129,14 @@ class _Audit:
             self.problems.append(Problem(position, code, reason))
 
 
-def _content_problems(place: Packed, event: Event) -> Iterator[tuple[str, str]]:
+def _content_problems(place: Packed, event: Event, *, own: bool) -> Iterator[tuple[str, str]]:
     if header_bytes(event) != place.header:
         yield "header_changed", "the header is not in its canonical form"
     if not event.salt and not place.payload:
-        return  # the payload was erased; the commitment stays
+        # A peer may have erased a payload before the event came here; this log itself never does.
+        if own:
+            yield "payload_missing", "the event was made here with a payload, and its payload is gone"
+        return
     if commitment(event.salt, place.payload) != event.commitment:
         yield "payload_changed", "the payload is not the one that the header commits to"
         return

@@ -1,0 +1,49 @@
+"""What is asked of an event that was made elsewhere, before it is recorded as it is.
+
+The same shapes as at our own door, because every store must be able to return what it accepts; not the catalog's,
+because an event of a type that is unknown here is kept for those who know it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from everlog.core.canonical import NUMBER_MAX
+from everlog.core.codec import refuse_wrong_commitment
+from everlog.core.event import Event
+from everlog.core.fields import require_shape, require_tags, require_text
+from everlog.core.ids import parse_id, refuse_future_id
+from everlog.errors import InvalidField
+
+_HASH_BYTES = 32
+
+
+def refuse_unacceptable(event: Event, *, now_ms: int) -> None:
+    """Refuse an event from outside that no log could have made."""
+    for field in ("type", "stream", "actor", "scope"):
+        require_shape(field, getattr(event, field))
+    for field in ("origin", "request_id", "causation_id", "correlation_id", "idempotency_key"):
+        require_text(field, getattr(event, field))
+    require_tags(event.tags)
+    # Another spelling would be another id to every index, and the event could be recorded twice.
+    _require(parse_id(event.id) == event.id, "id", event.id, "an id travels as the ULID that it was made as")
+    refuse_future_id(event.id, now_ms=now_ms)
+    _require(bool(event.origin), "origin", event.origin, "it names the log that made the event")
+    for field in ("version", "origin_seq"):
+        number = getattr(event, field)
+        _require(1 <= number <= NUMBER_MAX, field, number, "it counts from 1 and stays below 2^53")
+    in_utc = event.occurred_at.utcoffset() == timedelta(0)
+    _require(in_utc, "occurred_at", event.occurred_at, "times travel in UTC")
+    _require(len(event.commitment) == _HASH_BYTES, "commitment", event.commitment, "it is a SHA-256 hash")
+    _require(len(event.previous) in (0, _HASH_BYTES), "previous", event.previous, "it is a SHA-256 hash, or empty")
+    refuse_wrong_commitment(event)
+
+
+def _require(holds: bool, field: str, found: object, why: str) -> None:
+    if not holds:
+        raise InvalidField(
+            f"the {field} of an event from outside is {found!r:.80}",
+            why=why,
+            hint="fetch the event again from its origin",
+            field=field,
+        )
