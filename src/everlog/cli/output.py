@@ -120,9 +120,15 @@ class Output:
         for row in texts:
             self.line(self.aligned(row, widths))
 
-    def aligned(self, texts: Sequence[str], widths: Sequence[int]) -> str:
-        """One line with its columns at these widths, cut at the edge of the terminal."""
-        return _cut("  ".join(_padded(text, width) for text, width in zip(texts, widths, strict=True)), _width())
+    def aligned(self, texts: Sequence[str], widths: Sequence[int], *, last_min: int = 0) -> str:
+        """One line with its columns at these widths, cut at the edge of the terminal.
+
+        The last column keeps at least `last_min` places, also if the line then goes beyond the edge.
+        """
+        line = "  ".join(_padded(text, width) for text, width in zip(texts, widths, strict=True)).rstrip()
+        if not self.terminal:
+            return line
+        return _cut(line, max(_width(), sum(widths[:-1]) + 2 * (len(widths) - 1) + last_min))
 
     # ---- stderr
 
@@ -166,7 +172,7 @@ class Output:
 
 
 _COMMAND = re.compile(
-    r"(?<![\w./])everlog (?=(?:init|demo|help|append|purge|log|tail|show|errors|verify|doctor|schema|config|bench)\b)"
+    r"(?<![\w./])everlog (?=(?:-C \S+ )?(?:init|demo|help|append|purge|log|tail|show|errors|verify|doctor|schema|config|bench)\b)"
 )
 
 
@@ -220,7 +226,6 @@ def _padded(text: str, width: int) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    text = text.rstrip()
     if _cells(text) <= width:
         return text
     kept = text[:width]

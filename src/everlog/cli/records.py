@@ -11,6 +11,8 @@ from everlog.core.codec import recorded_object
 from everlog.core.event import Recorded
 
 TSV_COLUMNS = ("position", "occurred_at", "id", "type", "stream", "sequence", "actor", "scope", "payload")
+PAYLOAD_CELLS_MIN = 48
+"""On a narrow terminal a line rather wraps than hide what the event says."""
 
 
 def moment(value: datetime) -> str:
@@ -48,7 +50,7 @@ class Lines:
         event = recorded.event
         texts = self._texts(recorded)
         texts[0] = texts[0].rjust(self._widths[0])
-        plain = self._out.aligned([*texts, _said(recorded)], [*self._widths, 0])
+        plain = self._out.aligned([*texts, _said(recorded)], [*self._widths, 0], last_min=PAYLOAD_CELLS_MIN)
         return plain.replace(event.type, self._out.paint(event.type, "cyan"), 1)
 
     def _fit(self, recorded: Recorded) -> None:
@@ -59,7 +61,8 @@ class Lines:
     def _texts(self, recorded: Recorded) -> list[str]:
         event = recorded.event
         place = f"{event.stream}:{recorded.sequence}"
-        return [f"#{recorded.position}", moment(event.occurred_at), event.actor, event.type, place]
+        when = event.occurred_at.astimezone(UTC).strftime("%m-%d %H:%M:%S")
+        return [f"#{recorded.position}", when, event.actor, event.type, place]
 
 
 def _said(recorded: Recorded) -> str:
