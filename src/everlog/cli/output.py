@@ -172,7 +172,8 @@ class Output:
 
 
 _COMMAND = re.compile(
-    r"(?<![\w./])everlog (?=(?:-C \S+ )?(?:init|demo|help|append|purge|log|tail|show|errors|verify|doctor|schema|config|bench)\b)"
+    r"(?<![\w./])everlog (?=(?:-C \S+ )?"
+    r"(?:init|demo|help|append|purge|log|tail|show|errors|verify|doctor|schema|config|bench)\b)"
 )
 
 

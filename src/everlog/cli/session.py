@@ -39,6 +39,7 @@ class Session:
         self._launcher = os.environ.pop("EVERLOG_LAUNCHER", "")
         self._log: Log | None = None
         self._output: Output | None = None
+        self._hear_no_more: Callable[[], None] = lambda: None
 
     @property
     def out(self) -> Output:
@@ -105,6 +106,8 @@ class Session:
         if self._log is not None:
             self._log.close()
             self._log = None
+        self._hear_no_more()
+        self._hear_no_more = lambda: None
 
     def _open(self) -> Log:
         from everlog import wiring
@@ -133,8 +136,13 @@ class Session:
                 out.warn(record.getMessage())
 
         logger = logging.getLogger("everlog")
-        logger.handlers = [Warn(logging.WARNING)]
-        logger.propagate = False
+        before, passed_on = logger.handlers, logger.propagate
+        logger.handlers, logger.propagate = [Warn(logging.WARNING)], False
+
+        def restore() -> None:
+            logger.handlers, logger.propagate = before, passed_on
+
+        self._hear_no_more = restore
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

@@ -1,0 +1,329 @@
+"""verify, doctor and purge: what keeps a log sound, and the one way out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+from everlog.cli import doctor
+from everlog.cli.demo_story import TYPES
+
+LOG = Path(".everlog/log.db")
+
+
+def damage(statement: str) -> None:
+    """Change the log behind its back, as a broken disk or a foreign program would."""
+    with sqlite3.connect(LOG) as connection:
+        for (trigger,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {trigger}")
+        connection.execute(statement)
+    connection.close()
+
+
+# ---- verify
+
+
+def test_a_sound_log_verifies_with_its_digest(notes: Run) -> None:
+    found = notes("verify", "--json")
+    assert found.code == 0
+    assert found.err == ""
+    assert (found.data["ok"], found.data["events"], found.data["problems"]) == (True, 5, [])
+    assert notes("verify", "-q").out.strip() == found.data["digest"]
+    assert ["digest", found.data["digest"]] in notes("verify").rows
+
+
+def test_a_changed_payload_exits_8_and_is_named(notes: Run) -> None:
+    damage('UPDATE events SET payload = \'{"text":"forged","topic":""}\' WHERE position = 3')
+    found = notes("verify", "--json")
+    assert found.code == 8
+    assert {"position": 3, "code": "payload_changed"}.items() <= found.data["problems"][0].items()
+    assert notes("show", "3", "--raw").code == 8
+    assert any(row[0] == "problem" and "#3 payload_changed" in row[1] for row in notes("verify").rows)
+    assert "ITEM position=3 code=payload_changed" in notes("verify", "--agent").out
+
+
+def test_a_header_that_cannot_be_read_is_damage(notes: Run) -> None:
+    damage("UPDATE events SET header = substr(header, 1, 60) WHERE position = 3")
+    assert notes("verify").code == 8
+    found = notes("log")
+    assert found.code == 8
+    assert "error: the event at position 3 cannot be read" in found.err
+    assert notes("show", "3", "--raw", "--json").data["sound"] is False
+
+
+# ---- doctor
+
+
+def test_every_check_of_a_sound_log_is_ok(notes: Run) -> None:
+    notes("schema", "lock")
+    found = notes("doctor", "--json")
+    assert found.code == 0
+    assert {check["status"] for check in found.data} == {"ok"}
+    assert [check["id"] for check in found.data] == [
+        *("runtime", "folder", "settings", "log", "format", "journal", "modes", "disk"),
+        *("structure", "clock", "refusals", "actor", "catalog", "schema"),
+    ]
+
+
+def test_a_warning_is_no_failure(notes: Run) -> None:
+    LOG.chmod(0o666)
+    found = notes("doctor", "--json")
+    assert found.code == 0
+    warned = {check["id"]: check["fix"] for check in found.data if check["status"] == "warn"}
+    assert set(warned) == {"modes", "schema"}
+    assert warned["modes"].startswith("chmod 640 ")
+    assert warned["schema"] == "everlog schema lock"
+
+
+def test_many_refusals_are_pointed_out(notes: Run) -> None:
+    for _ in range(10):
+        notes("append", "note.added", "-s", "note/1")
+    assert ["warn", "refusals", "10 in the last day", "everlog errors --stats"] in notes("doctor").rows
+
+
+def test_a_damaged_structure_fails_with_8(notes: Run) -> None:
+    damage("UPDATE events SET sequence = 9 WHERE position = 5")
+    found = notes("doctor")
+    assert found.code == 8
+    assert any(row[:2] == ["fail", "structure"] and "trigger_missing" in row[2] for row in found.rows)
+    assert notes("doctor", "-q").out == "structure\n"
+
+
+def test_a_full_disk_fails(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "FREE_BYTES_FAIL", 2**60)
+    found = notes("doctor")
+    assert found.code == 8
+    assert any(row[:2] == ["fail", "disk"] for row in found.rows)
+
+
+def test_without_a_log_the_doctor_says_what_to_do(everlog: Run) -> None:
+    found = everlog("doctor")
+    assert found.code == 8
+    assert any(row[:2] == ["fail", "folder"] and row[3] == "everlog init" for row in found.rows)
+
+
+def test_broken_settings_are_one_failed_check(notes: Run) -> None:
+    Path(".everlog/everlog.toml").write_text("stor = 'sqlite:log.db'\n")
+    found = notes("doctor", "--json")
+    assert found.code == 8
+    failed = [check for check in found.data if check["status"] == "fail"]
+    assert [check["id"] for check in failed] == ["settings"]
+    assert failed[0]["fix"] == "did you mean store?"
+
+
+def test_the_doctor_changes_nothing(notes: Run) -> None:
+    before = {path.name: path.read_bytes() for path in Path(".everlog").iterdir() if path.is_file()}
+    notes("doctor")
+    after = {path.name: path.read_bytes() for path in Path(".everlog").iterdir() if path.is_file()}
+    assert after["log.db"] == before["log.db"]
+    assert set(after) - set(before) <= {"log.db-wal", "log.db-shm"}
+
+
+def test_leftover_temporary_files_are_pointed_out(notes: Run) -> None:
+    Path(".everlog/.x.1.0.everlog-tmp").touch()
+    assert any(row[:2] == ["warn", "folder"] for row in notes("doctor").rows)
+
+
+# ---- purge
+
+
+def test_without_the_exact_words_nothing_is_removed(notes: Run) -> None:
+    found = notes("purge", "note/1", "--reason", "r", "--json")
+    assert found.code == 6
+    assert found.error["details"] == {"confirm": "purge note/1", "events": 4}
+    assert notes("purge", "note/1", "--reason", "r", "--confirm", "purge note/2").code == 6
+    assert notes("purge", "note/1", "--reason", "r", "--confirm", "purge").code == 6
+    assert len(notes("log").rows) == 5
+
+
+def test_a_dry_run_counts_and_removes_nothing(notes: Run) -> None:
+    data = notes("purge", "note/1", "--reason", "r", "--dry-run", "--json").data
+    assert data == {
+        "stream": "note/1",
+        "events": 4,
+        "first": 1,
+        "last": 4,
+        "payload_bytes": 4 * len('{"text":"note 1","topic":""}'),
+        "scopes": [],
+        "dry_run": True,
+    }
+    assert len(notes("log").rows) == 5
+
+
+def test_a_purge_removes_the_stream_and_the_log_still_verifies(notes: Run) -> None:
+    digest = notes("verify", "-q").out
+    data = notes("purge", "note/1", "--reason", "r", "--confirm", "purge note/1", "--json").data
+    assert (data["events"], data["reserved"]) == (4, 6)
+    assert [row[0] for row in notes("log").rows] == ["5"]
+    found = notes("verify", "--json").data
+    assert (found["ok"], found["events"], found["purged"]) == (True, 1, 4)
+    assert notes("verify", "-q").out == digest
+    assert b"note 1" not in LOG.read_bytes()
+
+
+def test_a_stream_without_events_exits_4(notes: Run) -> None:
+    assert notes("purge", "note/9", "--reason", "r", "--confirm", "purge note/9").code == 4
+
+
+def test_a_purge_needs_a_reason(notes: Run) -> None:
+    assert notes("purge", "note/1").code == 2
+    assert notes("purge", "note/1", "--reason", "x" * 300, "--confirm", "purge note/1").code == 3
+
+
+# ---- schema
+
+
+def test_types_are_added_listed_and_shown(log: Run) -> None:
+    assert log("schema", "add", "deploy.finished", "service:str", "result:ok | failed", "--doc", "Done.").code == 0
+    assert ["deploy.finished", "1", "service: str, result: failed | ok", "Done."] in log("schema", "list").rows
+    assert [row[:3] for row in log("schema", "show", "deploy.finished").rows] == [
+        ["service", "str", "yes"],
+        ["result", "failed | ok", "yes"],
+    ]
+    assert log("append", "deploy.finished", "-s", "deploy/1", "service=shop", "result=ok").code == 0
+    assert log("append", "deploy.finished", "-s", "deploy/1", "service=shop", "result=odd").code == 3
+
+
+def test_adding_a_type_again_does_no_harm_and_otherwise_is_refused(log: Run) -> None:
+    assert log("schema", "add", "a.b", "x:int").rows[0][2] == "made"
+    before = Path(".everlog/types.toml").read_text()
+    assert log("schema", "add", "a.b", "x:int").rows[0][2] == "there"
+    assert log("schema", "add", "a.b", "x:str").code == 2
+    assert log("schema", "add", "note.added", "x:str").code == 2
+    assert Path(".everlog/types.toml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [["a.b", "x"], ["a.b", "x:"], ["a.b", "x:integr"], ["a b", "x:int"], ["a.b", "x:int", "x:int"]]
+)
+def test_a_declaration_that_makes_no_sense_exits_2(log: Run, arguments: list[str]) -> None:
+    assert log("schema", "add", *arguments).code == 2
+    assert log("schema", "list").code == 0
+
+
+def test_schema_alone_exports_json_schema(log: Run) -> None:
+    schema = json.loads(log("schema").out)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert json.loads(log("schema", "export").out) == schema
+    assert log("schema", "export", "--json").data == schema
+    assert json.loads(log("schema", "export", "note.added").out)["title"] == "note.added"
+    assert log("schema", "export", "note.aded").code == 3
+    assert log("schema", "show", "note.aded").code == 3
+
+
+def test_a_rule_is_part_of_what_a_type_shows(log: Run) -> None:
+    Path(".everlog/types.toml").write_text(TYPES)
+    rule = log("schema", "show", "workpackage.moved", "--json").data["transitions"][0]
+    assert (rule["initial"], rule["allowed"]["planned"]) == ("planned", ["doing"])
+
+
+def test_the_lock_tells_additions_from_breaches(log: Run) -> None:
+    assert log("schema", "check").code == 4
+    log("schema", "add", "a.b", "x:int", "y:str")
+    assert log("schema", "lock").code == 0
+    assert log("schema", "check").code == 0
+    types = Path(".everlog/types.toml")
+    before = types.read_text()
+    types.write_text(before + 'z = "int = 0"\n')
+    assert len(log("schema", "check", "--json").data["additions"]) == 1
+    types.write_text(before.replace('y = "str"', "").replace('x = "int"', 'x = "str"'))
+    found = log("schema", "check")
+    assert found.code == 3
+    assert "field x" in found.err
+    assert "field y" in found.err
+    assert any(row[:2] == ["fail", "schema"] for row in log("doctor").rows)
+    locked = log("schema", "lock")
+    assert locked.code == 0
+    assert "no longer promised" in locked.err
+    assert log("schema", "check").code == 0
+
+
+def test_the_lock_may_lie_elsewhere(log: Run, place: Path) -> None:
+    assert log("schema", "lock", "--lock", "types.lock").code == 0
+    assert (place / "types.lock").exists()
+    assert log("schema", "check", "--lock", "types.lock").code == 0
+    (place / "types.lock").write_text("{}")
+    assert log("schema", "check", "--lock", "types.lock").code == 2
+
+
+# ---- a log that cannot be used
+
+
+def test_a_file_that_is_no_log_exits_4_and_stays_as_it_is(log: Run) -> None:
+    for content in (b"", b"hello, I am a text file", b"SQLite format 3\x00" + b"\x00" * 100):
+        LOG.write_bytes(content)
+        found = log("log", "--json")
+        assert found.code in (4, 8), content
+        assert LOG.read_bytes() == content
+
+
+def test_a_foreign_database_exits_4(everlog: Run, place: Path) -> None:
+    with sqlite3.connect(place / "other.db") as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    found = everlog("--log", "sqlite:other.db", "log", "--json")
+    assert found.code == 4
+    assert found.error["code"] == "not_a_log"
+
+
+def test_a_log_of_a_newer_format_exits_4_and_is_not_touched(notes: Run) -> None:
+    with sqlite3.connect(LOG) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    for command in (["log"], ["verify"], ["append", "note.added", "-s", "note/1", "text=x"]):
+        found = notes(*command, "--json")
+        assert found.code == 4
+        assert found.error["code"] == "newer_format"
+        assert found.error["details"]["format"] == 99
+
+
+def test_a_log_whose_lock_is_held_exits_7_and_names_the_holder(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from everlog.files import LockFile
+    from everlog.stores.sqlite import connection
+
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 50)
+    holder = LockFile(Path(".everlog/log.db-lock").resolve())
+    holder.acquire()
+    try:
+        found = notes("append", "note.added", "-s", "note/1", "text=x", "--json")
+    finally:
+        holder.close()
+    assert found.code == 7
+    assert found.error["code"] == "busy"
+    assert found.error["retryable"] is True
+    assert found.error["details"]["pid"] == os.getpid()
+    assert notes("append", "note.added", "-s", "note/1", "text=x").code == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_that_cannot_be_written_exits_7_and_can_still_be_read(notes: Run) -> None:
+    folder = Path(".everlog")
+    folder.chmod(0o550)
+    LOG.chmod(0o440)
+    try:
+        assert notes("append", "note.added", "-s", "note/1", "text=x").code == 7
+        assert notes("log").code == 0
+        assert notes("config", "set", "actor", "user:ada").code == 7
+    finally:
+        folder.chmod(0o750)
+
+
+def test_a_disk_that_refuses_writes_exits_7(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import errno
+
+    from everlog.files import DiskFiles, explained
+
+    def refuse(self: DiskFiles, *args: object, **kwargs: object) -> None:
+        told = explained(OSError(errno.EROFS, os.strerror(errno.EROFS)), "cannot write")
+        assert told is not None
+        raise told
+
+    monkeypatch.setattr(DiskFiles, "write", refuse)
+    found = notes("config", "set", "actor", "user:ada", "--json")
+    assert found.code == 7
+    assert found.error["code"] == "read_only"

@@ -1,0 +1,285 @@
+"""log, tail, show and errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run, clean_environment
+
+ESCAPE = "\x1b[31mred\x1b[0m\ttab\nline\u202eback\x9b31m"
+
+
+def positions(found_rows: list[list[str]]) -> list[int]:
+    return [int(row[0]) for row in found_rows]
+
+
+# ---- log
+
+
+def test_the_newest_events_come_last(notes: Run) -> None:
+    assert positions(notes("log", "-n", "3").rows) == [3, 4, 5]
+    assert positions(notes("log", "-n", "3", "--reverse").rows) == [5, 4, 3]
+
+
+def test_a_piped_row_has_the_documented_columns(notes: Run) -> None:
+    row = notes("log", "-n", "1").rows[0]
+    assert len(row) == 9
+    assert row[0] == "5"
+    assert row[3:8] == ["note.added", "note/2", "1", "user:ada", ""]
+    assert json.loads(row[8]) == {"text": "other", "topic": ""}
+
+
+def test_log_shows_20_unless_a_time_is_named(log: Run) -> None:
+    lines = "\n".join(
+        json.dumps({"type": "note.added", "stream": "n/1", "payload": {"text": "x"}}) for _ in range(25)
+    )
+    assert log("append", "--batch", "-", stdin=lines.encode()).code == 0
+    assert len(log("log").rows) == 20
+    assert len(log("log", "--since", "10m").rows) == 25
+    assert len(log("log", "--since", "#3").rows) == 23
+
+
+def test_quiet_prints_ids_only(notes: Run) -> None:
+    found = notes("log", "-n", "2", "-q")
+    assert [len(line) for line in found.out.splitlines()] == [26, 26]
+
+
+def test_agents_get_a_count_and_an_item_a_line(notes: Run) -> None:
+    first, *items = notes("log", "-n", "2", "--agent").out.splitlines()
+    assert first == "OK count=2 head=5"
+    assert [item.split(" ")[:2] for item in items] == [["ITEM", "position=4"], ["ITEM", "position=5"]]
+
+
+def test_an_empty_list_is_no_error(log: Run) -> None:
+    found = log("log")
+    assert (found.code, found.out) == (0, "")
+    assert "no events yet" in found.err
+    assert log("log", "--json").data == []
+
+
+@pytest.mark.parametrize(("filters", "expected"), [
+    (["--stream", "note/2"], [5]),
+    (["--by", "user:ada"], [5]),
+    (["--kind", "note"], [1, 2, 3, 4, 5]),
+    (["--kind", "issue"], []),
+    (["--type", "note.added", "-n", "1"], [5]),
+    (["--since", "#2", "--until", "#3"], [2, 3]),
+    (["--until", "1h"], []),
+    (["--since", "2020-01-01"], [1, 2, 3, 4, 5]),
+    (["--since", "2999-01-01T10:00Z"], []),
+    (["--until", "2020-01-01T10:00:00+02:00"], []),
+])  # fmt: skip
+def test_filters(notes: Run, filters: list[str], expected: list[int]) -> None:
+    found = notes("log", *filters)
+    assert found.code == 0
+    assert positions(found.rows) == expected
+
+
+def test_scope_and_correlation_filter_too(log: Run) -> None:
+    for scope, correlation in (("acme/shop", "a"), ("acme/shop/prod", "b"), ("acmecorp", "a")):
+        log("append", "note.added", "-s", "n/1", "text=x", "--scope", scope, "--correlation", correlation)
+    assert positions(log("log", "--scope", "acme").rows) == [1, 2]
+    assert positions(log("log", "--correlation", "a").rows) == [1, 3]
+
+
+def test_a_mistyped_type_is_warned_of_with_the_nearest(notes: Run) -> None:
+    found = notes("log", "--type", "note.aded")
+    assert (found.code, found.out) == (0, "")
+    assert "warning: no event of type note.aded" in found.err
+    assert "did you mean note.added?" in found.err
+    assert len(json.loads(notes("log", "--type", "note.aded", "--json").out)["warnings"]) == 1
+
+
+def test_a_filter_of_the_wrong_shape_is_refused(notes: Run) -> None:
+    assert notes("log", "--stream", "note").code == 3
+    assert notes("log", "--by", "ada").code == 3
+
+
+@pytest.mark.parametrize("arguments", [
+    ["--since", "soon"],
+    ["--limit", "5"],
+    ["--after", "0", "-n", "5"],
+    ["--reverse", "--to-end"],
+    ["-n", "0"],
+    ["--after", "0", "--limit", "0"],
+])  # fmt: skip
+def test_options_that_do_not_fit_exit_2(notes: Run, arguments: list[str]) -> None:
+    assert notes("log", *arguments).code == 2
+
+
+def test_pages_follow_one_another_to_the_head(notes: Run) -> None:
+    seen, cursor = [], "0"
+    for _ in range(3):
+        found = notes("log", "--after", cursor, "--limit", "2", "--json")
+        seen += [event["position"] for event in found.data]
+        cursor = found.next["cursor"]
+    assert seen == [1, 2, 3, 4, 5]
+    assert found.next["at_head"] is True
+
+
+def test_a_piped_page_tells_the_next_cursor_on_stderr(notes: Run) -> None:
+    found = notes("log", "--after", "0", "--limit", "2")
+    assert positions(found.rows) == [1, 2]
+    assert "there is more; next: everlog log --after 2@" in found.err
+
+
+def test_a_page_over_rare_events_moves_on(notes: Run) -> None:
+    found = notes("log", "--after", "0", "--limit", "2", "--stream", "note/3", "--json")
+    assert found.data == []
+    assert found.next["cursor"].startswith("5@")
+
+
+def test_a_cursor_from_before_a_purge_is_told_to_reset(notes: Run) -> None:
+    cursor = notes("log", "--after", "0", "--limit", "2", "--json").next["cursor"]
+    notes("purge", "note/2", "--reason", "test", "--confirm", "purge note/2")
+    found = notes("log", "--after", cursor, "--json")
+    assert found.data == []
+    assert found.next["reset_required"] == "purged"
+    assert notes("log", "--after", found.next["cursor"], "--json").next["reset_required"] is None
+    assert "reset required" in notes("log", "--after", cursor).err
+
+
+def test_a_cursor_beyond_the_head_is_told_to_reset(notes: Run) -> None:
+    assert notes("log", "--after", "99", "--json").next["reset_required"] == "restored"
+
+
+def test_a_cursor_that_is_none_exits_3(notes: Run) -> None:
+    assert notes("log", "--after", "first").code == 3
+
+
+def test_to_end_streams_one_object_a_line(notes: Run) -> None:
+    found = notes("log", "--to-end", "--json")
+    assert [json.loads(line)["position"] for line in found.out.splitlines()] == [1, 2, 3, 4, 5]
+    assert positions(notes("log", "--after", "3", "--to-end").rows) == [4, 5]
+    assert positions(notes("log", "--since", "#4", "--to-end").rows) == [4, 5]
+
+
+def test_purges_are_listed(notes: Run) -> None:
+    assert notes("log", "--purges").out == ""
+    notes("purge", "note/2", "--reason", "why not", "--confirm", "purge note/2", "--actor", "user:ada")
+    assert [row[2:] for row in notes("log", "--purges").rows] == [["note/2", "1", "user:ada", "why not"]]
+    assert notes("log", "--purges", "--json").data[0]["reserved"] == 6
+
+
+def test_no_form_lets_a_payload_steer_the_terminal(log: Run) -> None:
+    payload = json.dumps({"text": ESCAPE}).encode()
+    assert log("append", "note.added", "-s", "n/1", "-", stdin=payload).code == 0
+    for form in ([], ["--json"], ["--agent"]):
+        for command in (["log"], ["show", "1"], ["show", "1", "--raw"], ["log", "--to-end"]):
+            out = log(*command, *form).out
+            assert not set(out) & set("\x1b\x9b\u202e\x07"), (command, form)
+    assert json.loads(log("show", "1", "--json").out)["data"]["payload"]["text"] == ESCAPE
+    assert len(log("log").out.splitlines()) == 1
+
+
+# ---- tail
+
+
+def test_tail_without_following_is_the_last_10(notes: Run) -> None:
+    assert positions(notes("tail", "--no-follow", "-n", "2").rows) == [4, 5]
+    assert notes("tail", "--no-follow", "-n", "0").out == ""
+
+
+@pytest.mark.parametrize("command", [["tail", "-n", "1"], ["log", "-f", "-n", "1"], ["log", "-f", "--after", "4"]])
+def test_a_follower_gets_what_another_process_appends(notes: Run, place: Path, command: list[str]) -> None:
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "everlog", *command, "--json"],
+        cwd=place,
+        env=clean_environment(place),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stdout is not None
+    try:
+        assert json.loads(follower.stdout.readline())["position"] == 5
+        notes("append", "note.added", "-s", "note/1", "text=live")
+        assert json.loads(follower.stdout.readline())["payload"]["text"] == "live"
+        notes("purge", "note/2", "--reason", "r", "--confirm", "purge note/2")
+        assert json.loads(follower.stdout.readline())["reset_required"] == "purged"
+        follower.send_signal(2)
+        assert follower.wait(timeout=10) == 130
+    finally:
+        follower.kill()
+        follower.wait()
+        follower.stdout.close()
+
+
+# ---- show
+
+
+def test_an_event_is_found_by_position_id_and_parts_of_its_id(notes: Run) -> None:
+    data = notes("show", "3", "--json").data
+    event_id = data["id"]
+    for name in ("#3", event_id, event_id.lower(), data["uuid"], data["uuid"].replace("-", ""), event_id[-8:]):
+        assert notes("show", name, "-q").out.strip() == event_id
+
+
+def test_a_part_of_several_ids_exits_4_with_the_candidates(notes: Run) -> None:
+    event_id = notes("show", "1", "-q").out.strip()
+    found = notes("show", event_id[:6], "--json")
+    assert found.code == 4
+    assert len(found.error["details"]["candidates"]) == 5
+    assert event_id in found.error["why"]
+
+
+def test_what_is_not_there_exits_4_and_nothing_is_printed(notes: Run) -> None:
+    for name in ("#99", "0", "ZZZZZZ", "01ZZZZZZZZZZZZZZZZZZZZZZZZ"):
+        found = notes("show", name)
+        assert (found.code, found.out) == (4, ""), name
+    assert notes("show", "#99", "--missing-ok").code == 0
+
+
+def test_what_names_no_event_at_all_exits_3(notes: Run) -> None:
+    assert notes("show", "abc").code == 3
+    assert notes("show", "../etc/passwd").code == 3
+
+
+def test_a_purged_event_is_said_to_be_purged(notes: Run) -> None:
+    event_id = notes("show", "5", "-q").out.strip()
+    notes("purge", "note/2", "--reason", "gdpr", "--confirm", "purge note/2")
+    for name in ("5", event_id):
+        found = notes("show", name)
+        assert found.code == 4
+        assert "purged" in found.err
+    assert "gdpr" in notes("show", "6").err
+    assert notes("show", "5", "--raw").code == 4
+
+
+def test_the_causes_of_an_event_are_shown_back_to_the_first(log: Run) -> None:
+    first = log("append", "note.added", "-s", "n/1", "text=1", "-q").out.strip()
+    second = log("append", "note.added", "-s", "n/1", "text=2", "--causation", first, "-q").out.strip()
+    log("append", "note.added", "-s", "n/1", "text=3", "--causation", second)
+    assert [cause["id"] for cause in log("show", "3", "--json").data["causes"]] == [second, first]
+    log("append", "note.added", "-s", "n/1", "text=4", "--causation", "ticket-17")
+    assert ["because of", "ticket-17 (not in this log)"] in log("show", "4").rows
+
+
+def test_raw_shows_the_stored_bytes_and_computes_the_hashes_again(notes: Run) -> None:
+    data = notes("show", "2", "--raw", "--json").data
+    assert json.loads(data["payload"]) == {"text": "note 2", "topic": ""}
+    assert data["sound"] is True
+    assert data["header_hash"] == notes("show", "3", "--raw", "--json").data["previous"]
+
+
+# ---- errors
+
+
+def test_refusals_are_remembered_and_counted(log: Run) -> None:
+    log("append", "note.aded", "-s", "note/1", "text=x")
+    log("append", "note.added", "-s", "note/1", "--actor", "user:ada")
+    log("append", "note.added", "-s", "note/1")
+    rows = log("errors").rows
+    assert [row[1] for row in rows] == ["unknown_type", "invalid_payload", "invalid_payload"]
+    assert [row[4] for row in log("errors", "--by", "user:ada").rows] == ["user:ada"]
+    assert len(log("errors", "-n", "1").rows) == 1
+    assert log("errors", "--code", "unknown_type", "--json").data[0]["type"] == "note.aded"
+    assert log("errors", "--stream", "note/7").out == ""
+    assert log("errors", "--stats").rows == [
+        ["2", "invalid_payload", "note.added"],
+        ["1", "unknown_type", "note.aded"],
+    ]
+    assert log("errors", "--stats", "--code", "x").code == 2
