@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, ref
 from everlog.core.event import START, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
 from everlog.errors import EverlogError, LogClosed
-from everlog.log.committer import Item
+from everlog.log.committer import Item, Work
 from everlog.log.drafts import Draft
 from everlog.log.log import Log, Receipt
 from everlog.log.subscribers import POLL_S, items_of
@@ -48,9 +48,8 @@ async def commit(
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Receipt] = loop.create_future()
     try:
-        log.commit_later(
-            drafts, _waker_of(loop), answer, key=key, operation=operation, request=request, response=response
-        )
+        work = log.request_of(drafts, key=key, operation=operation, request=request, response=response)
+        _waker_of(loop).hand_over(log, work, answer)
         return await answer
     except EverlogError as error:
         await asyncio.to_thread(log.remember_refusal, error, drafts, operation)
@@ -114,7 +113,28 @@ class _LoopWaker:
     """Resolves the futures of one event loop, a whole group with one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._waiting: dict[Log, list[tuple[Work[Receipt], asyncio.Future[Receipt]]]] = {}
         self._loop = ref(loop)  # weak, or the entry in `_wakers` would keep its own key alive
+
+    def hand_over(self, log: Log, work: Work[Receipt], answer: asyncio.Future[Receipt]) -> None:
+        """Give a request to the log's committer, together with those of every task that is ready to run now.
+
+        The first one is held until the loop has run what is ready: it costs microseconds and fills the group.
+        """
+        loop = self._loop()
+        waiting = self._waiting.setdefault(log, [])
+        if not waiting and loop is not None:
+            loop.call_soon(self._commit_gathered, log)
+        waiting.append((work, answer))
+
+    def _commit_gathered(self, log: Log) -> None:
+        gathered = self._waiting.pop(log)
+        try:
+            log.commit_later(gathered, self)
+        except EverlogError as error:  # the log was closed meanwhile
+            for _, answer in gathered:
+                if not answer.done():
+                    answer.set_exception(error)
 
     def tell(self, items: list[Item]) -> None:
         loop = self._loop()

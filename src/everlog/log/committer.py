@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -87,14 +87,17 @@ class Committer:
         result: T = item.result
         return result
 
-    def submit_later(self, work: Work[Any], waker: Waker, ticket: Any) -> None:
-        """Have `work` done by the committer's own thread; the waker is told once it is on the disk."""
-        item = Item(work)
-        item.waker, item.ticket = waker, ticket
+    def submit_later(self, works: Iterable[tuple[Work[Any], Any]], waker: Waker) -> None:
+        """Have works done by the committer's own thread; the waker is told, with their tickets, when they are."""
+        items = []
+        for work, ticket in works:
+            item = Item(work)
+            item.waker, item.ticket = waker, ticket
+            items.append(item)
         with self._lock:
             self._require_open()
-            self._waiting.append(item)
-            if not self._leading:
+            self._waiting.extend(items)
+            if items and not self._leading:
                 self._leading = True
                 self._wake_thread()
 

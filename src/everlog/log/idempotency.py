@@ -21,20 +21,22 @@ KEPT_US_MIN = 24 * 60 * 60 * 1_000_000
 _PREFIX = "idempotency/"
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes two requests the same request."""
+class Key(msgspec.Struct, frozen=True):
+    """A request's name and what it would record. `note` is where the record of it is kept."""
 
     key: str
     operation: str
     actor: str
-    scope: str = ""
-    fingerprint: bytes
+    fingerprint: str
+    note: str
 
-    @property
-    def note(self) -> str:
-        """Where the record is kept. Hashed, because the parts are free text that could imitate a separator."""
-        parts = canonical([self.scope, self.actor, self.operation, self.key])
-        return _PREFIX + hashlib.sha256(parts).hexdigest()[:40]
+
+def key_of(prepared: Sequence[Prepared], key: str, operation: str, request: Any) -> Key:
+    """The key of a request; its scope and its actor are those of its first event."""
+    first = prepared[0]
+    # Hashed, because the parts are free text that could imitate a separator.
+    name = hashlib.sha256(_encode((first.draft.scope, first.actor, operation, key))).hexdigest()[:40]
+    return Key(key, operation, first.actor, fingerprint(prepared, request).hex(), _PREFIX + name)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -67,11 +69,11 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 def find(writer: Writer, key: Key) -> Record | None:
     """The record of the same request, None if the key is free; another request under the key is refused."""
-    found = writer.notes(key.note).get(key.note)
+    found = writer.noted(key.note)
     if found is None:
         return None
     record = msgspec.json.decode(found, type=Record)
-    if record.fingerprint != key.fingerprint.hex():
+    if record.fingerprint != key.fingerprint:
         raise KeyReuse(
             f"the idempotency key {key.key!r} was used for another request",
             why=f"a key names one {key.operation} of {key.actor}; this one differs in what it would record",
@@ -83,5 +85,5 @@ def find(writer: Writer, key: Key) -> Record | None:
 
 
 def claim(writer: Writer, key: Key, ids: Sequence[str], response: Any, *, expires_us: int) -> None:
-    record = Record(key.fingerprint.hex(), list(ids), response)
-    writer.note(key.note, msgspec.json.encode(record).decode(), expires_us=expires_us)
+    record = Record(key.fingerprint, list(ids), response)
+    writer.note(key.note, _encode(record).decode(), expires_us=expires_us)

@@ -8,7 +8,7 @@ commit the followers are woken.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -138,7 +138,9 @@ class Log:
         `request` is anything else that makes two requests differ, `response` what a replay should be answered with.
         """
         try:
-            work = self._work(drafts, key, operation, request, response, dry_run)
+            work = self.request_of(
+                drafts, key=key, operation=operation, request=request, response=response, dry_run=dry_run
+            )
             return self._committer.submit(work)
         except _DryRun as answer:
             return answer.receipt
@@ -147,20 +149,9 @@ class Log:
                 self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
             raise
 
-    def commit_later(
-        self,
-        drafts: Sequence[Draft],
-        waker: Waker,
-        ticket: Any,
-        *,
-        key: str = "",
-        operation: str = "batch",
-        request: Any = None,
-        response: Any = None,
-    ) -> None:
-        """`commit` for those who cannot wait in a thread; the waker is told. `everlog.aio` is built on it."""
-        work = self._work(drafts, key, operation, request, response, dry_run=False)
-        self._committer.submit_later(work, waker, ticket)
+    def commit_later(self, requests: Iterable[tuple[Work[Receipt], Any]], waker: Waker) -> None:
+        """Requests of `request_of` with a ticket each, for those who cannot wait in a thread: see `everlog.aio`."""
+        self._committer.submit_later(requests, waker)
 
     def remember_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:
         """Record a refusal that `commit_later` led to. It may wait for a flush."""
@@ -296,14 +287,25 @@ class Log:
         event = self.catalog.upcast(recorded.event)
         return recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
 
-    def _work(
-        self, drafts: Sequence[Draft], key: str, operation: str, request: Any, response: Any, dry_run: bool
+    def request_of(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        key: str = "",
+        operation: str = "batch",
+        request: Any = None,
+        response: Any = None,
+        dry_run: bool = False,
     ) -> Work[Receipt]:
         """The request, prepared: everything that needs no look at the log is done, the rest is a function of it."""
         if not drafts:
             raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
         prepared = prepare(drafts, self.catalog, actor=self.actor, limits=self._limits)
-        claim = self._key(prepared, key, operation, request)
+        claim = None
+        if key:
+            require_text("idempotency key", key)
+            require_text("operation", operation)
+            claim = idempotency.key_of(prepared, key, operation, request)
         if claim is not None and response is not None:
             canonical(response)  # what has no single JSON form could not be answered again as it is
         given_ids = [item for item in prepared if item.id is not None]
@@ -338,20 +340,6 @@ class Log:
             return Receipt(records, response=response)
 
         return work
-
-    def _key(self, prepared: Sequence[Prepared], key: str, operation: str, request: Any) -> idempotency.Key | None:
-        if not key:
-            return None
-        require_text("idempotency key", key)
-        require_text("operation", operation)
-        first = prepared[0]
-        return idempotency.Key(
-            key=key,
-            operation=operation,
-            actor=first.actor,
-            scope=first.draft.scope,
-            fingerprint=idempotency.fingerprint(prepared, request),
-        )
 
     def _replay(self, writer: Writer, record: idempotency.Record) -> Receipt:
         records = []

@@ -1,6 +1,6 @@
 """What every store promises: the whole contract, in three protocols.
 
-    Reader   read get head purges notes          what both an open store and an open write can be asked
+    Reader   read get head purges noted notes    what both an open store and an open write can be asked
     Writer   tick link sequence append purge note attempt
     Store    write packed check close
 
@@ -77,6 +77,10 @@ class Reader(Protocol):
 
     def purges(self, *, after: Position = START) -> list[Purge]:
         """The purges with a reserved position above `after`, in order."""
+        ...
+
+    def noted(self, key: str) -> str | None:
+        """The note under exactly this key, unless it has expired."""
         ...
 
     def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:

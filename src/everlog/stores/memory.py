@@ -83,6 +83,11 @@ class MemoryStore:
     def purges(self, *, after: Position = START) -> list[Purge]:
         return [purge for purge in self._purges if purge.reserved > after]
 
+    def noted(self, key: str) -> str | None:
+        with self._lock:
+            value, expires = self._notes.get(key, (None, None))
+        return None if expires is not None and expires <= self._now_us() else value
+
     def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
         now = self._now_us()
         with self._lock:

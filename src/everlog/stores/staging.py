@@ -7,7 +7,6 @@ costs one bulk insert, and undoing one of them costs no trip to the disk.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 from everlog.core import clock
@@ -34,6 +33,22 @@ class Committed(Reader, Protocol):
     def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
         """What a purge of this stream would remove, and the scopes that its events are in."""
         ...
+
+
+class _Attempt:
+    """A part of a write that is undone alone. A class, because a generator would cost more than all it does."""
+
+    __slots__ = ("_marker", "_staged")
+
+    def __init__(self, staged: Staged) -> None:
+        self._staged = staged
+
+    def __enter__(self) -> None:
+        self._marker = self._staged.marker()
+
+    def __exit__(self, kind: object, error: object, where: object) -> None:
+        if kind is not None:
+            self._staged.back_to(self._marker)
 
 
 class Staged:
@@ -108,6 +123,10 @@ class Staged:
     def purges(self, *, after: Position = START) -> list[Purge]:
         staged = [purge for purge, _ in self.staged_purges if purge.reserved > after]
         return self._committed.purges(after=after) + staged
+
+    def noted(self, key: str) -> str | None:
+        staged = self.staged_notes.get(key)
+        return self._committed.noted(key) if staged is None else staged[0]
 
     def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
         touched = {key: value for key, (value, _) in self.staged_notes.items() if key.startswith(prefix)}
@@ -192,23 +211,25 @@ class Staged:
     def note(self, key: str, value: str | None, *, expires_us: int | None = None) -> None:
         self._set(self.staged_notes, key, (value, expires_us))
 
-    @contextmanager
-    def attempt(self) -> Iterator[None]:
-        before = (self.position, self.clock, len(self.records), len(self.staged_purges), len(self._undo))
-        try:
-            yield
-        except BaseException:
-            self.position, self.clock, records, purges, undo = before
-            del self.records[records:]
-            del self.staged_purges[purges:]
-            self._ids.clear()  # rebuilt from `records` when it is asked for again
-            while len(self._undo) > undo:
-                holder, key, old = self._undo.pop()
-                if old is None:
-                    del holder[key]
-                else:
-                    holder[key] = old
-            raise
+    def attempt(self) -> _Attempt:
+        return _Attempt(self)
+
+    def marker(self) -> tuple[Position, int, int, int, int]:
+        """Where this write stands, for `back_to`."""
+        return self.position, self.clock, len(self.records), len(self.staged_purges), len(self._undo)
+
+    def back_to(self, marker: tuple[Position, int, int, int, int]) -> None:
+        """Undo everything since the marker."""
+        self.position, self.clock, records, purges, undo = marker
+        del self.records[records:]
+        del self.staged_purges[purges:]
+        self._ids.clear()  # rebuilt from `records` when it is asked for again
+        while len(self._undo) > undo:
+            holder, key, old = self._undo.pop()
+            if old is None:
+                del holder[key]
+            else:
+                holder[key] = old
 
     # ---- inside
 

@@ -11,18 +11,21 @@ from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
 from everlog.stores.staging import Staged
 
 _NAMES_REMEMBERED_MAX = 200_000
-_NOTES_PRUNED_AT_ONCE = 200
+# Expired notes are looked for once in so many: the look is a scan, and an index for it would cost every append.
+_NOTES_BETWEEN_PRUNES = 5_000
 
 # One statement for many rows spares most of the cost of calling SQLite; these sizes cover any number with few calls.
 _ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_EVENTS = {rows: "INSERT INTO events VALUES " + ", ".join([_ROW] * rows) for rows in (64, 16, 4, 1)}
-_UPSERT_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)"
+_UPSERT_STATE = "INSERT OR REPLACE INTO state VALUES "
+_STATE = "(?, ?, ?, ?)"
 
 
 class Inserter:
     """Remembers the numbers of names and the marks of the newest block, so that a row costs one insert."""
 
     def __init__(self) -> None:
+        self._notes_since_prune = _NOTES_BETWEEN_PRUNES  # the first note of a process prunes
         self.forget()
 
     def forget(self) -> None:
@@ -69,14 +72,7 @@ class Inserter:
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
         if staged.staged_notes:
             self._write_notes(writer, staged)
-        writer.execute(_UPSERT_STATE, ("clock", staged.clock, b"", staged.position))
-        for origin, link in staged.links.items():
-            last = next(
-                recorded.position
-                for recorded, sealed in reversed(staged.records)
-                if sealed.hash == link.hash and sealed.event.origin == origin
-            )
-            writer.execute(_UPSERT_STATE, ("origin " + origin, link.origin_seq, link.hash, last))
+        self._write_state(writer, staged)
 
     def _insert_events(self, writer: sqlite3.Connection, staged: Staged) -> None:
         streams, types, scopes = self._names[STREAM], self._names[TYPE], self._names[SCOPE]
@@ -135,7 +131,6 @@ class Inserter:
         if proofs:
             writer.executemany("INSERT INTO proofs VALUES (?, ?, ?)", proofs)
         self._newest_id, self._newest_block = newest_id, newest_block
-        writer.execute(_UPSERT_STATE, ("ids", newest_block, newest_id.encode(), 0))
 
     def _newest_ids(self, writer: sqlite3.Connection) -> tuple[str, int]:
         if not self._newest_id:
@@ -154,13 +149,26 @@ class Inserter:
         self._names[family][name] = name_id
         return name_id
 
+    def _write_state(self, writer: sqlite3.Connection, staged: Staged) -> None:
+        values: list[Any] = ["clock", staged.clock, b"", staged.position]
+        if staged.records:
+            values += "ids", self._newest_block, self._newest_id.encode(), 0
+        for origin, link in staged.links.items():
+            last = next(
+                recorded.position
+                for recorded, sealed in reversed(staged.records)
+                if sealed.hash == link.hash and sealed.event.origin == origin
+            )
+            values += "origin " + origin, link.origin_seq, link.hash, last
+        writer.execute(_UPSERT_STATE + ", ".join([_STATE] * (len(values) // 4)), values)
+
     def _write_notes(self, writer: sqlite3.Connection, staged: Staged) -> None:
         kept = [(key, value, expires) for key, (value, expires) in staged.staged_notes.items() if value is not None]
-        removed = [(key,) for key, (value, _) in staged.staged_notes.items() if value is None]
         writer.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", kept)
-        writer.executemany("DELETE FROM notes WHERE key = ?", removed)
-        # A little at every write that adds some keeps the table bounded without ever stopping for it.
-        writer.execute(
-            "DELETE FROM notes WHERE key IN (SELECT key FROM notes WHERE expires_us <= ? LIMIT ?)",
-            (staged.now_us, _NOTES_PRUNED_AT_ONCE),
-        )
+        if len(kept) < len(staged.staged_notes):
+            removed = [(key,) for key, (value, _) in staged.staged_notes.items() if value is None]
+            writer.executemany("DELETE FROM notes WHERE key = ?", removed)
+        self._notes_since_prune += len(kept)
+        if self._notes_since_prune >= _NOTES_BETWEEN_PRUNES:
+            self._notes_since_prune = 0
+            writer.execute("DELETE FROM notes WHERE expires_us <= ?", (staged.now_us,))

@@ -97,7 +97,6 @@ CREATE TABLE notes (
     value      TEXT NOT NULL,
     expires_us INTEGER
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX notes_by_expiry ON notes (expires_us) WHERE expires_us IS NOT NULL;
 
 -- Nobody rewrites history (G9). The one door is a purge: a row may go only when its place is already on record.
 CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events BEGIN

@@ -108,6 +108,13 @@ class SqliteStore:
         )
         return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
 
+    def noted(self, key: str) -> str | None:
+        rows = self._fetch("SELECT value, expires_us FROM notes WHERE key = ?", (key,))
+        if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
+            return None
+        value: str = rows[0][0]
+        return value
+
     def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
         order = "DESC" if newest_first else "ASC"
         rows = self._fetch(
@@ -129,9 +136,9 @@ class SqliteStore:
     def write(self) -> Iterator[Staged]:
         with self._mutex:
             self._require_writable()
-            with self._locked():
-                with connection.own_errors(self.path, "opening a write in"):
-                    writer = self._begin()
+            self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
+            try:
+                writer = self._begin()
                 try:
                     self._writing_thread = threading.get_ident()
                     staged = Staged(self, now_us=self._now_us())
@@ -142,6 +149,8 @@ class SqliteStore:
                     raise
                 finally:
                     self._writing_thread = 0
+            finally:
+                self._lock.release()
             if staged.staged_purges:
                 self._scrub(writer)
 
@@ -265,20 +274,13 @@ class SqliteStore:
                 hint="check the disk, then open the log again",
             ) from self._failed
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
-        try:
-            yield
-        finally:
-            self._lock.release()
-
     def _begin(self) -> sqlite3.Connection:
-        if self._writer is None:
-            self._writer = connection.connect_writer(self.path)
-        writer = self._writer
-        writer.execute("BEGIN IMMEDIATE")
-        (version,) = writer.execute("PRAGMA data_version").fetchone()
+        with connection.own_errors(self.path, "opening a write in"):
+            if self._writer is None:
+                self._writer = connection.connect_writer(self.path)
+            writer = self._writer
+            writer.execute("BEGIN IMMEDIATE")
+            (version,) = writer.execute("PRAGMA data_version").fetchone()
         if version != self._data_version:
             self._forget_committed()
             self._data_version = version
@@ -349,35 +351,40 @@ class SqliteStore:
         if not allowed:
             raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")
         self._files.make_dir(self.path.parent)
-        with self._locked():
-            if self._files.exists(self.path):
-                return  # another process was faster
-            # Built beside and renamed when it is whole: a crash in between leaves no half log under this name.
-            draft = self.path.with_name(self.path.name + ".new")
-            for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
-                if self._files.exists(leftover):
-                    self._files.unlink(leftover)
-            identity = new_identity(self._now_us())
-            schema = (package_files("everlog.stores.sqlite") / "schema.sql").read_text()
-            # SQLite gives its side files the mode of the file itself, so that is set before SQLite sees it.
-            self._files.close(self._files.open(draft, exclusive=True))
-            with connection.own_errors(self.path, "creating"):
-                fresh = connection.create_database(draft, schema)
-                try:
-                    fresh.execute(
-                        "INSERT INTO identity VALUES (1, ?, ?, ?, ?)",
-                        (identity.log_id, identity.origin, identity.epoch, identity.created_us),
-                    )
-                    fresh.execute("COMMIT")
-                finally:
-                    fresh.close()
-            handle = self._files.open(draft, write=True)
+        self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
+        try:
+            if not self._files.exists(self.path):  # another process may have been faster
+                self._create_locked()
+        finally:
+            self._lock.release()
+
+    def _create_locked(self) -> None:
+        # Built beside and renamed when it is whole: a crash in between leaves no half log under this name.
+        draft = self.path.with_name(self.path.name + ".new")
+        for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
+            if self._files.exists(leftover):
+                self._files.unlink(leftover)
+        identity = new_identity(self._now_us())
+        schema = (package_files("everlog.stores.sqlite") / "schema.sql").read_text()
+        # SQLite gives its side files the mode of the file itself, so that is set before SQLite sees it.
+        self._files.close(self._files.open(draft, exclusive=True))
+        with connection.own_errors(self.path, "creating"):
+            fresh = connection.create_database(draft, schema)
             try:
-                self._files.fsync(handle)
+                fresh.execute(
+                    "INSERT INTO identity VALUES (1, ?, ?, ?, ?)",
+                    (identity.log_id, identity.origin, identity.epoch, identity.created_us),
+                )
+                fresh.execute("COMMIT")
             finally:
-                self._files.close(handle)
-            self._files.rename(draft, self.path)
-            self._files.fsync_dir(self.path.parent)
+                fresh.close()
+        handle = self._files.open(draft, write=True)
+        try:
+            self._files.fsync(handle)
+        finally:
+            self._files.close(handle)
+        self._files.rename(draft, self.path)
+        self._files.fsync_dir(self.path.parent)
 
     def _read_identity(self) -> Identity:
         handle = self._files.open(self.path)
