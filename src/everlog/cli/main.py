@@ -63,9 +63,8 @@ class LazyGroup(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Example"):
-            formatter.write_text('everlog append note.added -s note/1 text="hello" && everlog log')
-        formatter.write_paragraph()
-        formatter.write_text("everlog COMMAND --help has more examples; everlog help lists the topics.")
+            formatter.write('  everlog append note.added -s note/1 text="hello" && everlog log\n')
+        formatter.write("\neverlog COMMAND --help has more examples; everlog help lists the topics.\n")
 
 
 @click.group(

@@ -1,0 +1,314 @@
+"""init, config, help, completion, bench and demo: the first five minutes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+from everlog.cli.help import EXIT_CODES, TOPICS
+from everlog.cli.main import COMMANDS
+from everlog.settings import Settings
+
+
+def error_codes() -> dict[str, int]:
+    """Every error of everlog: its code and its exit code."""
+    from everlog.errors import EverlogError
+
+    found, ahead = {}, [EverlogError]
+    while ahead:
+        kind = ahead.pop()
+        found[kind.code] = kind.exit_code
+        ahead += [sub for sub in kind.__subclasses__() if sub.__module__ == "everlog.errors"]
+    return found
+
+
+# ---- init
+
+
+def test_init_makes_a_folder_that_explains_itself(everlog: Run, place: Path) -> None:
+    found = everlog("init")
+    assert found.code == 0
+    assert "next: everlog append" in found.err
+    names = {path.name for path in (place / ".everlog").iterdir()}
+    assert {"everlog.toml", "types.toml", ".gitignore", "log.db"} <= names
+    settings = (place / ".everlog/everlog.toml").read_text()
+    assert tomllib.loads(settings) == {"store": "sqlite:log.db"}
+    for name in Settings.__struct_fields__:
+        assert f"{name} = " in settings
+    assert "*-wal" in (place / ".everlog/.gitignore").read_text().splitlines()
+
+
+def test_the_example_in_types_toml_can_be_taken_as_it_is(everlog: Run, place: Path) -> None:
+    everlog("init")
+    path = place / ".everlog/types.toml"
+    _, _, example = path.read_text().partition("for you.\n#\n")
+    path.write_text(example.replace("# ", "").replace("#", ""))
+    assert everlog("append", "deploy.finished", "-s", "deploy/1", "service=shop", "result=ok").code == 0
+
+
+def test_init_twice_does_no_harm(everlog: Run, place: Path) -> None:
+    log_id = everlog("init", "-q").out
+    everlog("append", "note.added", "-s", "note/1", "text=x")
+    (place / ".everlog/types.toml").write_text("# mine\n")
+    again = everlog("init")
+    assert again.code == 0
+    assert again.rows[0][1:] == [log_id.strip(), "there"]
+    assert (place / ".everlog/types.toml").read_text() == "# mine\n"
+    assert len(everlog("log").rows) == 1
+
+
+def test_init_takes_a_directory_and_a_store(everlog: Run, place: Path) -> None:
+    assert everlog("init", "a/b", "--store", "sqlite:events.db").code == 0
+    assert (place / "a/b/.everlog/events.db").exists()
+    assert everlog("-C", "a/b", "append", "note.added", "-s", "note/1", "text=x").code == 0
+    assert len(everlog("log", "-C", "a/b").rows) == 1
+    assert len(everlog("log", "--log", "sqlite:a/b/.everlog/events.db").rows) == 1
+    assert len(everlog("log", "-C", "a", "--log", "sqlite:b/.everlog/events.db").rows) == 1
+
+
+def test_a_store_that_cannot_be_leaves_nothing_behind(everlog: Run, place: Path) -> None:
+    for store in ("redis:x", "memory:", "log.db", "sqlite:"):
+        assert everlog("init", "--store", store).code == 2, store
+    assert list(place.iterdir()) == []
+
+
+def test_the_block_for_agents_is_added_once_and_keeps_what_was_there(everlog: Run, place: Path) -> None:
+    (place / "AGENTS.md").write_text("# Mine\n")
+    assert "AGENTS.md" in everlog("init", "--agents-md", "--json").data["files"]
+    text = (place / "AGENTS.md").read_text()
+    assert text.startswith("# Mine\n")
+    assert "everlog append" in text
+    everlog("init", "--agents-md")
+    assert (place / "AGENTS.md").read_text() == text
+
+
+# ---- without a command
+
+
+def test_alone_without_a_log_it_shows_the_help_and_how_to_begin(everlog: Run) -> None:
+    found = everlog()
+    assert found.code == 0
+    assert "Usage: everlog" in found.out
+    assert "everlog init" in found.err
+    assert everlog("--json").code == 4
+
+
+def test_alone_in_a_log_it_shows_its_state(notes: Run, place: Path) -> None:
+    found = dict(row for row in notes().rows)
+    assert (found["log"], found["head"], found["events"]) == (str(place / ".everlog"), "5", "5")
+    notes("purge", "note/1", "--reason", "r", "--confirm", "purge note/1")
+    data = notes("--json").data
+    assert (data["head"], data["events"]) == (6, 1)
+
+
+def test_a_log_is_found_from_below_and_not_found_elsewhere(notes: Run, place: Path) -> None:
+    (place / "deep/er").mkdir(parents=True)
+    assert len(notes("-C", "deep/er", "log").rows) == 5
+    found = notes("log", "-C", "/", "--json")
+    assert found.code == 4
+    assert found.error["code"] == "no_log"
+    assert found.error["hint"] == "everlog init"
+    assert notes("log", "-C", "/", "--missing-ok").code == 0
+    assert notes("log", "-C", "nowhere").code == 4
+
+
+def test_a_log_is_never_made_by_a_typing_error(everlog: Run, place: Path) -> None:
+    found = everlog("append", "--log", "sqlite:typo.db", "note.added", "-s", "note/1", "text=x")
+    assert found.code == 4
+    assert list(place.iterdir()) == []
+    assert everlog("log", "--log", "log.db").code == 2
+
+
+# ---- config
+
+
+def test_every_setting_is_shown_with_its_origin(log: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    user = tmp_path / "home/.config/everlog/everlog.toml"
+    user.parent.mkdir(parents=True)
+    user.write_text("scope = 'acme'\n")
+    monkeypatch.setenv("EVERLOG_PAYLOAD_BYTES_MAX", "1000")
+    found = log("--actor", "user:flag", "config", "show", "--json").data
+    assert set(found) == set(Settings.__struct_fields__)
+    assert found["actor"] == {"value": "user:flag", "origin": "flag"}
+    assert found["payload_bytes_max"] == {"value": 1000, "origin": "EVERLOG_PAYLOAD_BYTES_MAX"}
+    assert found["scope"] == {"value": "acme", "origin": str(user)}
+    assert found["keys_kept_hours"]["origin"] == "default"
+
+
+def test_a_setting_is_written_where_it_stands_and_comments_stay(log: Run, place: Path) -> None:
+    path = place / ".everlog/everlog.toml"
+    before = path.read_text()
+    assert log("config", "set", "actor", 'user:a"b').code == 3
+    assert path.read_text() == before
+    assert log("config", "set", "actor", "user:ada").code == 0
+    assert log("config", "set", "payload_bytes_max", "5000").code == 0
+    assert log("config", "set", "scope", "acme/shop").code == 0
+    assert path.read_text().count("\n") == before.count("\n")
+    assert log("config", "get", "actor").out == "user:ada\n"
+    assert log("config", "get", "payload_bytes_max", "--json").data["value"] == 5000
+    assert log("append", "note.added", "-s", "note/1", "text=x", "--json").data["actor"] == "user:ada"
+
+
+def test_unknown_settings_and_wrong_values_exit_2(log: Run) -> None:
+    found = log("config", "set", "actr", "user:ada")
+    assert found.code == 2
+    assert "did you mean actor?" in found.err
+    assert log("config", "get", "actr").code == 2
+    assert log("config", "set", "payload_bytes_max", "big").code == 2
+    assert log("config", "set", "demo", "maybe").code == 2
+
+
+def test_a_setting_that_something_else_overrides_is_warned_of(log: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERLOG_SCOPE", "other")
+    found = log("config", "set", "scope", "acme")
+    assert found.code == 0
+    assert "warning: EVERLOG_SCOPE says otherwise" in found.err
+
+
+def test_an_unknown_setting_in_the_environment_exits_2(log: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERLOG_ACTR", "user:ada")
+    found = log("log")
+    assert found.code == 2
+    assert "did you mean actor?" in found.err
+
+
+def test_the_paths_of_the_settings_are_told(log: Run, place: Path) -> None:
+    assert log("config", "path").rows[0] == ["project", str(place / ".everlog/everlog.toml"), "yes"]
+    assert log("config", "path").rows[1][2] == "no"
+
+
+# ---- help
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(everlog: Run, name: str) -> None:
+    found = everlog(name, "--help")
+    assert found.code == 0
+    assert f"everlog {name}" in found.out.partition("Example")[2]
+    assert everlog("help", name).out.strip() == found.out.strip()
+
+
+@pytest.mark.parametrize("name", [*("list", "show", "export", "check", "lock", "add")])
+def test_every_schema_command_has_an_example(everlog: Run, name: str) -> None:
+    assert f"everlog schema {name}" in everlog("schema", name, "--help").out.partition("Example")[2]
+
+
+def test_the_table_of_commands_says_what_each_command_says(everlog: Run) -> None:
+    shown = everlog("--help").out
+    for name, (_, _, short) in COMMANDS.items():
+        assert short in shown
+        assert everlog(name, "--help").code == 0
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_topic_is_explained(everlog: Run, topic: str) -> None:
+    assert len(everlog("help", topic).out) > 200
+
+
+def test_help_on_nothing_known_exits_2_with_the_nearest(everlog: Run) -> None:
+    found = everlog("help", "exit-code")
+    assert found.code == 2
+    assert "exit-codes" in found.err
+    assert everlog("help").code == 0
+
+
+def test_the_exit_codes_are_those_of_the_errors(everlog: Run) -> None:
+    listed = {number for number, _, _ in EXIT_CODES}
+    assert set(error_codes().values()) <= listed
+    text = everlog("help", "exit-codes").out
+    for number, _, codes in EXIT_CODES:
+        assert f"{number:>4}  " in text
+        for code in codes.replace(" ...", "").split(", "):
+            if code and code != "usage":
+                assert error_codes()[code] == number
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(everlog: Run, shell: str) -> None:
+    found = everlog("completion", shell)
+    assert found.code == 0
+    assert "_EVERLOG_COMPLETE" in found.out
+
+
+def test_an_unknown_shell_exits_2(everlog: Run) -> None:
+    assert everlog("completion", "cmd").code == 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("everlog.bench.run") is None, reason="the benchmark is not there")
+def test_bench_prints_ratios(everlog: Run, place: Path) -> None:
+    found = everlog("bench", "--quick", "--rounds", "1", "--on", str(place), "--json")
+    assert found.code == 0
+    assert found.err == ""
+    assert all(ratio["value"] > 0 for ratio in found.data)
+    assert list(place.iterdir()) == []
+
+
+# ---- demo
+
+
+def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, place: Path) -> None:
+    found = everlog("demo")
+    assert found.code == 0
+    stages = [line.split()[1] for line in found.out.splitlines() if line.startswith("ok ")]
+    assert stages == [
+        *("folder", "types", "history", "retry", "transition", "expectation"),
+        *("secret", "batch", "purge", "verify", "errors"),
+    ]
+    assert "FAIL" not in found.out
+    assert everlog("config", "get", "demo").out == "true\n"
+    assert int(everlog("--json").data["events"]) > 300
+    assert everlog("verify").code == 0
+    assert len(everlog("errors").rows) == 3
+
+
+def test_the_commands_that_the_demo_ends_with_work(everlog: Run) -> None:
+    commands = everlog("demo", "--dir", "tour", "--json").next
+    assert len(commands) == 6
+    for command in commands:
+        words = command.split()
+        assert words[:3] == ["everlog", "-C", "tour"]
+        if "tail" not in words:
+            assert everlog(*words[1:]).code == 0, command
+    shown = next(command for command in commands if " show " in command)
+    assert everlog(*shown.split()[1:], "--json").data["causes"]
+
+
+def test_the_demo_replaces_a_demo_and_nothing_else(everlog: Run, place: Path) -> None:
+    assert everlog("demo").code == 0
+    first = everlog("--json").data
+    (place / ".everlog/mine.txt").write_text("keep me")
+    assert everlog("demo").code == 0
+    second = everlog("--json").data
+    assert first["log_id"] != second["log_id"]
+    assert first["events"] == second["events"]
+    assert (place / ".everlog/mine.txt").exists()
+
+
+def test_the_demo_leaves_a_real_log_alone(notes: Run) -> None:
+    found = notes("demo", "--json")
+    assert found.code == 5
+    assert found.error["hint"] == "everlog demo --dir DIR"
+    assert len(notes("log").rows) == 5
+
+
+def test_the_story_is_the_same_at_every_run(everlog: Run) -> None:
+    texts = []
+    for name in ("one", "two"):
+        everlog("demo", "--dir", name)
+        texts.append([row[3:] for row in everlog("log", "-C", name, "--to-end").rows])
+    assert texts[0] == texts[1]
+
+
+def test_a_stage_that_does_not_hold_fails_the_demo(everlog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from everlog.log.log import Log
+
+    monkeypatch.setattr(Log, "refusal_counts", lambda self: [])
+    found = everlog("demo")
+    assert found.code == 1
+    assert "FAIL  errors" in found.out
+    assert json.loads(everlog("--json").out)["data"]["events"] > 300
