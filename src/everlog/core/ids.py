@@ -10,8 +10,8 @@ grow, also when the wall clock steps back.
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -38,6 +38,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}\1[0-9a-fA-F]{4}\1[0-9a-fA-
 _VERSION_7 = 0x7 << 76
 _VARIANT = 0b10 << 62
 _COUNTER_MAX = (1 << 62) - 1
+_COUNTER_START_MAX = (1 << 61) - 1
 _LOW_30_BITS = (1 << 30) - 1
 
 
@@ -98,13 +99,19 @@ def _claimed_time(ms: int) -> str:
         return f"{ms} ms after 1970, beyond the year 9999"
 
 
+def random_bits(count: int) -> int:
+    """As `secrets.randbits`, from the same source, without the detour that takes half of making an id."""
+    size = (count + 7) // 8
+    return int.from_bytes(os.urandom(size), "big") >> (8 * size - count)
+
+
 class IdSource:
     """Makes ids that only grow. Not locked: the one writer of a log owns it."""
 
     def __init__(
         self,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        random_bits: Callable[[int], int] = secrets.randbits,
+        random_bits: Callable[[int], int] = random_bits,
     ) -> None:
         self._now_ms = now_ms
         self._random_bits = random_bits
@@ -134,6 +141,7 @@ class IdSource:
 
     def _begin(self, ms: int) -> None:
         self._ms = ms
-        self._high = (ms << 80) | _VERSION_7 | (self._random_bits(12) << 64) | _VARIANT
+        random = self._random_bits(73)
+        self._high = (ms << 80) | _VERSION_7 | (random >> 61 << 64) | _VARIANT
         # The top bit starts at zero, which leaves room for 2^61 ids in this millisecond.
-        self._counter = self._random_bits(61)
+        self._counter = random & _COUNTER_START_MAX

@@ -67,15 +67,22 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
     """Every draft checked and encoded, or the first refusal."""
     salts = os.urandom(SALT_BYTES * len(drafts))
     prepared = []
-    checked: tuple[str, ...] = ()  # the names of the draft before: in a batch they are mostly the same
+    checked = ("", "", "")  # the texts of the draft before: in a batch they are mostly the same
     validate = catalog.validate
     bytes_looked_at = min(limits.payload_bytes_warn, limits.payload_bytes_max)
     for start, draft in zip(range(0, len(salts), SALT_BYTES), drafts, strict=True):
         by = draft.actor or actor
-        names = (draft.stream, by, draft.scope, draft.request_id, draft.causation_id, draft.correlation_id)
-        if names != checked:
+        names = (draft.stream, by, draft.scope)
+        try:
+            if names not in _names_seen:
+                _require_names(*names)
+        except TypeError:  # past the type checker: a name that is no text at all
             _require_names(*names)
-            checked = names
+            raise
+        texts = (draft.request_id, draft.causation_id, draft.correlation_id)
+        if texts != checked:
+            _require_texts(*texts)
+            checked = texts
         if draft.tags or draft.occurred_at is not None:
             draft = _owned(draft)
         version, payload = validate(draft.type, draft.payload)
@@ -89,10 +96,20 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
     return prepared
 
 
-def _require_names(stream: str, actor: str, scope: str, request: str, causation: str, correlation: str) -> None:
+_NAMES_SEEN_MAX = 50_000
+_names_seen: set[tuple[str, str, str]] = set()
+
+
+def _require_names(stream: str, actor: str, scope: str) -> None:
     require_shape("stream", stream)
     require_shape("actor", actor)
     require_shape("scope", scope)
+    if len(_names_seen) >= _NAMES_SEEN_MAX:
+        _names_seen.clear()
+    _names_seen.add((stream, actor, scope))
+
+
+def _require_texts(request: str, causation: str, correlation: str) -> None:
     require_text("request id", request)
     require_text("causation id", causation)
     require_text("correlation id", correlation)

@@ -25,6 +25,7 @@ class Waiters:
     def __init__(self) -> None:
         self._grown = threading.Condition()
         self._commits = 0
+        self._sleeping = 0
         self._callbacks: set[Callable[[], None]] = set()
         self.closed = False
 
@@ -36,7 +37,8 @@ class Waiters:
         """Called after every commit: it stands, whatever becomes of those who are told."""
         with self._grown:
             self._commits += 1
-            self._grown.notify_all()
+            if self._sleeping:
+                self._grown.notify_all()
             callbacks = list(self._callbacks) if self._callbacks else ()
         for callback in callbacks:
             try:
@@ -52,7 +54,11 @@ class Waiters:
         """Until there was a commit after the one counted, or the time is over."""
         with self._grown:
             if self._commits == seen_commits:
-                self._grown.wait(timeout_s)
+                self._sleeping += 1
+                try:
+                    self._grown.wait(timeout_s)
+                finally:
+                    self._sleeping -= 1
 
     def call_on_commit(self, callback: Callable[[], None]) -> None:
         """Have a callback called after every commit, from the thread that committed: it must be quick."""
