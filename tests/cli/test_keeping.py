@@ -300,12 +300,13 @@ def test_a_log_whose_lock_is_held_exits_7_and_names_the_holder(notes: Run, monke
     assert notes("append", "note.added", "-s", "note/1", "text=x").code == 0
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
 def test_a_folder_that_cannot_be_written_exits_7_and_can_still_be_read(notes: Run) -> None:
     folder = Path(".everlog")
     folder.chmod(0o550)
     LOG.chmod(0o440)
     try:
+        if os.access(folder, os.W_OK):
+            pytest.skip("this user may write everywhere, whatever the modes say")
         assert notes("append", "note.added", "-s", "note/1", "text=x").code == 7
         assert notes("log").code == 0
         assert notes("config", "set", "actor", "user:ada").code == 7

@@ -215,6 +215,9 @@ def test_help_on_nothing_known_exits_2_with_the_nearest(everlog: Run) -> None:
     assert found.code == 2
     assert "exit-codes" in found.err
     assert everlog("help").code == 0
+    assert everlog("help", "schema", "ad").code == 2
+    assert everlog("help", "append", "x").code == 2
+    assert "everlog schema add" in everlog("help", "schema", "add").out
 
 
 def test_the_exit_codes_are_those_of_the_errors(everlog: Run) -> None:

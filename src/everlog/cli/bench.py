@@ -46,8 +46,8 @@ def bench_command(session: Session, rounds: int, quick: bool, on: Path | None) -
             f"{ratio.value:.2f}",
             "" if ratio.target is None else f"{ratio.target:g}",
             ratio.unit,
-            f"{ratio.ours:.4g}",
-            f"{ratio.floor:.4g}",
+            _figure(ratio.ours),
+            _figure(ratio.floor),
             ratio.note,
         )
         for ratio in ratios
@@ -61,3 +61,7 @@ def bench_command(session: Session, rounds: int, quick: bool, on: Path | None) -
             facts={"count": len(rows)},
         )
     )
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

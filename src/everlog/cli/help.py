@@ -80,11 +80,11 @@ be null, with = it has a default. In types.toml a type can also say where a stre
 
 
 @click.command("help")
-@click.argument("topic", required=False)
+@click.argument("words", metavar="[TOPIC | COMMAND ...]", nargs=-1)
 @common_options
 @pass_session
 @click.pass_context
-def help_command(context: click.Context, session: Session, topic: str | None) -> None:
+def help_command(context: click.Context, session: Session, words: tuple[str, ...]) -> None:
     """Explain a command or a topic.
 
     The topics are exit-codes, output, cursors and types.
@@ -92,29 +92,36 @@ def help_command(context: click.Context, session: Session, topic: str | None) ->
     \b
     Examples:
       everlog help exit-codes
-      everlog help append
+      everlog help schema add
     """
-    from everlog.cli.main import COMMANDS, cli
-
-    root = context.find_root()
     out = session.out
-    if topic is None:
-        out.line(root.get_help())
-        out.line("\nTopics (everlog help TOPIC): " + ", ".join(TOPICS))
-    elif topic == "exit-codes":
-        out.line("\n".join(_exit_lines()))
-    elif topic in TOPICS:
-        out.line(TOPICS[topic])
-    elif topic in COMMANDS:
-        command = cli.get_command(root, topic)
-        if command is not None:
-            with click.Context(command, info_name=topic, parent=root) as of_command:
-                out.line(command.get_help(of_command))
-    else:
-        known = [*TOPICS, *COMMANDS]
-        raise click.exceptions.NoSuchCommand(
-            topic, message=f"There is no help on {topic!r}", possibilities=known, ctx=context
-        )
+    match words:
+        case ():
+            out.line(context.find_root().get_help())
+            out.line("\nTopics (everlog help TOPIC): " + ", ".join(TOPICS))
+        case ("exit-codes",):
+            out.line("\n".join(_exit_lines()))
+        case (topic,) if topic in TOPICS:
+            out.line(TOPICS[topic])
+        case _:
+            out.line(_command_help(context, words))
+
+
+def _command_help(context: click.Context, words: tuple[str, ...]) -> str:
+    place = context.find_root()
+    for word in words:
+        group = place.command
+        command = group.get_command(place, word) if isinstance(group, click.Group) else None
+        if command is None:
+            known = group.list_commands(place) if isinstance(group, click.Group) else []
+            raise click.exceptions.NoSuchCommand(
+                word,
+                message=f"There is no help on {' '.join(words)!r}",
+                possibilities=[*known, *TOPICS],
+                ctx=context,
+            )
+        place = click.Context(command, info_name=word, parent=place)
+    return place.get_help()
 
 
 def _exit_lines() -> list[str]:

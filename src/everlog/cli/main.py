@@ -5,7 +5,6 @@ A command's module is imported when that command runs, so that `everlog --help` 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -116,8 +115,4 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    code = main()
-    sys.stderr.flush()
-    if code == INTERRUPTED:
-        os._exit(code)  # a follower's thread may still wait for the log to grow
-    sys.exit(code)
+    sys.exit(main())

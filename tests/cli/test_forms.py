@@ -1,0 +1,173 @@
+"""The small parts that every command uses: escaping, tables, settings in TOML, times, progress."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from datetime import UTC, datetime, timedelta
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlog.cli import progress
+from everlog.cli.output import Output, json_text, safe, tsv
+from everlog.cli.times import MOMENT, PLACE
+from everlog.cli.toml_text import with_setting
+from everlog.errors import InvalidSettings
+
+UNSAFE = {chr(number) for number in (*range(0x20), *range(0x7F, 0xA0), 0x202E, 0x2066, 0x2028, 0x200F, 0xD800)}
+
+
+def output(**flags: bool) -> Output:
+    wanted = {"json": False, "agent": False, "quiet": False, "no_color": False, **flags}
+    return Output(**wanted, program="everlog")
+
+
+# ---- escaping
+
+
+@given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from(sorted(UNSAFE)))))
+def test_nothing_unsafe_is_left_in_a_text_a_row_or_json(text: str) -> None:
+    assert not set(safe(text)) & UNSAFE
+    assert tsv([text, text]).count("\t") == 1
+    for indent in (None, 2):
+        shown = json_text({"a": [text]}, indent=indent)
+        assert not (set(shown) - {"\n"}) & UNSAFE
+        assert json.loads(shown) == {"a": [text]}
+
+
+def test_ordinary_text_is_left_as_it_is() -> None:
+    assert safe("Grüße, 日本, 👩‍💻 and \u00a0") == "Grüße, 日本, 👩‍💻 and \u00a0"
+
+
+# ---- tables
+
+
+def test_columns_stay_aligned_with_wide_and_combining_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    output().table(("name", "what"), [("日本", "a"), ("e\u0301", "b"), ("plain", "c")])
+    assert capsys.readouterr().out.splitlines() == ["name   what", "日本   a", "e\u0301      b", "plain  c"]
+
+
+def test_a_line_is_cut_at_the_edge_also_through_wide_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    shown = output()
+    shown.terminal = True
+    assert shown.aligned(["ab", "日本日本日本"], [2, 0]) == "ab  日本…"
+    assert shown.aligned(["ab", "123456"], [2, 0]) == "ab  123456"
+    assert shown.aligned(["ab", "1234567"], [2, 0]) == "ab  12345…"
+    assert shown.aligned(["ab", "1234567"], [2, 0], last_min=7) == "ab  1234567"
+
+
+def test_commands_in_hints_are_named_as_they_were_started() -> None:
+    shown = Output(json=False, agent=False, quiet=False, no_color=True, program="./everlog")
+    assert (
+        shown.as_typed("see everlog schema list, or everlog -C x log")
+        == "see ./everlog schema list, or ./everlog -C x log"
+    )
+    assert shown.as_typed("upgrade everlog; the file") == "upgrade everlog; the file"
+    assert shown.as_typed("in .everlog/everlog.toml") == "in .everlog/everlog.toml"
+
+
+# ---- settings in TOML
+
+
+@pytest.mark.parametrize("text", [
+    "",
+    "# only a comment\n",
+    "scope = 'x'\n",
+    "scope='x' # why\nactor = 'user:a'\n",
+    "# scope = ''\n",
+    "actor = 'user:a'\n",
+    "actor = '''\nscope = 3\n'''\n",
+    "[table]\nscope = 1\n",
+    "actor = 'user:a'",
+])  # fmt: skip
+def test_a_setting_is_changed_and_nothing_else(text: str) -> None:
+    changed = with_setting(text, "scope", 'a"b\x7f', source="x")
+    assert tomllib.loads(changed) == {**tomllib.loads(text), "scope": 'a"b\x7f'}
+
+
+def test_a_file_that_cannot_be_edited_safely_is_left_alone() -> None:
+    with pytest.raises(InvalidSettings, match="scope"):
+        with_setting("a = 1\n[scope]\nx = 1\n", "scope", "y", source="x")
+
+
+# ---- times
+
+
+@pytest.mark.parametrize(("text", "ago"), [
+    ("90s", timedelta(seconds=90)),
+    ("10m", timedelta(minutes=10)),
+    ("-2h", timedelta(hours=2)),
+    ("3d", timedelta(days=3)),
+    ("1w", timedelta(weeks=1)),
+])  # fmt: skip
+def test_a_time_may_be_so_long_ago(text: str, ago: timedelta) -> None:
+    assert abs(datetime.now(UTC) - ago - MOMENT.convert(text, None, None)) < timedelta(seconds=5)
+
+
+@pytest.mark.parametrize("text", ["2026-11-01", "2026-11-01T00:00Z", "2026-11-01T02:00+02:00", "20261101T000000"])
+def test_a_time_without_a_zone_is_utc(text: str) -> None:
+    assert MOMENT.convert(text, None, None) == datetime(2026, 11, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "10x", "#1", "99999999999d", "2026-13-01", "999999999w"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter):
+        MOMENT.convert(text, None, None)
+
+
+def test_a_place_may_be_a_position() -> None:
+    assert PLACE.convert("#12", None, None) == 12
+    assert isinstance(PLACE.convert("10m", None, None), datetime)
+    with pytest.raises(click.BadParameter):
+        PLACE.convert("12", None, None)
+
+
+# ---- progress
+
+
+def test_elsewhere_progress_is_a_line_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("everlog.cli.progress.time.monotonic", lambda: now)
+    with progress.progress(output(), "verifying", 100_000) as tell:
+        for done in range(1, 31):
+            now = float(done)
+            tell(done * 1000)
+    caught = capsys.readouterr()
+    assert caught.out == ""
+    assert caught.err.splitlines() == [
+        "verifying: 10,000 of 100,000, 1,000 a second, 90 s left",
+        "verifying: 20,000 of 100,000, 1,000 a second, 80 s left",
+        "verifying: 30,000 of 100,000, 1,000 a second, 70 s left",
+    ]
+
+
+@pytest.mark.parametrize("flag", ["json", "agent", "quiet"])
+def test_nobody_who_reads_by_program_gets_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    with progress.progress(output(**{flag: True}), "verifying", 10) as tell:
+        tell(1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_a_bar_once_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sys
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with progress.progress(output(), "verifying", 100) as tell:
+        tell(1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "BAR_AFTER_S", 0.0)
+    with progress.progress(output(), "verifying", 100) as tell:
+        tell(60)
+    assert "verifying" in capsys.readouterr().err
