@@ -310,7 +310,7 @@ def test_a_log_whose_last_event_was_cut_off_takes_no_writes(path: Path) -> None:
 
     cut = SqliteStore(path)
     assert positions(cut.read()) == [1, 2]
-    assert [problem.code for problem in cut.check() if problem.code != "trigger_missing"] == ["log_cut_off"]
+    assert "log_cut_off" in {problem.code for problem in cut.check()}
     with pytest.raises(Damaged):
         own_event(cut)
     cut.close()

@@ -95,6 +95,7 @@ class Purged(msgspec.Struct, frozen=True, gc=False):
     origin: str
     origin_seq: int
     hash: bytes
+    previous: bytes
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):

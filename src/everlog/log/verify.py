@@ -61,7 +61,7 @@ class _Audit:
         if isinstance(place, Purged):
             self.purged += 1
             self.digest.update(place.hash)
-            self._chains[place.origin] = Link(place.origin_seq, place.hash)
+            self._check_chain(place.position, place, place.hash)
             return
         self.events += 1
         digest = header_hash(place.header)
@@ -75,7 +75,7 @@ class _Audit:
             self._report(place.position, code, reason)
         self._check_identity(place, event)
         self._check_sequence(place, event)
-        self._check_chain(place, event, digest)
+        self._check_chain(place.position, event, digest)
 
     def end(self, head: Position) -> None:
         if head > self._position:
@@ -112,16 +112,16 @@ class _Audit:
             self._report(place.position, "sequence_gap", reason)
         self._sequences[event.stream] = place.sequence
 
-    def _check_chain(self, place: Packed, event: Event, digest: bytes) -> None:
+    def _check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
         """Our own chain has every link in order; a peer's events may have come in any."""
         before = self._chains.get(event.origin, BEGINNING)
         if event.origin_seq == before.origin_seq + 1:
             if event.previous != before.hash:
                 reason = f"it does not follow event {before.origin_seq} of its origin"
-                self._report(place.position, "chain_broken", reason)
+                self._report(position, "chain_broken", reason)
         elif event.origin == self._origin:
             reason = f"it is event {event.origin_seq} of this log's chain, after event {before.origin_seq}"
-            self._report(place.position, "chain_broken", reason)
+            self._report(position, "chain_broken", reason)
         self._chains[event.origin] = Link(event.origin_seq, digest)
 
     def _report(self, position: Position, code: str, reason: str) -> None:

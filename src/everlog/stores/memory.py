@@ -138,6 +138,7 @@ class MemoryStore:
                 origin=recorded.event.origin,
                 origin_seq=recorded.event.origin_seq,
                 hash=header_hash(pack(recorded).header),
+                previous=recorded.event.previous,
             )
             for recorded in found
         ]

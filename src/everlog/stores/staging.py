@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from everlog.core import clock
+from everlog.core.clock import receive, send
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
@@ -139,7 +139,7 @@ class Staged:
     # ---- writing
 
     def tick(self, *, seen: int = 0) -> int:
-        self.clock = clock.receive(self.clock, seen) if seen else clock.send(self.clock)
+        self.clock = receive(self.clock, seen) if seen else send(self.clock)
         return self.clock
 
     def link(self, origin: str) -> Link:
@@ -153,7 +153,7 @@ class Staged:
     def append(self, events: Sequence[Sealed], *, fresh: bool = False) -> list[Recorded]:
         new: list[Recorded] = []
         sequences, undo, records = self._sequences, self._undo, self.records
-        position, now_us = self.position, self.now_us
+        position, clock, now_us = self.position, self.clock, self.now_us
         committed_sequence = self._committed.sequence
         if not fresh:
             events = self._without_known(events)
@@ -169,9 +169,11 @@ class Staged:
             recorded = Recorded(position, sequence, now_us, event)
             records.append((recorded, sealed))
             new.append(recorded)
+            if event.lamport > clock:
+                clock = event.lamport
             if event.origin not in ends or event.origin_seq > ends[event.origin].event.origin_seq:
                 ends[event.origin] = sealed
-        self.position = position
+        self.position, self.clock = position, clock  # the clock is never below an event that is here
         for origin, end in ends.items():
             if end.event.origin_seq > self.link(origin).origin_seq:
                 self._set(self.links, origin, Link(end.event.origin_seq, end.hash))

@@ -179,6 +179,12 @@ class StoreContract:
         with store.write() as writer:
             assert writer.tick() == 13
 
+    def test_the_clock_is_never_below_an_event_that_is_here(self, store: Store) -> None:
+        """F09: whoever forgot to tick must not give a clock value out twice."""
+        append(store, seal_any(lamport=7))
+        with store.write() as writer:
+            assert writer.tick() == 8
+
     def test_a_chain_goes_on_where_it_was(self, store: Store) -> None:
         origin = store.identity.origin
         for _ in range(3):

@@ -52,8 +52,10 @@ def state_problems(fetch: Fetch) -> Iterator[Problem]:
         (),
     )
     head = max(last or 0, reserved or 0)
-    if head > (remembered or 0):
-        yield Problem(Position(head), "state_disagrees", f"the log remembers no position after {remembered or 0}")
+    if head != (remembered or 0):
+        yield Problem(Position(head), "state_disagrees", f"the log remembers {remembered or 0} as its last position")
+    if last is not None and not ends:
+        yield Problem(START, "state_disagrees", "there are events, and the end of no chain is remembered")
 
 
 _HEADER_AT = "SELECT header FROM events WHERE position = ?"
@@ -65,6 +67,7 @@ def _column_problems(fetch: Fetch) -> Iterator[Problem]:
     marks = {tuple(row) for row in fetch("SELECT family, name_id, block FROM marks", ())}
     strays = set(fetch("SELECT id, position FROM id_strays", ()))
     id_blocks = fetch("SELECT first_id, block FROM id_blocks ORDER BY first_id", ())
+    lamport, ends = _known_ends(fetch)
     after = Position(0)
     while rows := fetch(
         "SELECT position, stream, type, scope, header FROM events WHERE position > ? ORDER BY position LIMIT ?",
@@ -84,7 +87,19 @@ def _column_problems(fetch: Fetch) -> Iterator[Problem]:
                     yield Problem(position, "index_disagrees", f"the row is filed under another name than {said!r}")
                 if family != STREAM and (family, name_id, position // BLOCK) not in marks:
                     yield Problem(position, "index_disagrees", f"the mark for {said!r} is missing")
+            if event.lamport > lamport:
+                yield Problem(position, "state_disagrees", f"its clock value is above {lamport}, the clock's own")
+            if event.origin_seq > ends.get(event.origin, 0):
+                reason = f"it comes after the end that is remembered of the chain of {event.origin}"
+                yield Problem(position, "state_disagrees", reason)
             place = bisect_right(id_blocks, event.id, key=lambda row: row[0]) - 1
             if (event.id, position) not in strays and (place < 0 or id_blocks[place][1] != position // BLOCK):
                 yield Problem(position, "index_disagrees", f"the id {event.id} leads to another place")
         after = rows[-1][0]
+
+
+def _known_ends(fetch: Fetch) -> tuple[int, dict[str, int]]:
+    """The clock, and how far each origin's chain goes, as the state remembers them."""
+    state = dict(fetch("SELECT name, number FROM state", ()))
+    prefix = "origin "
+    return state.get("clock", 0), {name[len(prefix) :]: end for name, end in state.items() if name.startswith(prefix)}

@@ -7,6 +7,8 @@ import sqlite3
 from itertools import chain
 from typing import Any
 
+from msgspec.structs import astuple
+
 from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
 from everlog.stores.staging import Staged
 
@@ -61,11 +63,8 @@ class Inserter:
                 ),
             )
             writer.executemany(
-                "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (gone.position, gone.sequence, gone.id, gone.origin, gone.origin_seq, gone.hash, purge.reserved)
-                    for gone in removed
-                ],
+                "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*astuple(gone), purge.reserved) for gone in removed],
             )
             places = [(gone.position,) for gone in removed]
             writer.executemany("DELETE FROM events WHERE position = ?", places)

@@ -81,7 +81,8 @@ CREATE TABLE purges (
 ) STRICT;
 CREATE INDEX purges_by_stream ON purges (stream);
 
--- What stays of a purged event: its place and its hash, so that every position is accounted for and the chain holds.
+-- What stays of a purged event: its place, its hash and the hash before it, so that every position is accounted for
+-- and the chain holds.
 CREATE TABLE purged (
     position   INTEGER PRIMARY KEY,
     sequence   INTEGER NOT NULL,
@@ -89,6 +90,7 @@ CREATE TABLE purged (
     origin     TEXT NOT NULL,
     origin_seq INTEGER NOT NULL,
     hash       BLOB NOT NULL,
+    previous   BLOB NOT NULL,
     reserved   INTEGER NOT NULL
 ) STRICT;
 

@@ -208,9 +208,8 @@ class SqliteStore:
         for recorded, row in zip(records(self._fetch, rows), rows, strict=True):
             event = recorded.event
             digest = header_hash(row[3].encode())
-            removed.append(
-                Purged(recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq, digest)
-            )
+            place = (recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*place, digest, event.previous))
             scopes.add(event.scope)
         return removed, tuple(sorted(scopes))
 
@@ -246,7 +245,7 @@ class SqliteStore:
             )
             last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
             gone = self._fetch(
-                "SELECT position, sequence, id, origin, origin_seq, hash FROM purged"
+                "SELECT position, sequence, id, origin, origin_seq, hash, previous FROM purged"
                 " WHERE position > ? AND position <= ? ORDER BY position",
                 (after, last),
             )
