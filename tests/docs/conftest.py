@@ -67,7 +67,7 @@ class Page:
 
 def every_page() -> list[Page]:
     paths = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-    return [Page(path, path.read_text()) for path in [*paths, *sorted((ROOT / "docs").rglob("*.md"))]]
+    return [Page(path, path.read_text(encoding="utf-8")) for path in [*paths, *sorted((ROOT / "docs").rglob("*.md"))]]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

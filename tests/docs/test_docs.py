@@ -80,7 +80,7 @@ def write_toml(block: Block, place: Path) -> None:
     named = re.match(r"# (\S+\.toml)\n", block.text)
     assert named is not None, "the first line of a TOML block names its file, as in # .everlog/types.toml"
     (place / named[1]).parent.mkdir(exist_ok=True)
-    (place / named[1]).write_text(block.text)
+    (place / named[1]).write_text(block.text, encoding="utf-8")
 
 
 class Terminal(io.StringIO):
@@ -207,7 +207,9 @@ def slug(heading: str) -> str:
 
 @pytest.fixture(scope="session")
 def sources() -> str:
-    return "\n".join(path.read_text() for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py"))
+    return "\n".join(
+        path.read_text(encoding="utf-8") for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")
+    )
 
 
 def test_files_and_tests_that_are_named_are_there(page: Page, sources: str) -> None:

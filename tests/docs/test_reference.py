@@ -109,7 +109,11 @@ def test_every_exit_code_is_documented(pages: dict[str, Page]) -> None:
 def test_every_problem_that_verify_can_name_is_documented(pages: dict[str, Page]) -> None:
     told = set()
     for name in ("src/everlog/log/verify.py", "src/everlog/stores/sqlite/checks.py"):
-        told |= set(re.findall(r"(?:Problem|_report)\([^,\"]+, \"(\w+)\"|yield \"(\w+)\"", (ROOT / name).read_text()))
+        told |= set(
+            re.findall(
+                r"(?:Problem|_report)\([^,\"]+, \"(\w+)\"|yield \"(\w+)\"", (ROOT / name).read_text(encoding="utf-8")
+            )
+        )
     codes = {one or other for one, other in told}
     assert {row[0] for row in pages["docs/operations.md"].rows("## Damage")} == codes
 
@@ -148,7 +152,7 @@ def test_the_documented_header_is_the_one_that_is_hashed(pages: dict[str, Page])
 def test_the_documented_tables_and_triggers_are_those_of_a_new_log(pages: dict[str, Page]) -> None:
     page = pages["docs/formats.md"]
     database = sqlite3.connect(":memory:")
-    database.executescript((package_files("everlog.stores.sqlite") / "schema.sql").read_text())
+    database.executescript((package_files("everlog.stores.sqlite") / "schema.sql").read_text(encoding="utf-8"))
     named = database.execute("SELECT type, name FROM sqlite_schema").fetchall()
     tables = sorted(name for kind, name in named if kind == "table")
     triggers = {name for kind, name in named if kind == "trigger"}
