@@ -81,12 +81,8 @@ def at(position: int, change: str) -> str:
 def swap(one: int, other: int, columns: str) -> str:
     """The values of some columns of two rows, exchanged."""
     values = f"SELECT {columns} FROM kept WHERE position ="  # noqa: S608
-    return (
-        "CREATE TEMP TABLE kept AS SELECT * FROM events;"
-        + at(one, f"({columns}) = ({values} {other})")
-        + ";"
-        + at(other, f"({columns}) = ({values} {one})")
-    )
+    exchange = (at(one, f"({columns}) = ({values} {other})"), at(other, f"({columns}) = ({values} {one})"))
+    return ";".join(("CREATE TEMP TABLE kept AS SELECT * FROM events", *exchange))
 
 
 EDITS: dict[str, tuple[str, str]] = {

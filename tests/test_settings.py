@@ -1,0 +1,166 @@
+"""Settings: a later source wins, each value knows where it came from, and a typo is an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlog.errors import InvalidSettings, NoLogHere
+from everlog.settings import DOCS, Settings, find_folder, load
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "project" / ".everlog").mkdir(parents=True)
+    return tmp_path / "project" / ".everlog"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "config" / "everlog").mkdir(parents=True)
+    return {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+
+
+def user_file(home: dict[str, str]) -> Path:
+    return Path(home["XDG_CONFIG_HOME"]) / "everlog" / "everlog.toml"
+
+
+def test_without_anything_the_defaults_hold(folder: Path, home: dict[str, str]) -> None:
+    loaded = load(folder, environment=home)
+    assert loaded.settings == Settings()
+    assert set(loaded.origins.values()) == {"default"}
+    assert loaded.settings.payload_bytes_max == 1024 * 1024
+    assert load(None, environment=home).settings == Settings()
+
+
+def test_a_later_source_wins_and_is_named(folder: Path, home: dict[str, str]) -> None:
+    """project < user < environment < flags."""
+    project = folder / "everlog.toml"
+    project.write_text('actor = "user:project"\nscope = "project"\ncatalog = "a:b"\nkeys_kept_hours = 30\n')
+    user_file(home).write_text('actor = "user:user"\nscope = "user"\ncatalog = "c:d"\n')
+    environment = {**home, "EVERLOG_ACTOR": "user:environment", "EVERLOG_SCOPE": "environment"}
+    loaded = load(folder, environment=environment, flags={"actor": "user:flag", "store": None, "scope": ""})
+    found = loaded.settings
+    assert (found.actor, found.scope, found.catalog, found.keys_kept_hours) == (
+        "user:flag",
+        "environment",
+        "c:d",
+        30,
+    )
+    assert loaded.origins["actor"] == "flag"
+    assert loaded.origins["scope"] == "EVERLOG_SCOPE"
+    assert loaded.origins["catalog"] == str(user_file(home))
+    assert loaded.origins["keys_kept_hours"] == str(project)
+    assert loaded.origins["store"] == "default"
+
+
+def test_a_flag_that_says_no_is_said(folder: Path, home: dict[str, str]) -> None:
+    (folder / "everlog.toml").write_text("demo = true\npayload_bytes_warn = 5\n")
+    found = load(folder, environment=home, flags={"demo": False, "payload_bytes_warn": 0}).settings
+    assert (found.demo, found.payload_bytes_warn) == (False, 0)
+
+
+def test_the_users_file_lies_in_the_home_directory_without_xdg(tmp_path: Path) -> None:
+    place = tmp_path / ".config" / "everlog"
+    place.mkdir(parents=True)
+    (place / "everlog.toml").write_text('actor = "user:ada"')
+    assert load(None, environment={"HOME": str(tmp_path)}).settings.actor == "user:ada"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("5", 5), (" 70000 ", 70000), ("0", 0)],
+)
+def test_numbers_of_the_environment_become_numbers(home: dict[str, str], text: str, value: int) -> None:
+    assert load(None, environment={**home, "EVERLOG_PAYLOAD_BYTES_MAX": text}).settings.payload_bytes_max == value
+
+
+@pytest.mark.parametrize("text", ["true", "True", "1", "yes", "false", "0", "NO"])
+def test_words_of_the_environment_become_yes_and_no(home: dict[str, str], text: str) -> None:
+    expected = text.lower() in ("true", "1", "yes")
+    assert load(None, environment={**home, "EVERLOG_DEMO": text}).settings.demo is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("EVERLOG_PAYLOAD_BYTES_MAX", "many"),
+        ("EVERLOG_PAYLOAD_BYTES_MAX", "--5"),
+        ("EVERLOG_PAYLOAD_BYTES_MAX", "\u00b2"),
+        ("EVERLOG_PAYLOAD_BYTES_MAX", "1.5"),
+        ("EVERLOG_PAYLOAD_BYTES_MAX", ""),
+        ("EVERLOG_PAYLOAD_BYTES_MAX", "9" * 5000),
+        ("EVERLOG_DEMO", "maybe"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_its_source_named(home: dict[str, str], name: str, text: str) -> None:
+    with pytest.raises(InvalidSettings) as refusal:
+        load(None, environment={**home, name: text})
+    assert name in str(refusal.value)
+
+
+def test_a_value_of_the_wrong_type_in_a_file_is_refused_and_the_file_named(
+    folder: Path, home: dict[str, str]
+) -> None:
+    (folder / "everlog.toml").write_text("actor = 5")
+    with pytest.raises(InvalidSettings) as refusal:
+        load(folder, environment=home)
+    assert "actor" in str(refusal.value)
+    assert str(folder / "everlog.toml") in str(refusal.value)
+
+
+def test_an_unknown_key_is_an_error_with_what_was_meant(folder: Path, home: dict[str, str]) -> None:
+    """A typo that is ignored is a setting that silently is not set."""
+    (folder / "everlog.toml").write_text('aktor = "user:ada"')
+    sources: list[tuple[dict[str, Any], str]] = [
+        ({"folder": folder, "environment": home}, str(folder / "everlog.toml")),
+        ({"folder": None, "environment": {**home, "EVERLOG_AKTOR": "x"}}, "EVERLOG_AKTOR"),
+        ({"folder": None, "environment": home, "flags": {"aktor": "x"}}, "flag"),
+    ]
+    for arguments, origin in sources:
+        with pytest.raises(InvalidSettings) as refusal:
+            load(**arguments)
+        assert origin in str(refusal.value)
+        assert refusal.value.hint == "did you mean actor?"
+
+
+def test_variables_of_the_launcher_and_of_others_are_not_settings(home: dict[str, str]) -> None:
+    others = {"EVERLOG_VENV": "x", "EVERLOG_DEBUG": "1", "EVERLOG_TEST_ANYTHING": "x", "EVERLOGGER": "x", "PATH": "x"}
+    assert load(None, environment={**home, **others}).settings == Settings()
+
+
+@pytest.mark.parametrize("content", [b"actor = ", b"\xff\xfe"])
+def test_a_broken_file_is_named(folder: Path, home: dict[str, str], content: bytes) -> None:
+    (folder / "everlog.toml").write_bytes(content)
+    with pytest.raises(InvalidSettings) as refusal:
+        load(folder, environment=home)
+    assert str(folder / "everlog.toml") in str(refusal.value)
+
+
+def test_the_nearest_folder_above_is_found(folder: Path, tmp_path: Path) -> None:
+    below = folder.parent / "a" / "b"
+    below.mkdir(parents=True)
+    assert find_folder(below) == find_folder(folder.parent) == folder
+    (below / ".everlog").mkdir()
+    assert find_folder(below) == below / ".everlog"
+    assert find_folder(below.parent) == folder
+
+
+def test_a_file_of_that_name_is_no_folder(folder: Path) -> None:
+    below = folder.parent / "a"
+    below.mkdir()
+    (below / ".everlog").write_text("")
+    assert find_folder(below) == folder
+
+
+def test_where_no_log_is_the_next_step_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NoLogHere) as refusal:
+        find_folder(tmp_path)
+    assert refusal.value.hint == "everlog init"
+    assert refusal.value.details["path"] == str(tmp_path)
+
+
+def test_every_setting_is_explained() -> None:
+    assert set(DOCS) == set(Settings.__struct_fields__)
