@@ -118,6 +118,7 @@ class IdSource:
         self._ms = -1
         self._high = 0
         self._counter = 0
+        self._prefix, self._prefix_of = "", -1
 
     def take(self, count: int) -> list[EventId]:
         """`count` new ids in growing order, of one millisecond unless the counter runs out."""
@@ -126,17 +127,16 @@ class IdSource:
             self._begin(now)
         ids: list[EventId] = []
         pairs = _PAIRS
-        prefix, prefix_of = "", -1
         for _ in range(count):
             self._counter += 1
             if self._counter > _COUNTER_MAX:
                 self._begin(self._ms + 1)
             # Neighbours differ in their last 30 bits only, so the first 20 characters are rendered once.
-            if self._counter >> 30 != prefix_of:
-                prefix_of = self._counter >> 30
-                prefix = id_text(self._high | self._counter)[:20]
+            if self._counter >> 30 != self._prefix_of:
+                self._prefix_of = self._counter >> 30
+                self._prefix = id_text(self._high | self._counter)[:20]
             low = self._counter & _LOW_30_BITS
-            ids.append(EventId(prefix + pairs[low >> 20] + pairs[(low >> 10) & 1023] + pairs[low & 1023]))
+            ids.append(EventId(self._prefix + pairs[low >> 20] + pairs[(low >> 10) & 1023] + pairs[low & 1023]))
         return ids
 
     def _begin(self, ms: int) -> None:
@@ -145,3 +145,4 @@ class IdSource:
         self._high = (ms << 80) | _VERSION_7 | (random >> 61 << 64) | _VARIANT
         # The top bit starts at zero, which leaves room for 2^61 ids in this millisecond.
         self._counter = random & _COUNTER_START_MAX
+        self._prefix_of = -1

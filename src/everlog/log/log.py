@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Self
 
 import msgspec
@@ -322,13 +323,13 @@ class Log:
                     return found
             if demands:
                 require_demands(writer, prepared, self.catalog)
-            now_us = self._now_us()
+            now_us = writer.now_us
             sealed = stamp(
                 prepared,
                 writer,
                 self._ids,
                 origin=self.identity.origin,
-                now=datetime.fromtimestamp(now_us / 1_000_000, UTC),
+                now=_moment(now_us),
                 idempotency_key=key,
             )
             records = tuple(writer.append(sealed, fresh=not given_ids))
@@ -382,6 +383,12 @@ class Log:
                 hint="repeat the batch as it was, or give the new events a batch of their own",
             )
         return Receipt(tuple(found), replayed=True)
+
+
+@lru_cache(maxsize=2)
+def _moment(us: int) -> datetime:
+    """A time of arrival as a moment. Everybody in a group has the same."""
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
 
 
 def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:

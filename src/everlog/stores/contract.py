@@ -94,6 +94,11 @@ class Writer(Reader, Protocol):
     What it reads includes what it has staged.
     """
 
+    @property
+    def now_us(self) -> int:
+        """The time of this write: what its events will carry as their time of arrival."""
+        ...
+
     def tick(self, *, seen: int = 0) -> int:
         """The Lamport clock's next value: the send rule, and with `seen` the receive rule."""
         ...

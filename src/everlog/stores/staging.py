@@ -59,7 +59,7 @@ class Staged:
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self._sequences: dict[str, int] = {}
         self._ids: dict[EventId, bytes] = {}
-        self.now_us = now_us
+        self._now_us = now_us
         self.position: Position = committed.head()
         self.clock = committed.clock()
         self.links: dict[str, Link] = {}
@@ -67,6 +67,10 @@ class Staged:
         self.staged_purges: list[tuple[Purge, list[Purged]]] = []
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
         self._clock_before = self.clock
+
+    @property
+    def now_us(self) -> int:
+        return self._now_us
 
     @property
     def dirty(self) -> bool:
@@ -153,7 +157,7 @@ class Staged:
     def append(self, events: Sequence[Sealed], *, fresh: bool = False) -> list[Recorded]:
         new: list[Recorded] = []
         sequences, undo, records = self._sequences, self._undo, self.records
-        position, clock, now_us = self.position, self.clock, self.now_us
+        position, clock, now_us = self.position, self.clock, self._now_us
         committed_sequence = self._committed.sequence
         if not fresh:
             events = self._without_known(events)
@@ -202,7 +206,7 @@ class Staged:
             scopes=scopes,
             actor=actor,
             reason=reason,
-            purged_us=self.now_us,
+            purged_us=self._now_us,
             sequence=self.sequence(stream),
             count=len(removed),
         )

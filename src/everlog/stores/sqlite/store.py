@@ -41,6 +41,8 @@ from everlog.stores.sqlite.queries import (
 from everlog.stores.staging import Staged
 
 _STREAMS_REMEMBERED_MAX = 200_000
+_NOTE_KEYS_MAX = 200_000
+_WRITES_ALONE_MIN = 32
 
 
 class SqliteStore:
@@ -68,6 +70,9 @@ class SqliteStore:
         self._clock: int | None = None
         self._links: dict[str, Link] = {}
         self._sequences: dict[str, int] = {}
+        self._writes_alone = 0
+        self._note_keys: set[str] = set()
+        self._note_keys_complete = False
         if not self._files.exists(self.path):
             self._create(create)
         self._identity = self._read_identity()
@@ -109,6 +114,8 @@ class SqliteStore:
         return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
 
     def noted(self, key: str) -> str | None:
+        if self._in_write() and self._keys_known() and key not in self._note_keys:
+            return None
         rows = self._fetch("SELECT value, expires_us FROM notes WHERE key = ?", (key,))
         if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
             return None
@@ -215,6 +222,19 @@ class SqliteStore:
 
     # ---- inside: reading
 
+    def _keys_known(self) -> bool:
+        """True when `_note_keys` holds every key there is, so that a new idempotency key costs no question.
+
+        They are fetched when this process has written alone for a while, and dropped when another one writes.
+        """
+        if not self._note_keys_complete and self._writes_alone == _WRITES_ALONE_MIN:
+            self._writes_alone += 1  # asked once: a table that is too large now will not be small soon
+            keys = self._fetch("SELECT key FROM notes LIMIT ?", (_NOTE_KEYS_MAX,))
+            if len(keys) < _NOTE_KEYS_MAX:
+                self._note_keys = {key for (key,) in keys}
+                self._note_keys_complete = True
+        return self._note_keys_complete
+
     def _in_write(self) -> bool:
         return self._writing_thread == threading.get_ident()
 
@@ -305,6 +325,10 @@ class SqliteStore:
         self._head = staged.position
         self._clock = staged.clock
         self._links.update(staged.links)
+        self._writes_alone += self._writes_alone < _WRITES_ALONE_MIN
+        if self._note_keys_complete:
+            self._note_keys.update(staged.staged_notes)
+            self._note_keys_complete = len(self._note_keys) < _NOTE_KEYS_MAX
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
         self._inserter.committed()
@@ -320,6 +344,9 @@ class SqliteStore:
         self._clock = None
         self._links = {}
         self._sequences = {}
+        self._writes_alone = 0
+        self._note_keys = set()
+        self._note_keys_complete = False
         self._inserter.forget()
 
     def _state(self, name: str) -> tuple[int, bytes]:
