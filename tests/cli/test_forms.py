@@ -113,7 +113,9 @@ def test_a_time_without_a_zone_is_utc(text: str) -> None:
     assert MOMENT.convert(text, None, None) == datetime(2026, 11, 1, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("text", ["", "10", "m", "10x", "#1", "99999999999d", "2026-13-01", "999999999w"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "m", "10x", "#1", "99999999999d", "2026-13-01", "999999999w", "9999-12-31T23:00-10:00"]
+)
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         MOMENT.convert(text, None, None)

@@ -158,6 +158,43 @@ def test_the_launcher_is_named_in_hints_when_it_started_this(place: Path) -> Non
     assert found.returncode == 4
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "told"),
+    [
+        ("append note.added -s n/1 - <&-", 3, "it is not JSON"),
+        ("log >&-", 0, ""),
+        ("lgo >&- 2>&-", 2, ""),
+        ("log > /dev/full", 7, "No space left"),
+    ],
+)
+def test_closed_and_full_streams_are_borne(notes: Run, place: Path, line: str, code: int, told: str) -> None:
+    found = subprocess.run(
+        f"{sys.executable} -m everlog {line}",
+        shell=True,
+        cwd=place,
+        env=clean_environment(place),
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == code
+    assert told in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_a_directory_that_was_removed_meanwhile_is_told(notes: Run, place: Path) -> None:
+    (place / "gone").mkdir()
+    found = subprocess.run(
+        f"cd gone && rmdir ../gone && {sys.executable} -m everlog log",
+        shell=True,
+        cwd=place,
+        env=clean_environment(place),
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 4
+    assert "not there any more" in found.stderr
+
+
 # ---- a terminal
 
 

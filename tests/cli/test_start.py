@@ -87,6 +87,14 @@ def test_the_block_for_agents_is_added_once_and_keeps_what_was_there(everlog: Ru
     assert (place / "AGENTS.md").read_text() == text
 
 
+def test_a_file_in_the_place_of_the_folder_is_told(everlog: Run, place: Path) -> None:
+    (place / ".everlog").write_text("mine")
+    found = everlog("init")
+    assert found.code == 2
+    assert "is a file" in found.err
+    assert (place / ".everlog").read_text() == "mine"
+
+
 # ---- without a command
 
 

@@ -5,6 +5,7 @@ What nobody foresaw is written to a file under the state directory, whose path i
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 INTERNAL = 1
 _LABELS = ("  why: ", *["       "] * 99)
+
+
+_OF_THE_MACHINE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
+}
 
 
 class Usage(EverlogError):
@@ -48,6 +55,8 @@ def tell(error: Exception, session: Session) -> int:
         known = error
     elif isinstance(error, click.ClickException):
         known = _usage(error)
+    elif isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        known = _of_the_machine(error)
     else:
         known = _internal(error)
     _print(known, session)
@@ -109,6 +118,18 @@ def _usage(error: click.ClickException) -> EverlogError:
         meant = f"did you mean {' or '.join(error.possibilities[:3])}? " if error.possibilities else ""
         return Usage(error.message.rstrip("."), hint=f"{meant}see {command} --help")
     return Usage(error.format_message().rstrip("."), hint=f"see {command} --help")
+
+
+def _of_the_machine(error: OSError) -> EverlogError:
+    """A disk, a mode or a missing name is nobody's mistake in the program: it needs no report."""
+    from everlog.errors import Unavailable
+    from everlog.files import explained
+
+    name = f" ({error.filename})" if error.filename else ""
+    what = f"the system refused it{name}"
+    return explained(error, what) or Unavailable(
+        what, why=error.strerror or str(error), hint="everlog doctor", errno=error.errno
+    )
 
 
 def _internal(error: Exception) -> EverlogError:

@@ -98,6 +98,7 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
       everlog init services/shop --agents-md
     """
     from everlog import wiring
+    from everlog.errors import InvalidSettings
     from everlog.files import DiskFiles
     from everlog.settings import FOLDER, load
 
@@ -107,6 +108,10 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
         if not files.exists(parent):
             files.make_dir(parent)
     folder = place / FOLDER
+    if files.exists(folder) and not folder.is_dir():
+        raise InvalidSettings(
+            f"{folder} is a file", why="a log lives in a folder of that name", hint=f"move it away: mv {folder} ~/"
+        )
     if files.exists(folder / "everlog.toml"):
         stated = load(folder).settings.store
         if stated != store and store != "sqlite:log.db":

@@ -111,8 +111,19 @@ def run() -> NoReturn:
     if hasattr(signal, "SIGPIPE"):
         # `everlog log | head` ends as every other program does: at once and without a word. The log bears it.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    # Text from outside may hold half a character; printing it must not end in a traceback.
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    _require_streams()
     sys.exit(main())
+
+
+def _require_streams() -> None:
+    """Streams that can be written to, whatever the caller closed and whatever text comes along."""
+    import io
+
+    # Python leaves None for a stream that was closed before it started.
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())
+    sys.stdout = sys.stdout or io.StringIO()
+    sys.stderr = sys.stderr or io.StringIO()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # Text from outside may hold half a character; printing it must not end in a traceback.
+            stream.reconfigure(errors="backslashreplace")

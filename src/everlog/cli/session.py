@@ -68,7 +68,14 @@ class Session:
     @property
     def place(self) -> Path:
         """The directory that this run starts from."""
-        return Path.cwd() / self.directory
+        try:
+            return Path.cwd() / self.directory
+        except FileNotFoundError as error:
+            from everlog.errors import NoLogHere
+
+            raise NoLogHere(
+                "the current directory is not there any more", why="somebody removed it", hint="cd to another one"
+            ) from error
 
     def folder(self) -> Path:
         """The .everlog folder; NoLogHere if there is none, or if --log names a log without one."""

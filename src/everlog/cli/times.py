@@ -29,9 +29,9 @@ class MomentType(click.ParamType[datetime]):
             if ago is not None:
                 return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
             found = datetime.fromisoformat(value)
+            return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
         except (ValueError, OverflowError):
             self.fail(f"{value!r} is not a time; give 10m, 2h, 3d, 2026-11-01 or 2026-11-01T10:00Z", param, ctx)
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 class PlaceType(click.ParamType[datetime | int]):
