@@ -108,6 +108,18 @@ def run_session(page: Page, block: Block, place: Path, monkeypatch: pytest.Monke
         assert re.fullmatch(pattern, found), told
 
 
+def test_the_readme_shows_what_the_demo_prints(
+    pages: dict[str, Page], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Terminal()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        assert main(["demo"]) == 0
+    printed = as_compared(out.getvalue(), place).splitlines()
+    shown = next(block for block in pages["README.md"].of("text") if block.text.startswith("ok "))
+    assert [line for line in as_compared(shown.text, place).splitlines() if line not in printed] == []
+
+
 def sessions(text: str) -> Iterator[tuple[str, str]]:
     for part in re.split(r"^\$ ", text.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
@@ -126,6 +138,7 @@ VARIES = [
     (re.compile(r"\b(\d{4}-)?\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?\b"), "TIME"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "HASH"),
     (re.compile(r"@[0-9a-z]{8}\b"), "@EPOCH"),
+    (re.compile(r"\b\d+\.\d\d s\b|\b[\d,]+ a second\b|\b[0-9a-f]{16}\.\.\."), "FIGURE"),
 ]
 
 
