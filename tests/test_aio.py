@@ -100,7 +100,7 @@ def test_two_loops_in_two_threads_use_one_log(log: Log) -> None:
 
 
 def test_one_tasks_mistake_is_its_own_and_is_remembered(log: Log) -> None:
-    async def main() -> list[Any]:
+    async def main() -> tuple[Any, ...]:
         return await asyncio.gather(
             say(log, 1),
             aio.append(log, "no.such", stream="thing/1"),

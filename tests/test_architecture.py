@@ -1,0 +1,87 @@
+"""The import rules of pyproject.toml hold, and they bite: a broken rule is a red test with the offending line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A line, the module that it is planted in, and the contract that must notice.
+PLANTED = {
+    "upwards": ("core/ids.py", "from everlog.log.log import Log", "Imports point down only"),
+    "upwards inside a function": (
+        "stores/memory.py",
+        "def planted():\n    import everlog.wiring",
+        "Imports point down only",
+    ),
+    "the program into its tests": (
+        "log/log.py",
+        "from everlog.testing.builders import event",
+        "Imports point down only",
+    ),
+    "side by side": ("wiring.py", "import everlog.aio", "Imports point down only"),
+    "a package without a place": ("newcomer.py", "", "Imports point down only"),
+    "a concrete store": (
+        "log/log.py",
+        "from everlog.stores.memory import MemoryStore",
+        "Only the wiring names a concrete store",
+    ),
+    "one store in another": (
+        "stores/sqlite/store.py",
+        "from everlog.stores.memory import MemoryStore",
+        "Stores do not know each other",
+    ),
+    "sqlite3": ("log/verify.py", "import sqlite3", "SQLite has one home"),
+    "click": ("settings.py", "import click", "The libraries of the command line have one home"),
+    "rich": (
+        "log/refusals.py",
+        "from rich.console import Console",
+        "The libraries of the command line have one home",
+    ),
+    "pydantic": ("catalog/catalog.py", "import pydantic", "pydantic has one home"),
+    "asyncio": ("log/subscribers.py", "import asyncio", "asyncio has one home"),
+}
+
+
+def lint(source: Path) -> subprocess.CompletedProcess[str]:
+    """Run the linter on a source tree with the rules of this repository."""
+    return subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from importlinter.cli import lint_imports_command; lint_imports_command()",
+            "--config",
+            str(ROOT / "pyproject.toml"),
+            "--no-cache",
+        ],
+        cwd=source,  # the linter puts its working directory first, so that the tree under test is the one found
+        env={**os.environ, "PYTHONPATH": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_import_rules_hold() -> None:
+    done = lint(ROOT / "src")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 kept, 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_an_import_against_the_rules_is_caught(plant: str, tmp_path: Path) -> None:
+    module, line, contract = PLANTED[plant]
+    shutil.copytree(ROOT / "src" / "everlog", tmp_path / "everlog", ignore=shutil.ignore_patterns("__pycache__"))
+    place = tmp_path / "everlog" / module
+    before = place.read_text(encoding="utf-8") if place.exists() else ""
+    place.write_text(f"{before}\n{line}\n", encoding="utf-8")
+    done = lint(tmp_path)
+    assert done.returncode != 0
+    assert f"{contract} BROKEN" in done.stdout, done.stdout + done.stderr

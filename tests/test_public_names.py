@@ -1,0 +1,85 @@
+"""The front door: what is public is listed, what is listed loads, and opening the door costs little."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import everlog
+
+SOURCE = Path(everlog.__file__)
+NOT_LOADED = ("pyspark", "psycopg", "starlette", "click", "rich", "sqlite3", "asyncio", "msgspec", "pydantic")
+IMPORT_MS_MAX = 80
+
+
+def test_every_listed_name_loads() -> None:
+    for name in everlog.__all__:
+        assert getattr(everlog, name) is not None
+
+
+def test_the_list_is_what_is_public() -> None:
+    assert everlog.__all__ == sorted(set(everlog.__all__))
+    assert dir(everlog) == everlog.__all__
+    lazy = {*everlog._HOMES, "aio", "__version__"}
+    assert lazy == set(everlog.__all__)
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    """The names stand once for people at run time and once for type checkers; the two must not drift apart."""
+    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+    (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.asname: node.module
+        for node in checked.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert seen == {**everlog._HOMES, "aio": "everlog"}
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    assert not hasattr(everlog, "no_such_name")
+
+
+def test_star_import_brings_exactly_the_list() -> None:
+    found: dict[str, object] = {}
+    exec("from everlog import *", found)
+    found.pop("__builtins__")
+    assert sorted(found) == everlog.__all__
+
+
+def child(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(SOURCE.parent.parent), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    loaded = child(f"import sys, everlog; print([name for name in {NOT_LOADED!r} if name in sys.modules])")
+    assert loaded == "[]"
+
+
+def test_a_log_in_memory_needs_neither_a_database_nor_a_loop() -> None:
+    program = (
+        "import sys, everlog\n"
+        "log = everlog.open('memory:')\n"
+        "log.append('note.added', stream='note/1', payload={'text': 'x'})\n"
+        "list(log.read())\n"
+        "print([name for name in ('sqlite3', 'asyncio', 'click', 'rich', 'pydantic') if name in sys.modules])"
+    )
+    assert child(program) == "[]"
+
+
+def test_importing_is_quick() -> None:
+    program = "import time; begun = time.perf_counter(); import everlog; print((time.perf_counter() - begun) * 1000)"
+    best_ms = min(float(child(program)) for _ in range(5))
+    assert best_ms < IMPORT_MS_MAX
