@@ -214,6 +214,7 @@ class StoreContract:
             expected = [recorded.position for recorded in everything if query.matches(recorded)]
             assert positions(store.read(query)) == expected, query
             assert positions(store.read(query, newest_first=True)) == expected[::-1], query
+            assert positions(store.read(query, limit=0)) == [], query
             assert positions(store.read(query, limit=2)) == expected[:2], query
             assert positions(store.read(query, limit=2, newest_first=True)) == expected[::-1][:2], query
             middle = Position(everything[len(everything) // 2].position)

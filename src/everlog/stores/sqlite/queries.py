@@ -41,7 +41,7 @@ Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
 def read_records(
     fetch: Fetch, query: Query, *, after: Position, upto: Position | None, limit: int | None, newest_first: bool
 ) -> Iterator[Recorded]:
-    plan = _plan(fetch, query)
+    plan = None if limit == 0 else _plan(fetch, query)
     if plan is None:
         return
     last = Position(_END) if upto is None else upto
