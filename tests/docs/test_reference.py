@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import tomllib
 from collections.abc import Iterator
 from hashlib import sha256
 from importlib.resources import files as package_files
@@ -139,6 +140,15 @@ def test_every_public_name_is_in_the_docs(pages: dict[str, Page]) -> None:
 
 def test_the_changelog_has_this_version(pages: dict[str, Page]) -> None:
     assert f"\n## {__version__}\n" in pages["CHANGELOG.md"].text
+
+
+def test_the_documented_layers_are_those_that_are_checked(pages: dict[str, Page]) -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    shown = next(block for block in pages["CONTRIBUTING.md"].of("text") if block.text.startswith("cli\n"))
+    assert [line.split("  ")[0] for line in shown.text.splitlines()] == layers
 
 
 # ---- formats
