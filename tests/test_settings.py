@@ -71,7 +71,7 @@ def test_the_users_file_lies_in_the_home_directory_without_xdg(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("5", 5), (" 70000 ", 70000), ("0", 0)],
+    [("5", 5), (" 70000 ", 70000), ("1", 1)],
 )
 def test_numbers_of_the_environment_become_numbers(home: dict[str, str], text: str, value: int) -> None:
     assert load(None, environment={**home, "EVERLOG_PAYLOAD_BYTES_MAX": text}).settings.payload_bytes_max == value

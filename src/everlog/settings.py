@@ -11,11 +11,11 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from everlog.errors import InvalidSettings, NoLogHere
+from everlog.errors import InvalidSettings, NoLogHere, ReadOnly
 from everlog.files import DiskFiles, Files
 
 FOLDER = ".everlog"
@@ -31,9 +31,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     actor: str = ""
     scope: str = ""
     catalog: str = ""
-    payload_bytes_max: int = 1024 * 1024
-    payload_bytes_warn: int = 64 * 1024
-    keys_kept_hours: int = 24
+    payload_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=64 * 1024 * 1024)] = 1024 * 1024
+    payload_bytes_warn: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024
+    keys_kept_hours: Annotated[int, msgspec.Meta(ge=24)] = 24
     demo: bool = False
 
 
@@ -81,7 +81,7 @@ def load(
     sources: list[tuple[str, Mapping[str, Any]]] = []
     if folder is not None:
         sources.append(_from_file(files, folder / FILE_NAME))
-    sources.append(_from_file(files, _user_file(environment)))
+    sources.append(_from_user_file(files, _user_file(environment)))
     sources.append(("environment", _from_environment(environment)))
     sources.append(("flag", {key: value for key, value in (flags or {}).items() if value not in (None, "")}))
     for origin, found in sources:
@@ -115,6 +115,14 @@ def _from_file(files: Files, path: Path) -> tuple[str, Mapping[str, Any]]:
         raise InvalidSettings(f"{path} is not a settings file", why=str(error), hint=f"correct {path}") from error
 
 
+def _from_user_file(files: Files, path: Path) -> tuple[str, Mapping[str, Any]]:
+    """As any settings file, but a home folder that is not ours to look into (sudo, a service) has none for us."""
+    try:
+        return _from_file(files, path)
+    except ReadOnly:
+        return str(path), {}
+
+
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, text in environment.items():
@@ -129,10 +137,10 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _typed(key: str, text: str) -> Any:
     """Text of the environment as the setting's own type; what does not fit is left for the check to name."""
-    kind = Settings.__annotations__[key]
-    if kind == "int" and _WHOLE_NUMBER.fullmatch(text):
+    kind = type(Settings.__struct_defaults__[Settings.__struct_fields__.index(key)])
+    if kind is int and _WHOLE_NUMBER.fullmatch(text):
         return int(text)
-    if kind == "bool" and text.lower() in ("true", "1", "yes", "false", "0", "no"):
+    if kind is bool and text.lower() in ("true", "1", "yes", "false", "0", "no"):
         return text.lower() in ("true", "1", "yes")
     return text
 

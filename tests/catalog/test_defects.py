@@ -64,7 +64,7 @@ def test_all_defects_are_told_at_once() -> None:
         ("$.items[1].name", "expected str, got int"),
         ("$.items[1].cuont", "there is no such field; did you mean count?"),
         ("$.items[2].name", "it is missing"),
-        ("$.lane", "'dong' is not one of 'planned', 'doing'; did you mean doing?"),
+        ("$.lane", "it is not one of 'planned', 'doing'; did you mean doing?"),
         ("$.size", "expected int | str, got float"),
     ]
 
@@ -76,7 +76,7 @@ def test_all_defects_are_told_at_once() -> None:
         ("items", [{"name": "a"}] * 4, "$.items", "expected array of length <= 3"),
         ("items", {"name": "a"}, "$.items", "expected array, got object"),
         ("by_code", {"a b": {"name": 1}}, '$.by_code["a b"].name', "expected str, got int"),
-        ("colour", "green", "$.colour", "'green' is not one of 'red'"),
+        ("colour", "green", "$.colour", "it is not one of 'red'"),
         ("colour", 1.5, "$.colour", "expected str | null, got float"),
         ("first", {"name": "a", "count": "b"}, "$.first.count", "expected int, got str"),
         ("first", 3, "$.first", "expected object | null, got int"),

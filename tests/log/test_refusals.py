@@ -9,9 +9,20 @@ from typing import Any
 
 import pytest
 
-from everlog.errors import Conflict, EverlogError, RejectedEvent, StorageFull, UnknownType, WrongSequence
+from everlog.catalog.builtin import BUILT_IN
+from everlog.catalog.declared import read_types
+from everlog.errors import (
+    Conflict,
+    EverlogError,
+    InvalidPayload,
+    RejectedEvent,
+    StorageFull,
+    UnknownType,
+    WrongSequence,
+)
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.stores.sqlite.store import SqliteStore
 
 REFUSED: dict[str, dict[str, Any]] = {
     "unknown_type": {"type": "no.such"},
@@ -167,14 +178,17 @@ def test_a_store_that_cannot_record_does_not_mask_the_refusal(
 
 def test_trouble_of_the_store_is_not_a_refusal(make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
     log = make_log("memory")
+    persist = log.store._persist  # type: ignore[attr-defined]
+    troubles = [StorageFull("the disk is full")]
 
-    def fail(staged: object) -> None:
-        raise StorageFull("the disk is full")
+    def fail_once(staged: object) -> None:
+        if troubles:
+            raise troubles.pop()
+        persist(staged)
 
-    with monkeypatch.context() as broken:
-        broken.setattr(log.store, "_persist", fail)
-        with pytest.raises(StorageFull):
-            attempt(log)
+    monkeypatch.setattr(log.store, "_persist", fail_once)
+    with pytest.raises(StorageFull):
+        attempt(log)
     assert log.refusals() == []
 
 
@@ -185,3 +199,23 @@ def test_refusals_move_neither_positions_nor_the_clock(log: Log) -> None:
     recorded = log.append("thing.said", stream="thing/1")
     assert (recorded.position, recorded.event.lamport, recorded.event.origin_seq) == (1, 1, 1)
     assert log.verify().ok
+
+
+def test_a_wrong_choice_is_not_quoted_in_what_is_kept(tmp_path: Path) -> None:
+    """Decision 0009: what was refused must not come into the log by the refusal."""
+    catalog = read_types('[types."deploy.finished"]\nfields = { result = "ok | failed" }\n')
+    catalog.include(BUILT_IN)
+    log = Log(SqliteStore(tmp_path / "log.db"), catalog)
+    with pytest.raises(InvalidPayload):
+        log.append("deploy.finished", stream="deploy/1", payload={"result": "sentinel-of-a-choice"})
+    secret_key = "AKIA" + "IOSFODNN7EXAMPLE"
+    with pytest.raises(InvalidPayload):
+        log.append("deploy.finished", stream="deploy/1", payload={"result": "ok", secret_key: 1})
+
+    (second, first) = log.refusals()
+    assert first.reason.endswith("it is not one of 'ok', 'failed'")
+    assert "withheld" in second.reason
+    log.close()
+    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"sentinel-of-a-choice" not in kept
+    assert secret_key.encode() not in kept

@@ -109,6 +109,26 @@ def test_a_purge_leaves_no_byte_of_the_payload_behind(path: Path) -> None:
     store.close()
 
 
+def test_a_purge_that_a_reader_holds_up_is_told_and_finished_later(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F63: success is not reported in silence while the bytes are still there."""
+    monkeypatch.setattr("everlog.stores.sqlite.store._SCRUB_WAIT_MS", 10)
+    store = SqliteStore(path)
+    append(store, seal_any(stream="note/1", payload={"text": "sentinel-held-by-a-reader"}))
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM events").fetchone()
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+
+    assert "log.db-wal" in caplog.text
+    reader.close()
+    append(store, seal_any(stream="note/2"))
+    assert not [file.name for file in path.parent.iterdir() if b"sentinel-held" in file.read_bytes()]
+    store.close()
+
+
 def test_a_read_writes_nothing(path: Path) -> None:
     """G11."""
     store = SqliteStore(path)

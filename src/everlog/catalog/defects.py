@@ -122,7 +122,7 @@ def _defects_of_fields(value: Mapping[Any, Any], model: type[msgspec.Struct], pa
     for name in value:
         if name == tag_field:
             if value[name] != tag:
-                yield below(path, str(name)), f"expected {tag!r}, got {_shown(value[name])}"
+                yield below(path, str(name)), f"expected {tag!r}"
         elif name not in known:
             yield below(path, str(name)), no_such_field(str(name), known)
 
@@ -193,7 +193,8 @@ def _choices(expected: Any) -> list[Any]:
 def _not_a_choice(value: Any, choices: list[Any]) -> str:
     meant = did_you_mean(str(value), map(str, choices))
     listed = ", ".join(map(repr, choices))
-    return f"{_shown(value)} is not one of {listed}{'; ' if meant else ''}{meant}"
+    # The value itself is not quoted: a refusal is kept, and what was refused must not come into the log by it.
+    return f"it is not one of {listed}{'; ' if meant else ''}{meant}"
 
 
 def _unencodable(value: Any, path: str) -> Iterator[Defect]:
@@ -209,8 +210,3 @@ def _unencodable(value: Any, path: str) -> Iterator[Defect]:
             msgspec.to_builtins(value)
         except TypeError:
             yield path, f"a {type(value).__name__} is not a JSON value"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}…"

@@ -18,6 +18,7 @@ import msgspec
 from everlog.core.ids import EventId, IdSource
 from everlog.errors import Conflict, EverlogError, RejectedEvent
 from everlog.log.committer import Committer
+from everlog.log.secrets import find_secrets
 from everlog.stores.contract import Reader, Writer
 
 KEPT_US = 90 * 24 * 60 * 60 * 1_000_000
@@ -68,7 +69,7 @@ class Refusals:
             context=_printable(error.details),
         )
         # Names of the wrong shape are refused too, and what was wrong with them may be that they have no JSON form.
-        text = msgspec.json.encode(_printable(msgspec.to_builtins(refusal))).decode()
+        text = msgspec.json.encode(_without_secrets(_printable(msgspec.to_builtins(refusal)))).decode()
 
         def write(writer: Writer) -> None:
             writer.note(_PREFIX + refusal.id, text, expires_us=now_us + KEPT_US)
@@ -83,7 +84,8 @@ class Refusals:
     ) -> Iterator[Refusal]:
         """Refusals, the newest first, by any of their facts."""
         left = limit
-        for text in self._store.notes(_PREFIX, newest_first=True).values():
+        fetched = limit if not (code or stream or actor) else None
+        for text in self._store.notes(_PREFIX, limit=fetched, newest_first=True).values():
             refusal = msgspec.json.decode(text, type=Refusal)
             if (code and refusal.code != code) or (stream and refusal.stream != stream):
                 continue
@@ -98,6 +100,19 @@ class Refusals:
     def counts(self) -> Counter[tuple[str, str]]:
         """How often each (code, type) was refused: the most common mistakes."""
         return Counter((refusal.code, refusal.type) for refusal in self.newest(limit=None))
+
+
+def _without_secrets(value: Any) -> Any:
+    """The same value without any text that looks like a secret: the reason may name a key, and a key may be one."""
+    match value:
+        case str():
+            return "(withheld: it looks like a secret)" if find_secrets({"text": value}) else value
+        case dict():
+            return {_without_secrets(key): _without_secrets(item) for key, item in value.items()}
+        case list():
+            return [_without_secrets(item) for item in value]
+        case _:
+            return value
 
 
 def _printable(value: Any) -> Any:

@@ -9,6 +9,7 @@ when another connection has committed since (PRAGMA data_version).
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
 import time
@@ -43,6 +44,9 @@ from everlog.stores.staging import Staged
 _STREAMS_REMEMBERED_MAX = 200_000
 _NOTE_KEYS_MAX = 200_000
 _WRITES_ALONE_MIN = 32
+_SCRUB_WAIT_MS = 1_000
+
+_logger = logging.getLogger("everlog")
 
 
 class SqliteStore:
@@ -64,6 +68,7 @@ class SqliteStore:
         self._inserter = Inserter()
         self._failed: BaseException | None = None
         self._closed = False
+        self._purged_bytes_left = False
         self._writing_thread = 0
         self._data_version = -1
         self._head: Position | None = None
@@ -158,7 +163,7 @@ class SqliteStore:
                     self._writing_thread = 0
             finally:
                 self._lock.release()
-            if staged.staged_purges:
+            if staged.staged_purges or self._purged_bytes_left:
                 self._scrub(writer)
 
     def close(self) -> None:
@@ -167,6 +172,8 @@ class SqliteStore:
             while self._idle_readers:
                 self._idle_readers.pop().close()
             if self._writer is not None:
+                if self._purged_bytes_left and self._failed is None:
+                    self._scrub(self._writer)
                 self._writer.close()
                 self._writer = None
             self._lock.close()
@@ -367,9 +374,20 @@ class SqliteStore:
             )
 
     def _scrub(self, writer: sqlite3.Connection) -> None:
-        """Move a purge from the write-ahead log into the file and empty the former, where old bytes would stay."""
+        """Empty the write-ahead log after a purge, because the purged bytes would stay in it.
+
+        A reader of another program may hold on to it; then it is tried again after every write and when closing.
+        """
+        told = self._purged_bytes_left
         with connection.own_errors(self.path, "emptying the write-ahead log of"):
-            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._purged_bytes_left = not connection.empty_journal(writer, wait_ms=0 if told else _SCRUB_WAIT_MS)
+        if self._purged_bytes_left and not told:
+            _logger.warning(
+                "the purged events are gone from %s, but their bytes are still in %s-wal: a program holds it open for"
+                " reading. They go when it lets go, with the next write or when the log is closed",
+                self.path,
+                self.path.name,
+            )
 
     # ---- inside: opening
 
