@@ -52,6 +52,16 @@ def test_values_are_read_as_json_where_the_model_wants_something_else(log: Run) 
     assert found.data["payload"] == {"seconds": 1.5, "passed": True, "files": ["a"], "note": "hi"}
 
 
+def test_a_number_that_cannot_be_stored_is_not_taken_for_text(log: Run) -> None:
+    assert log("schema", "add", "thing.said", "value:any").code == 0
+    found = log("append", "thing.said", "-s", "thing/1", "value=12345678901234567890")
+    assert found.code == 3
+    assert "2^53" in found.err
+    assert log("append", "thing.said", "-s", "thing/1", "value=plain words", "--json").data["payload"] == {
+        "value": "plain words"
+    }
+
+
 def test_a_payload_may_be_one_json_object(log: Run) -> None:
     found = log("append", "note.added", "-s", "note/1", '{"text": "a=b"}', "--json")
     assert found.data["payload"]["text"] == "a=b"
@@ -242,6 +252,15 @@ def test_a_batch_is_recorded_as_a_whole(log: Run) -> None:
         ["note/2", "1", "recorded"],
         ["note/1", "2", "recorded"],
     ]
+
+
+def test_options_stand_in_for_what_the_lines_of_a_batch_leave_out(log: Run) -> None:
+    lines = "\n".join([draft("note/1"), draft("note/1", scope="own", correlation_id="c2", request_id="r2")])
+    options = ["--scope", "acme", "--correlation", "c1", "--request-id", "r1", "--actor", "user:ada"]
+    first, second = log("append", "--batch", "-", *options, "--json", stdin=lines.encode()).data
+    fields = ("scope", "correlation_id", "request_id", "actor")
+    assert [first[name] for name in fields] == ["acme", "c1", "r1", "user:ada"]
+    assert [second[name] for name in fields] == ["own", "c2", "r2", "user:ada"]
 
 
 def test_a_batch_may_come_from_a_file_and_be_retried(log: Run, place: Path) -> None:

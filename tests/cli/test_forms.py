@@ -11,11 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everlog.catalog.builtin import BUILT_IN
 from everlog.cli import progress
 from everlog.cli.output import Output, json_text, safe, tsv
+from everlog.cli.records import table_lines
 from everlog.cli.times import MOMENT, PLACE
 from everlog.cli.toml_text import with_setting
 from everlog.errors import InvalidSettings
+from everlog.log.log import Log
+from everlog.stores.memory import MemoryStore
 
 UNSAFE = {chr(number) for number in (*range(0x20), *range(0x7F, 0xA0), 0x202E, 0x2066, 0x2028, 0x200F, 0xD800)}
 
@@ -68,6 +72,15 @@ def test_commands_in_hints_are_named_as_they_were_started() -> None:
     )
     assert shown.as_typed("upgrade everlog; the file") == "upgrade everlog; the file"
     assert shown.as_typed("in .everlog/everlog.toml") == "in .everlog/everlog.toml"
+
+
+def test_positions_of_different_length_are_aligned_at_their_end() -> None:
+    with Log(MemoryStore(), BUILT_IN) as log:
+        for _ in range(10):
+            log.append("note.added", stream="note/1", payload={"text": "x"})
+        lines = table_lines(output(), list(log.read(after=8)))
+    assert [line[:4] for line in lines] == [" #9 ", "#10 "]
+    assert len({line.index("text=x") for line in lines}) == 1
 
 
 # ---- settings in TOML

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
 
+from everlog.catalog.builtin import BUILT_IN
 from everlog.cli import doctor
 from everlog.cli.demo_story import TYPES
+from everlog.log.log import Log
+from everlog.stores.sqlite.store import SqliteStore
 
 LOG = Path(".everlog/log.db")
 
@@ -99,6 +103,24 @@ def test_a_full_disk_fails(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     found = notes("doctor")
     assert found.code == 8
     assert any(row[:2] == ["fail", "disk"] for row in found.rows)
+
+
+def test_another_journal_mode_fails(notes: Run) -> None:
+    with sqlite3.connect(LOG) as connection:
+        assert connection.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    connection.close()
+    found = notes("doctor")
+    assert found.code == 8
+    assert any(row[:2] == ["fail", "journal"] for row in found.rows)
+
+
+def test_an_event_from_the_future_points_at_the_clock(log: Run) -> None:
+    def in_an_hour() -> int:
+        return time.time_ns() // 1000 + 3_600_000_000
+
+    with Log(SqliteStore(LOG, now_us=in_an_hour), BUILT_IN, now_us=in_an_hour) as opened:
+        opened.append("note.added", stream="note/1", payload={"text": "tomorrow"})
+    assert any(row[:2] == ["warn", "clock"] and "in the future" in row[2] for row in log("doctor").rows)
 
 
 def test_without_a_log_the_doctor_says_what_to_do(everlog: Run) -> None:

@@ -158,6 +158,13 @@ def test_to_end_streams_one_object_a_line(notes: Run) -> None:
     assert positions(notes("log", "--since", "#4", "--to-end").rows) == [4, 5]
 
 
+def test_a_position_to_begin_at_holds_for_pages_and_streams_too(notes: Run) -> None:
+    assert positions(notes("log", "--after", "0", "--since", "#3", "--limit", "2").rows) == [3, 4]
+    assert positions(notes("log", "--after", "4", "--since", "#3").rows) == [5]
+    assert positions(notes("log", "--after", "0", "--since", "#4", "--to-end").rows) == [4, 5]
+    assert positions(notes("log", "--after", "0", "--until", "#2").rows) == [1, 2]
+
+
 def test_purges_are_listed(notes: Run) -> None:
     assert notes("log", "--purges").out == ""
     notes("purge", "note/2", "--reason", "why not", "--confirm", "purge note/2", "--actor", "user:ada")
@@ -235,6 +242,7 @@ def test_what_is_not_there_exits_4_and_nothing_is_printed(notes: Run) -> None:
 
 def test_what_names_no_event_at_all_exits_3(notes: Run) -> None:
     assert notes("show", "abc").code == 3
+    assert notes("show", "abc", "--missing-ok").code == 3
     assert notes("show", "../etc/passwd").code == 3
 
 
@@ -256,6 +264,12 @@ def test_the_causes_of_an_event_are_shown_back_to_the_first(log: Run) -> None:
     assert [cause["id"] for cause in log("show", "3", "--json").data["causes"]] == [second, first]
     log("append", "note.added", "-s", "n/1", "text=4", "--causation", "ticket-17")
     assert ["because of", "ticket-17 (not in this log)"] in log("show", "4").rows
+
+
+def test_an_event_that_names_itself_as_its_cause_is_shown(log: Run) -> None:
+    event_id = "01HZZZZZZZ7ZZZ8ZZZZZZZZZZZ"
+    assert log("append", "note.added", "-s", "n/1", "text=x", "--id", event_id, "--causation", event_id).code == 0
+    assert log("show", "1", "--json").data["causes"] == []
 
 
 def test_raw_shows_the_stored_bytes_and_computes_the_hashes_again(notes: Run) -> None:
