@@ -102,7 +102,9 @@ async def _grown_or_poll(log: Log, grown: asyncio.Event, cursor: Cursor) -> None
     """Until this process committed something, or the head that others move is another one."""
     while not log.waiters.closed:
         try:
-            await asyncio.wait_for(grown.wait(), POLL_S)
+            # Not wait_for: in Python 3.11 it swallows a cancellation that meets the end of what it waits for.
+            async with asyncio.timeout(POLL_S):
+                await grown.wait()
             return
         except TimeoutError:
             if await asyncio.to_thread(log.head) != cursor.position:
