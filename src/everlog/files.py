@@ -342,6 +342,7 @@ class LockFile:
 
     def __init__(self, path: Path, *, mode: int = FILE_MODE) -> None:
         self.path = path
+        self._name = str(path)
         self._mode = mode
         self._forget()
         _every_lock.add(self)
@@ -428,7 +429,7 @@ class LockFile:
 
     def _has_its_name(self) -> bool:
         try:
-            found = self.path.stat()
+            found = os.stat(self._name)  # noqa: PTH116 - a Path would cost more than the call itself
         except FileNotFoundError:
             return False
         return (found.st_dev, found.st_ino) == self._inode

@@ -56,9 +56,9 @@ def contract(name: str) -> Check:
 def batch_not_atomic(patch: pytest.MonkeyPatch) -> None:
     """G2: an exception inside a write commits what was staged before it."""
 
-    def roll_back(self: SqliteStore, writer: sqlite3.Connection) -> None:
-        if writer.in_transaction:
-            writer.execute("COMMIT")
+    def roll_back(self: SqliteStore) -> None:
+        if self._writer is not None and self._writer.in_transaction:
+            self._writer.execute("COMMIT")
         self._forget_committed()
 
     def append_at_once(self: Staged, events: Any, *, fresh: bool = False) -> Any:
@@ -135,11 +135,10 @@ def sequence_starts_again_after_a_purge(patch: pytest.MonkeyPatch) -> None:
 def other_writers_not_noticed(patch: pytest.MonkeyPatch) -> None:
     """G13: what a write starts from is remembered although another process has written."""
 
-    def begin(self: SqliteStore) -> sqlite3.Connection:
+    def begin(self: SqliteStore) -> None:
         if self._writer is None:
             self._writer = connection.connect_writer(self.path)
         self._writer.execute("BEGIN IMMEDIATE")
-        return self._writer
 
     patch.setattr(SqliteStore, "_begin", begin)
 
@@ -179,7 +178,7 @@ class _KeptNotes:
 
 def purge_leaves_bytes_in_the_journal(patch: pytest.MonkeyPatch) -> None:
     """F63: the write-ahead log is not emptied."""
-    patch.setattr(SqliteStore, "_scrub", lambda self, writer: None)
+    patch.setattr(SqliteStore, "_scrub", lambda self: None)
 
 
 def retry_after_a_failed_flush(patch: pytest.MonkeyPatch) -> None:

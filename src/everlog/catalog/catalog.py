@@ -161,9 +161,10 @@ class Catalog:
         """Every event type, by name."""
         return [self._info(event_type) for event_type in sorted(self._latest)]
 
-    def ruled_types(self) -> set[str]:
-        """The event types that a transition rule is about."""
-        return {event_type for _, event_type in self._rules}
+    @property
+    def has_rules(self) -> bool:
+        """False spares the question for every event: most catalogs have no transition rule at all."""
+        return bool(self._rules)
 
     def rules(self) -> list[Transitions]:
         """Every transition rule, by stream kind and event type."""

@@ -5,6 +5,7 @@ transaction (F82). The same request again gets the stored response; another requ
 from __future__ import annotations
 
 import hashlib
+from binascii import b2a_base64
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from everlog.stores.contract import Writer
 KEPT_US_MIN = 24 * 60 * 60 * 1_000_000
 """The seeds' minimum. Kept longer only by setting; never for ever."""
 
-_PREFIX = "idempotency/"
+_PREFIX = "key/"
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -35,11 +36,16 @@ def key_of(prepared: Sequence[Prepared], key: str, operation: str, request: Any)
     """The key of a request; its scope and its actor are those of its first event."""
     first = prepared[0]
     # Hashed, because the parts are free text that could imitate a separator.
-    name = hashlib.sha256(_encode((first.draft.scope, first.actor, operation, key))).hexdigest()[:40]
-    return Key(key, operation, first.actor, fingerprint(prepared, request).hex(), _PREFIX + name)
+    name = hashlib.sha256(_encode((first.draft.scope, first.actor, operation, key))).digest()
+    return Key(key, operation, first.actor, fingerprint(prepared, request), _PREFIX + _short(name))
 
 
-class Record(msgspec.Struct, frozen=True):
+def _short(digest: bytes) -> str:
+    """128 bits of a hash as 22 characters: the records are many and live in an index."""
+    return b2a_base64(digest[:16], newline=False)[:22].decode()
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
     """What is kept of a request: enough to answer it again and to tell another one apart."""
 
     fingerprint: str
@@ -47,7 +53,7 @@ class Record(msgspec.Struct, frozen=True):
     response: Any
 
 
-def fingerprint(prepared: Sequence[Prepared], extra: Any = None) -> bytes:
+def fingerprint(prepared: Sequence[Prepared], extra: Any = None) -> str:
     """A hash of everything that makes the request what it is, in its canonical form."""
     parts = [
         (
@@ -61,7 +67,8 @@ def fingerprint(prepared: Sequence[Prepared], extra: Any = None) -> bytes:
         for item in prepared
     ]
     # Names and tags have one form already, and the body is canonical: only what else the caller gave may not be.
-    return hashlib.sha256(_encode(parts) + canonical(extra)).digest()
+    said = _encode(parts) if extra is None else _encode(parts) + canonical(extra)
+    return _short(hashlib.sha256(said).digest())
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode

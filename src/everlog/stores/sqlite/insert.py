@@ -19,6 +19,10 @@ _NOTES_BETWEEN_PRUNES = 5_000
 # One statement for many rows spares most of the cost of calling SQLite; these sizes cover any number with few calls.
 _ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_EVENTS = {rows: "INSERT INTO events VALUES " + ", ".join([_ROW] * rows) for rows in (64, 16, 4, 1)}
+_UPSERT_NOTE = (
+    "INSERT INTO notes VALUES (?, ?, ?)"
+    " ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_us = excluded.expires_us"
+)
 _UPSERT_STATE = "INSERT OR REPLACE INTO state VALUES "
 _STATE = "(?, ?, ?, ?)"
 
@@ -163,7 +167,8 @@ class Inserter:
 
     def _write_notes(self, writer: sqlite3.Connection, staged: Staged) -> None:
         kept = [(key, value, expires) for key, (value, expires) in staged.staged_notes.items() if value is not None]
-        writer.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", kept)
+        # Not REPLACE: a new rowid for an old key would change two pages where one is enough.
+        writer.executemany(_UPSERT_NOTE, kept)
         if len(kept) < len(staged.staged_notes):
             removed = [(key,) for key, (value, _) in staged.staged_notes.items() if value is None]
             writer.executemany("DELETE FROM notes WHERE key = ?", removed)

@@ -94,11 +94,13 @@ CREATE TABLE purged (
     reserved   INTEGER NOT NULL
 ) STRICT;
 
+-- Rows in the order they came, found through a narrow index: idempotency keys are random, and a group of many would
+-- otherwise touch as many wide pages.
 CREATE TABLE notes (
-    key        TEXT PRIMARY KEY,
+    key        TEXT NOT NULL UNIQUE,
     value      TEXT NOT NULL,
     expires_us INTEGER
-) STRICT, WITHOUT ROWID;
+) STRICT;
 
 -- Nobody rewrites history (G9). The one door is a purge: a row may go only when its place is already on record.
 CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events BEGIN

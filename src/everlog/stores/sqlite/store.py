@@ -14,7 +14,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
@@ -144,27 +143,43 @@ class SqliteStore:
 
     # ---- writing
 
-    @contextmanager
-    def write(self) -> Iterator[Staged]:
-        with self._mutex:
+    def write(self) -> _Write:
+        return _Write(self)
+
+    def _open_write(self) -> Staged:
+        self._mutex.acquire()
+        try:
             self._require_writable()
             self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
             try:
-                writer = self._begin()
-                try:
-                    self._writing_thread = threading.get_ident()
-                    staged = Staged(self, now_us=self._now_us())
-                    yield staged
-                    self._commit(writer, staged)
-                except BaseException:
-                    self._roll_back(writer)
-                    raise
-                finally:
-                    self._writing_thread = 0
-            finally:
+                self._begin()
+                self._writing_thread = threading.get_ident()
+                return Staged(self, now_us=self._now_us())
+            except BaseException:
+                self._roll_back()
                 self._lock.release()
-            if staged.staged_purges or self._purged_bytes_left:
-                self._scrub(writer)
+                raise
+        except BaseException:
+            self._mutex.release()
+            raise
+
+    def _end_write(self, staged: Staged, *, keep: bool) -> None:
+        try:
+            try:
+                if keep:
+                    self._commit(staged)
+                else:
+                    self._roll_back()
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                self._writing_thread = 0
+                self._lock.release()
+            if keep and (staged.staged_purges or self._purged_bytes_left):
+                self._scrub()
+        finally:
+            self._mutex.release()
 
     def close(self) -> None:
         with self._mutex:
@@ -173,7 +188,7 @@ class SqliteStore:
                 self._idle_readers.pop().close()
             if self._writer is not None:
                 if self._purged_bytes_left and self._failed is None:
-                    self._scrub(self._writer)
+                    self._scrub()
                 self._writer.close()
                 self._writer = None
             self._lock.close()
@@ -300,7 +315,7 @@ class SqliteStore:
                 hint="check the disk, then open the log again",
             ) from self._failed
 
-    def _begin(self) -> sqlite3.Connection:
+    def _begin(self) -> None:
         with connection.own_errors(self.path, "opening a write in"):
             if self._writer is None:
                 self._writer = connection.connect_writer(self.path)
@@ -310,15 +325,11 @@ class SqliteStore:
         if version != self._data_version:
             self._forget_committed()
             self._data_version = version
-            try:
-                self._refuse_cut_log(writer)
-            except BaseException:
-                writer.execute("ROLLBACK")
-                self._data_version = -1
-                raise
-        return writer
+            self._refuse_cut_log(writer)
 
-    def _commit(self, writer: sqlite3.Connection, staged: Staged) -> None:
+    def _commit(self, staged: Staged) -> None:
+        writer = self._writer
+        assert writer is not None
         if not staged.dirty:
             writer.execute("ROLLBACK")
             return
@@ -340,10 +351,12 @@ class SqliteStore:
             self._sequences[recorded.event.stream] = recorded.sequence
         self._inserter.committed()
 
-    def _roll_back(self, writer: sqlite3.Connection) -> None:
+    def _roll_back(self) -> None:
+        """Undo an open transaction, and forget what was remembered on the strength of it."""
         self._forget_committed()
-        if writer.in_transaction:
-            writer.execute("ROLLBACK")
+        self._writing_thread = 0
+        if self._writer is not None and self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
 
     def _forget_committed(self) -> None:
         self._data_version = -1
@@ -373,12 +386,14 @@ class SqliteStore:
                 hint="everlog verify, then restore a backup or export what is readable",
             )
 
-    def _scrub(self, writer: sqlite3.Connection) -> None:
+    def _scrub(self) -> None:
         """Empty the write-ahead log after a purge, because the purged bytes would stay in it.
 
         A reader of another program may hold on to it; then it is tried again after every write and when closing.
         """
         told = self._purged_bytes_left
+        writer = self._writer
+        assert writer is not None
         with connection.own_errors(self.path, "emptying the write-ahead log of"):
             self._purged_bytes_left = not connection.empty_journal(writer, wait_ms=0 if told else _SCRUB_WAIT_MS)
         if self._purged_bytes_left and not told:
@@ -446,3 +461,19 @@ class SqliteStore:
                 raise
         self._idle_readers.append(reader)
         return Identity(*row)
+
+
+class _Write:
+    """One write as a context. A class, because a generator would add a quarter to the cost of opening one."""
+
+    __slots__ = ("_staged", "_store")
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+
+    def __enter__(self) -> Staged:
+        self._staged = self._store._open_write()
+        return self._staged
+
+    def __exit__(self, kind: object, error: object, where: object) -> None:
+        self._store._end_write(self._staged, keep=kind is None)
