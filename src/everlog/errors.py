@@ -98,15 +98,11 @@ class NotCanonical(RejectedEvent):
 
     code = "not_canonical"
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, *, hint: str = "send it as a string, or leave it out") -> None:
         self.path = path
         self.reason = reason
-        super().__init__(
-            f"the value at {path} cannot be stored",
-            why=reason,
-            hint="send it as a string, or leave it out",
-            path=path,
-        )
+        what = f"the value at {path} cannot be stored" if path != "$" else "this cannot be stored"
+        super().__init__(what, why=reason, hint=hint, path=path)
 
 
 class EventTooLarge(RejectedEvent):

@@ -12,7 +12,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.catalog.declared import FILE_NAME as TYPES_FILE
 from everlog.catalog.declared import read_types
 from everlog.errors import InvalidSettings
-from everlog.files import DiskFiles
+from everlog.files import DiskFiles, Files
 from everlog.log.drafts import Limits
 from everlog.log.log import Log
 from everlog.settings import Loaded, Settings, find_folder, load
@@ -73,13 +73,21 @@ def _catalog(settings: Settings, folder: Path | None, given: Catalog | None) -> 
     catalog.include(BUILT_IN)
     files = DiskFiles()
     if folder is not None and files.exists(folder / TYPES_FILE):
-        text = files.read_all(folder / TYPES_FILE).decode()
-        catalog.include(read_types(text, source=str(folder / TYPES_FILE)))
+        catalog.include(read_types(_text(files, folder / TYPES_FILE), source=str(folder / TYPES_FILE)))
     if settings.catalog:
         catalog.include(_imported(settings.catalog))
     if given is not None:
         catalog.include(given)
     return catalog
+
+
+def _text(files: Files, path: Path) -> str:
+    try:
+        return files.read_all(path).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidSettings(
+            f"{path} cannot be read", why=f"byte {error.start} is not UTF-8", hint=f"correct {path}"
+        ) from error
 
 
 def _imported(name: str) -> Catalog:

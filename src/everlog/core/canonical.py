@@ -53,7 +53,8 @@ def parse_json(data: bytes | str, *, levels_around: int = 0) -> Any:
         )
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise NotCanonical("$", f"it is not JSON: {error.msg} at {place}") from error
+        hint = 'quote the names and the texts, as in {"text": "hello"}'
+        raise NotCanonical("$", f"it is not JSON: {error.msg} at {place}", hint=hint) from error
     except RecursionError as error:
         raise NotCanonical("$", f"it is nested deeper than {DEPTH_MAX}") from error
     _refuse(value, "$", 1 - levels_around)
@@ -109,7 +110,7 @@ def _refuse(value: Any, path: str, depth: int) -> None:
             for index, item in enumerate(value):
                 _refuse(item, f"{path}[{index}]", depth + 1)
         case _Refused():
-            raise NotCanonical(path, value.reason)
+            raise NotCanonical(path, value.reason, hint=value.hint)
         case _:
             raise NotCanonical(path, f"a {type(value).__name__} is not a JSON value")
 
@@ -133,14 +134,18 @@ def _below(path: str, key: str) -> str:
 class _Refused:
     """Stands where the parser met something refusable, until the walk can name its path."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, hint: str = "send it as a string, or leave it out") -> None:
         self.reason = reason
+        self.hint = hint
+
+
+_TWICE = _Refused("the key appears twice", "keep one of the two")
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
-        found[key] = _Refused("the key appears twice") if key in found else value
+        found[key] = _TWICE if key in found else value
     return found
 
 

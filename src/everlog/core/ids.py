@@ -15,10 +15,12 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import NewType
-from uuid import UUID
+from typing import TYPE_CHECKING, NewType
 
 from everlog.errors import IdFromTheFuture, InvalidField
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 EventId = NewType("EventId", str)
 
@@ -59,7 +61,7 @@ def parse_id(text: str) -> EventId:
         if _ULID.fullmatch(text):
             return EventId(text.upper().translate(_ALIKE))
         if _UUID.fullmatch(text):
-            return id_text(UUID(text).int)
+            return id_text(int(text.replace("-", ""), 16))
     raise InvalidField(
         f"{str(text)[:60]!r} is not an event id",
         why="an id is a ULID of 26 characters or a UUID",
@@ -70,6 +72,8 @@ def parse_id(text: str) -> EventId:
 
 def id_uuid(event_id: str) -> UUID:
     """The same id in its UUID spelling."""
+    from uuid import UUID  # slow to load, and seldom asked for
+
     return UUID(int=id_value(event_id))
 
 

@@ -14,7 +14,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +423,8 @@ class SqliteStore:
             if self._files.exists(leftover):
                 self._files.unlink(leftover)
         identity = new_identity(self._now_us())
+        from importlib.resources import files as package_files  # only making a log needs it, and it is slow to load
+
         schema = (package_files("everlog.stores.sqlite") / "schema.sql").read_text()
         # SQLite gives its side files the mode of the file itself, so that is set before SQLite sees it.
         self._files.close(self._files.open(draft, exclusive=True))
