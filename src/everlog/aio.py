@@ -26,8 +26,7 @@ from everlog.log.subscribers import POLL_S, items_of
 async def append(log: Log, type: str, *, stream: str, payload: Any = None, key: str = "", **fields: Any) -> Recorded:
     """`Log.append` for a task. When it returns, the event is on the disk."""
     draft = Draft(type=type, stream=stream, payload={} if payload is None else payload, **fields)
-    receipt = await commit(log, [draft], key=key, operation=type)
-    return receipt.records[0]
+    return (await commit(log, [draft], key=key, operation=type)).records[0]
 
 
 async def append_batch(

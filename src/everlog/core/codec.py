@@ -28,7 +28,8 @@ HEADER_FIELDS = Header.__struct_fields__
 _HEADER_LENGTH = len(HEADER_FIELDS)
 
 # "deterministic" sorts the tags, the one mapping in a header; their keys are ASCII, so this is RFC 8785's order.
-_encode_header = msgspec.json.Encoder(order="deterministic").encode
+# An array is an array: the fields of a header in their order, as a tuple, give the same bytes as a `Header`.
+encode_header = msgspec.json.Encoder(order="deterministic").encode
 _decode_event = msgspec.json.Decoder(Event).decode
 _decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
 _sha256 = hashlib.sha256
@@ -53,7 +54,7 @@ def header_bytes(event: Header) -> bytes:
     """The bytes that are hashed and signed."""
     if type(event) is not Header:
         event = Header(*astuple(event)[:_HEADER_LENGTH])
-    return _encode_header(event)
+    return encode_header(event)
 
 
 def header_hash(data: bytes) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -65,12 +66,11 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Limits) -> list[Prepared]:
     """Every draft checked and encoded, or the first refusal."""
-    salts = os.urandom(SALT_BYTES * len(drafts))
     prepared = []
     checked = ("", "", "")  # the texts of the draft before: in a batch they are mostly the same
     validate = catalog.validate
     bytes_looked_at = min(limits.payload_bytes_warn, limits.payload_bytes_max)
-    for start, draft in zip(range(0, len(salts), SALT_BYTES), drafts, strict=True):
+    for draft, salt in zip(drafts, _salts.take(len(drafts)), strict=True):
         by = draft.actor or actor
         names = (draft.stream, by, draft.scope)
         try:
@@ -89,7 +89,6 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
         body = canonical(payload)
         if len(body) > bytes_looked_at:
             _require_size(draft, body, limits)
-        salt = salts[start : start + SALT_BYTES]
         event_id = parse_id(draft.id) if draft.id else None
         prepared.append(Prepared(draft, version, payload, body, salt, commitment(salt, body), by, event_id))
     _refuse_secrets(prepared)
@@ -107,6 +106,30 @@ def _require_names(stream: str, actor: str, scope: str) -> None:
     if len(_names_seen) >= _NAMES_SEEN_MAX:
         _names_seen.clear()
     _names_seen.add((stream, actor, scope))
+
+
+class _Salts:
+    """Random salts, fetched from the system many at a time. A forked child must not repeat its parent's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left: list[bytes] = []
+        os.register_at_fork(after_in_child=self._left.clear)
+
+    def take(self, count: int) -> list[bytes]:
+        with self._lock:
+            left = self._left
+            if len(left) < count:
+                size = max(count, _SALTS_AT_ONCE)
+                random = os.urandom(SALT_BYTES * size)
+                left.extend([random[start : start + SALT_BYTES] for start in range(0, len(random), SALT_BYTES)])
+            salts = left[-count:]
+            del left[-count:]
+            return salts
+
+
+_SALTS_AT_ONCE = 256
+_salts = _Salts()
 
 
 def _require_texts(request: str, causation: str, correlation: str) -> None:

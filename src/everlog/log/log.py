@@ -307,9 +307,10 @@ class Log:
             require_text("idempotency key", key)
             require_text("operation", operation)
             claim = idempotency.key_of(prepared, key, operation, request)
-        if claim is not None and response is not None:
-            canonical(response)  # what has no single JSON form could not be answered again as it is
+            if response is not None:
+                canonical(response)  # what has no single JSON form could not be answered again as it is
         given_ids = [item for item in prepared if item.id is not None]
+        origin = self.store.identity.origin
         demands = has_demands(prepared, self.catalog)
 
         def work(writer: Writer) -> Receipt:
@@ -328,7 +329,7 @@ class Log:
                 prepared,
                 writer,
                 self._ids,
-                origin=self.identity.origin,
+                origin=origin,
                 now=_moment(now_us),
                 idempotency_key=key,
             )

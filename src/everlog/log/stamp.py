@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from everlog.core.codec import header_bytes, header_hash
-from everlog.core.event import Event, Header
+from everlog.core.codec import encode_header, header_hash
+from everlog.core.event import Event
 from everlog.core.ids import IdSource
 from everlog.log.drafts import Prepared
 from everlog.stores.contract import Sealed, Writer
@@ -48,7 +48,7 @@ def stamp(
             item.commitment,
             previous,
         )
-        header = header_bytes(Header(*fields))
+        header = encode_header(fields)
         previous = header_hash(header)
         sealed.append(Sealed(Event(*fields, item.payload, item.salt), header, item.body, previous))
     return sealed
