@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from everlog.log.expect import Expect as Expect
     from everlog.log.expect import NoMatch as NoMatch
     from everlog.log.log import Log as Log
-    from everlog.log.log import Receipt as Receipt
+    from everlog.log.requests import Receipt as Receipt
     from everlog.wiring import open as open
 
 _HOMES = {
@@ -46,7 +46,7 @@ _HOMES = {
     "Position": "everlog.core.event",
     "Purge": "everlog.core.event",
     "Query": "everlog.core.query",
-    "Receipt": "everlog.log.log",
+    "Receipt": "everlog.log.requests",
     "Recorded": "everlog.core.event",
     "Reset": "everlog.core.query",
     "open": "everlog.wiring",

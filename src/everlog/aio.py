@@ -17,15 +17,18 @@ from weakref import WeakKeyDictionary, ref
 from everlog.core.event import START, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
 from everlog.errors import EverlogError, LogClosed
-from everlog.log.committer import Item, Work
+from everlog.log.committer import Item
 from everlog.log.drafts import Draft
-from everlog.log.log import Log, Receipt
+from everlog.log.log import Log
+from everlog.log.requests import Ask, Receipt, Request
 from everlog.log.subscribers import POLL_S, items_of
 
 
 async def append(log: Log, type: str, *, stream: str, payload: Any = None, key: str = "", **fields: Any) -> Recorded:
     """`Log.append` for a task. When it returns, the event is on the disk."""
-    draft = Draft(type=type, stream=stream, payload={} if payload is None else payload, **fields)
+    # The tags are copied: between asking and recording the caller's own code may run.
+    tags = dict(fields.pop("tags", None) or {})
+    draft = Draft(type=type, stream=stream, payload={} if payload is None else payload, tags=tags, **fields)
     return (await commit(log, [draft], key=key, operation=type)).records[0]
 
 
@@ -47,8 +50,7 @@ async def commit(
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Receipt] = loop.create_future()
     try:
-        work = log.request_of(drafts, key=key, operation=operation, request=request, response=response)
-        _waker_of(loop).hand_over(log, work, answer)
+        _waker_of(loop).hand_over(log, Ask(drafts, key, operation, request, response), answer)
         return await answer
     except EverlogError as error:
         await asyncio.to_thread(log.remember_refusal, error, drafts, operation)
@@ -114,11 +116,11 @@ class _LoopWaker:
     """Resolves the futures of one event loop, a whole group with one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._waiting: dict[Log, list[tuple[Work[Receipt], asyncio.Future[Receipt]]]] = {}
+        self._waiting: dict[Log, _Gathered] = {}
         self._loop = ref(loop)  # weak, or the entry in `_wakers` would keep its own key alive
 
-    def hand_over(self, log: Log, work: Work[Receipt], answer: asyncio.Future[Receipt]) -> None:
-        """Give a request to the log's committer, together with those of every task that is ready to run now.
+    def hand_over(self, log: Log, ask: Ask, answer: asyncio.Future[Receipt]) -> None:
+        """Give an ask to the log, together with those of every task that is ready to run now.
 
         The first one is held until the loop has run what is ready: it costs microseconds and fills the group.
         """
@@ -126,16 +128,20 @@ class _LoopWaker:
         waiting = self._waiting.setdefault(log, [])
         if not waiting and loop is not None:
             loop.call_soon(self._commit_gathered, log)
-        waiting.append((work, answer))
+        waiting.append((ask, answer))
 
     def _commit_gathered(self, log: Log) -> None:
         gathered = self._waiting.pop(log)
         try:
-            log.commit_later(gathered, self)
-        except EverlogError as error:  # the log was closed meanwhile
+            try:
+                prepared = log.prepare([ask for ask, _ in gathered])
+            except Exception:  # one of them is refused: each gets its own answer
+                gathered, prepared = _prepared_apart(log, gathered)
+            answers = [answer for _, answer in gathered]
+            log.commit_later(zip(prepared, answers, strict=True), self)
+        except Exception as error:  # the log was closed meanwhile
             for _, answer in gathered:
-                if not answer.done():
-                    answer.set_exception(error)
+                _refuse(answer, error)
 
     def tell(self, items: list[Item]) -> None:
         loop = self._loop()
@@ -143,6 +149,28 @@ class _LoopWaker:
         with suppress(RuntimeError):
             if loop is not None:
                 loop.call_soon_threadsafe(_resolve, items)
+
+
+_Gathered = list[tuple[Ask, "asyncio.Future[Receipt]"]]
+
+
+def _prepared_apart(log: Log, gathered: _Gathered) -> tuple[_Gathered, list[Request]]:
+    """Those that can be prepared; the others are told why not."""
+    left: _Gathered = []
+    prepared: list[Request] = []
+    for ask, answer in gathered:
+        try:
+            prepared += log.prepare([ask])
+        except Exception as error:
+            _refuse(answer, error)
+        else:
+            left.append((ask, answer))
+    return left, prepared
+
+
+def _refuse(answer: asyncio.Future[Receipt], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)
 
 
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopWaker] = WeakKeyDictionary()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from everlog.catalog.catalog import Catalog
     from everlog.log.drafts import Draft
     from everlog.log.expect import Expectation
-    from everlog.log.log import Receipt
+    from everlog.log.requests import Receipt
 
 COLUMNS = ("position", "id", "stream", "sequence", "status")
 

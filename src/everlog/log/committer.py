@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
@@ -25,6 +25,20 @@ _logger = logging.getLogger("everlog")
 
 GROUP_MAX = 256
 """Works in one group. Larger groups gain nothing and make the first of them wait for the last."""
+
+
+class Shared:
+    """Work that can be done together with others of its kind, cheaper than one by one."""
+
+    __slots__ = ()
+
+    @property
+    def may_share(self) -> bool:
+        raise NotImplementedError
+
+    def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
+        """What became of each: its result, or the exception that refuses it alone."""
+        raise NotImplementedError
 
 
 class Waker(Protocol):
@@ -160,7 +174,7 @@ class Committer:
     def _commit(self, group: list[Item]) -> None:
         try:
             with self._store.write() as writer:
-                for item in group:
+                for item in self._share(group, writer):
                     try:
                         with writer.attempt():
                             item.result = item.work(writer)
@@ -177,6 +191,26 @@ class Committer:
                 raise
         else:
             self._committed()
+
+    def _share(self, group: list[Item], writer: Writer) -> list[Item]:
+        """Do together what can be, and return what is left to be done one by one."""
+        sharing = [item for item in group if _may_share(item.work)]
+        if len(sharing) < 2:
+            return group
+        works: list[Any] = [item.work for item in sharing]
+        try:
+            with writer.attempt():
+                outcomes = works[0].together(works, writer)
+        except Exception:
+            _logger.exception("works could not be done together, and are done one by one")
+            return group
+        for item, outcome in zip(sharing, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                item.error = outcome
+            else:
+                item.result = outcome
+        done = set(map(id, sharing))
+        return [item for item in group if id(item) not in done]
 
     def _pass_the_lead(self) -> None:
         with self._lock:
@@ -215,6 +249,10 @@ def _interrupted(error: BaseException) -> Unavailable:
         why=f"the thread that wrote for several was stopped by {type(error).__name__}",
         hint="look whether it was recorded; with an idempotency key it can simply be repeated",
     )
+
+
+def _may_share(work: Any) -> bool:
+    return isinstance(work, Shared) and work.may_share
 
 
 def _tell(group: list[Item]) -> None:

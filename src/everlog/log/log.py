@@ -9,46 +9,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from typing import Any, Self
 
 import msgspec
 
 from everlog.catalog.catalog import Catalog
-from everlog.core.canonical import canonical
 from everlog.core.clock import refuse_clock_jump
 from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
-from everlog.core.ids import IdSource, parse_id, refuse_future_id
+from everlog.core.ids import parse_id
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import AlreadyPurged, EverlogError, IdConflict, InvalidField
-from everlog.log import idempotency, pages, subscribers
+from everlog.errors import EverlogError, InvalidField
+from everlog.log import pages, subscribers
 from everlog.log.admission import refuse_unacceptable
-from everlog.log.committer import Committer, Waker, Work
-from everlog.log.demands import has_demands, require_demands
-from everlog.log.drafts import Draft, Limits, Prepared, prepare
+from everlog.log.committer import Committer, Waker
+from everlog.log.drafts import Draft, Limits
 from everlog.log.expect import Expect, Expectation
+from everlog.log.idempotency import KEPT_US_MIN
 from everlog.log.refusals import Refusal, Refusals
-from everlog.log.stamp import stamp
+from everlog.log.requests import Ask, DryRun, Receipt, Recorder, Request, upcast
 from everlog.log.verify import Report, verify
 from everlog.stores.contract import Identity, Store, Writer, seal
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What became of a request. `replayed` means that an earlier, equal request had made these records."""
-
-    records: tuple[Recorded, ...]
-    replayed: bool = False
-    response: Any = None
-    dry_run: bool = False
-
-
-class _DryRun(Exception):
-    """Carries the answer out of a write that must leave nothing behind."""
-
-    def __init__(self, receipt: Receipt) -> None:
-        self.receipt = receipt
 
 
 class Log:
@@ -59,16 +41,21 @@ class Log:
         *,
         actor: str = "system",
         limits: Limits | None = None,
-        keys_kept_us: int = idempotency.KEPT_US_MIN,
+        keys_kept_us: int = KEPT_US_MIN,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.store = store
         self.catalog = catalog
         self.actor = actor
-        self._limits = limits or Limits()
-        self._keys_kept_us = max(keys_kept_us, idempotency.KEPT_US_MIN)
         self._now_us = now_us
-        self._ids = IdSource(now_ms=lambda: now_us() // 1000)
+        self._recorder = Recorder(
+            catalog,
+            origin=store.identity.origin,
+            actor=actor,
+            limits=limits or Limits(),
+            keys_kept_us=max(keys_kept_us, KEPT_US_MIN),
+            now_us=now_us,
+        )
         self._waiters = subscribers.Waiters()
         self._committer = Committer(store, committed=self._waiters.wake)
         self._refusals = Refusals(store, self._committer, now_us=now_us)
@@ -139,19 +126,21 @@ class Log:
         `request` is anything else that makes two requests differ, `response` what a replay should be answered with.
         """
         try:
-            work = self.request_of(
-                drafts, key=key, operation=operation, request=request, response=response, dry_run=dry_run
-            )
-            return self._committer.submit(work)
-        except _DryRun as answer:
+            (prepared,) = self._recorder.prepare([Ask(drafts, key, operation, request, response, dry_run)])
+            return self._committer.submit(prepared)
+        except DryRun as answer:
             return answer.receipt
         except EverlogError as error:
             if not dry_run:
                 self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
             raise
 
-    def commit_later(self, requests: Iterable[tuple[Work[Receipt], Any]], waker: Waker) -> None:
-        """Requests of `request_of` with a ticket each, for those who cannot wait in a thread: see `everlog.aio`."""
+    def prepare(self, asks: Sequence[Ask]) -> list[Request]:
+        """Asks made ready for `commit_later`, all at once, or the first refusal."""
+        return self._recorder.prepare(asks)
+
+    def commit_later(self, requests: Iterable[tuple[Request, Any]], waker: Waker) -> None:
+        """Prepared requests with a ticket each, for those who cannot wait in a thread: see `everlog.aio`."""
         self._committer.submit_later(requests, waker)
 
     def remember_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:
@@ -285,111 +274,7 @@ class Log:
     # ---- inside
 
     def _upcast(self, recorded: Recorded) -> Recorded:
-        event = self.catalog.upcast(recorded.event)
-        return recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
-
-    def request_of(
-        self,
-        drafts: Sequence[Draft],
-        *,
-        key: str = "",
-        operation: str = "batch",
-        request: Any = None,
-        response: Any = None,
-        dry_run: bool = False,
-    ) -> Work[Receipt]:
-        """The request, prepared: everything that needs no look at the log is done, the rest is a function of it."""
-        if not drafts:
-            raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
-        prepared = prepare(drafts, self.catalog, actor=self.actor, limits=self._limits)
-        claim = None
-        if key:
-            require_text("idempotency key", key)
-            require_text("operation", operation)
-            claim = idempotency.key_of(prepared, key, operation, request)
-            if response is not None:
-                canonical(response)  # what has no single JSON form could not be answered again as it is
-        given_ids = [item for item in prepared if item.id is not None]
-        origin = self.store.identity.origin
-        demands = has_demands(prepared, self.catalog)
-
-        def work(writer: Writer) -> Receipt:
-            if claim is not None:
-                record = idempotency.find(writer, claim)
-                if record is not None:
-                    return self._replay(writer, record)
-            if given_ids:
-                found = self._retry(writer, prepared)
-                if found is not None:
-                    return found
-            if demands:
-                require_demands(writer, prepared, self.catalog)
-            now_us = writer.now_us
-            sealed = stamp(
-                prepared,
-                writer,
-                self._ids,
-                origin=origin,
-                now=_moment(now_us),
-                idempotency_key=key,
-            )
-            records = tuple(writer.append(sealed, fresh=not given_ids))
-            if claim is not None:
-                ids = [recorded.event.id for recorded in records]
-                idempotency.claim(writer, claim, ids, response, expires_us=now_us + self._keys_kept_us)
-            if dry_run:
-                raise _DryRun(Receipt(records, response=response, dry_run=True))
-            return Receipt(records, response=response)
-
-        return work
-
-    def _replay(self, writer: Writer, record: idempotency.Record) -> Receipt:
-        records = []
-        for event_id in record.ids:
-            found = writer.get(parse_id(event_id))
-            if found is None:
-                raise AlreadyPurged(
-                    f"the event {event_id} that this request made was purged since",
-                    why="the request was carried out before, and what it recorded is gone for good",
-                    hint="use a new idempotency key if it should happen again",
-                    id=event_id,
-                )
-            records.append(self._upcast(found))
-        return Receipt(tuple(records), replayed=True, response=record.response)
-
-    def _retry(self, writer: Writer, prepared: Sequence[Prepared]) -> Receipt | None:
-        """A draft that brings its own id is a retry if that id is here with the same content (G5)."""
-        now_ms = self._now_us() // 1000
-        found = []
-        for item in prepared:
-            if item.id is None:
-                continue
-            refuse_future_id(item.id, now_ms=now_ms)
-            there = writer.get(item.id)
-            if there is not None and not _says_the_same(there.event, item):
-                raise IdConflict(
-                    f"the id {item.id} is taken by an event with other content",
-                    why="an id names one event for ever",
-                    hint=f"everlog show {item.id}; leave the id out to get a new one",
-                    id=item.id,
-                )
-            if there is not None:
-                found.append(self._upcast(there))
-        if not found:
-            return None
-        if len(found) != len(prepared):
-            raise IdConflict(
-                "some events of the batch are here already and others are not",
-                why="a batch is recorded as a whole, so a retry brings the same events",
-                hint="repeat the batch as it was, or give the new events a batch of their own",
-            )
-        return Receipt(tuple(found), replayed=True)
-
-
-@lru_cache(maxsize=2)
-def _moment(us: int) -> datetime:
-    """A time of arrival as a moment. Everybody in a group has the same."""
-    return datetime.fromtimestamp(us / 1_000_000, UTC)
+        return upcast(self.catalog, recorded)
 
 
 def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:
@@ -398,18 +283,3 @@ def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:
         return {"stream": "", "type": "", "actor": actor}
     first = drafts[0]
     return {"stream": str(first.stream), "type": str(first.type), "actor": str(first.actor or actor)}
-
-
-def _says_the_same(event: Event, item: Prepared) -> bool:
-    draft = item.draft
-    return (
-        event.type == draft.type
-        and event.version == item.version
-        and event.stream == draft.stream
-        and event.actor == item.actor
-        and event.scope == draft.scope
-        and event.causation_id == draft.causation_id
-        and event.correlation_id == draft.correlation_id
-        and dict(event.tags) == dict(draft.tags)
-        and canonical(event.payload) == item.body  # Python holds True, 1 and 1.0 for equal, JSON does not
-    )

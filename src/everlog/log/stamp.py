@@ -16,8 +16,15 @@ from everlog.stores.contract import Sealed, Writer
 
 
 def stamp(
-    prepared: Sequence[Prepared], writer: Writer, ids: IdSource, *, origin: str, now: datetime, idempotency_key: str
+    prepared: Sequence[Prepared],
+    keys: Sequence[str],
+    writer: Writer,
+    ids: IdSource,
+    *,
+    origin: str,
+    now: datetime,
 ) -> list[Sealed]:
+    """The events of prepared drafts, each with its idempotency key."""
     link = writer.link(origin)
     origin_seq, previous = link.origin_seq, link.hash
     # As many ticks as there are events, in two steps: the values between are theirs, in order.
@@ -25,7 +32,7 @@ def stamp(
     if len(prepared) > 1:
         writer.tick(seen=lamport + len(prepared) - 1)
     sealed = []
-    for item, new_id in zip(prepared, ids.take(len(prepared)), strict=True):
+    for item, key, new_id in zip(prepared, keys, ids.take(len(prepared)), strict=True):
         draft = item.draft
         origin_seq += 1
         lamport += 1
@@ -43,7 +50,7 @@ def stamp(
             draft.request_id,
             draft.causation_id,
             draft.correlation_id,
-            idempotency_key,
+            key,
             draft.tags,
             item.commitment,
             previous,

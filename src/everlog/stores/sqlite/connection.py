@@ -75,7 +75,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         isolation_level=None,  # transactions are begun and ended by us, in words
         check_same_thread=False,  # one thread at a time uses a connection, not always the same one
         timeout=BUSY_TIMEOUT_MS / 1000,
-        cached_statements=64,
+        cached_statements=256,  # a statement for every number of rows that is inserted at once
     )
 
 

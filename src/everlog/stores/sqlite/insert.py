@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -16,15 +18,25 @@ _NAMES_REMEMBERED_MAX = 200_000
 # Expired notes are looked for once in so many: the look is a scan, and an index for it would cost every append.
 _NOTES_BETWEEN_PRUNES = 5_000
 
-# One statement for many rows spares most of the cost of calling SQLite; these sizes cover any number with few calls.
-_ROW = "(?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT_EVENTS = {rows: "INSERT INTO events VALUES " + ", ".join([_ROW] * rows) for rows in (64, 16, 4, 1)}
-_UPSERT_NOTE = (
-    "INSERT INTO notes VALUES (?, ?, ?)"
-    " ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_us = excluded.expires_us"
-)
-_UPSERT_STATE = "INSERT OR REPLACE INTO state VALUES "
-_STATE = "(?, ?, ?, ?)"
+# One statement for many rows spares most of the cost of calling SQLite, and lets go of the interpreter's lock once
+# where a statement for each row would hand it to another thread every time.
+_ROWS_AT_ONCE = 64
+
+
+@lru_cache(maxsize=4 * _ROWS_AT_ONCE)
+def _rows(start: str, columns: int, rows: int, end: str = "") -> str:
+    row = "(" + ", ".join("?" * columns) + ")"
+    return start + ", ".join([row] * rows) + end
+
+
+def _insert_rows(writer: sqlite3.Connection, start: str, rows: Sequence[tuple[Any, ...]], end: str = "") -> None:
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[first : first + _ROWS_AT_ONCE]
+        writer.execute(_rows(start, len(some[0]), len(some), end), tuple(chain.from_iterable(some)))
+
+
+# Not REPLACE: a new rowid for an old key would change two pages where one is enough.
+_KEEP_THE_NEWER = " ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_us = excluded.expires_us"
 
 
 class Inserter:
@@ -119,11 +131,7 @@ class Inserter:
             )
             if event.signature:
                 proofs.append((position, event.signature, b"".join(event.path)))
-        done = 0
-        for size, statement in _INSERT_EVENTS.items():
-            while len(rows) - done >= size:
-                writer.execute(statement, tuple(chain.from_iterable(rows[done : done + size])))
-                done += size
+        _insert_rows(writer, "INSERT INTO events VALUES ", rows)
         if new_marks := marks - self._marked:
             writer.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?)", sorted(new_marks))
             self._marked |= new_marks
@@ -153,22 +161,21 @@ class Inserter:
         return name_id
 
     def _write_state(self, writer: sqlite3.Connection, staged: Staged) -> None:
-        values: list[Any] = ["clock", staged.clock, b"", staged.position]
+        rows: list[tuple[Any, ...]] = [("clock", staged.clock, b"", staged.position)]
         if staged.records:
-            values += "ids", self._newest_block, self._newest_id.encode(), 0
+            rows.append(("ids", self._newest_block, self._newest_id.encode(), 0))
         for origin, link in staged.links.items():
             last = next(
                 recorded.position
                 for recorded, sealed in reversed(staged.records)
                 if sealed.hash == link.hash and sealed.event.origin == origin
             )
-            values += "origin " + origin, link.origin_seq, link.hash, last
-        writer.execute(_UPSERT_STATE + ", ".join([_STATE] * (len(values) // 4)), values)
+            rows.append(("origin " + origin, link.origin_seq, link.hash, last))
+        _insert_rows(writer, "INSERT OR REPLACE INTO state VALUES ", rows)
 
     def _write_notes(self, writer: sqlite3.Connection, staged: Staged) -> None:
         kept = [(key, value, expires) for key, (value, expires) in staged.staged_notes.items() if value is not None]
-        # Not REPLACE: a new rowid for an old key would change two pages where one is enough.
-        writer.executemany(_UPSERT_NOTE, kept)
+        _insert_rows(writer, "INSERT INTO notes VALUES ", kept, _KEEP_THE_NEWER)
         if len(kept) < len(staged.staged_notes):
             removed = [(key,) for key, (value, _) in staged.staged_notes.items() if value is None]
             writer.executemany("DELETE FROM notes WHERE key = ?", removed)

@@ -1,0 +1,278 @@
+"""From what a caller asks to what is recorded: prepared outside the write, carried out inside it.
+
+Requests that demand nothing of the log can be carried out together: one walk stamps and stages the events of all of
+them, which costs half of walking for each. That is what makes many small appends at once cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.canonical import canonical
+from everlog.core.event import Event, Recorded
+from everlog.core.fields import require_text
+from everlog.core.ids import IdSource, parse_id, refuse_future_id
+from everlog.errors import AlreadyPurged, EverlogError, IdConflict, InvalidField
+from everlog.log import idempotency
+from everlog.log.committer import Shared
+from everlog.log.demands import has_demands, require_demands
+from everlog.log.drafts import Draft, Limits, Prepared, prepare
+from everlog.log.stamp import stamp
+from everlog.stores.contract import Writer
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of a request. `replayed` means that an earlier, equal request had made these records."""
+
+    records: tuple[Recorded, ...]
+    replayed: bool = False
+    response: Any = None
+    dry_run: bool = False
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """One call of `commit`: the drafts, and what makes a retry of it safe."""
+
+    drafts: Sequence[Draft]
+    key: str = ""
+    operation: str = "batch"
+    request: Any = None
+    response: Any = None
+    dry_run: bool = False
+
+
+class DryRun(Exception):
+    """Carries the answer out of a write that must leave nothing behind."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        self.receipt = receipt
+
+
+class Recorder:
+    """Knows how this log prepares and records requests."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        origin: str,
+        actor: str,
+        limits: Limits,
+        keys_kept_us: int,
+        now_us: Callable[[], int],
+    ) -> None:
+        self._catalog = catalog
+        self._origin = origin
+        self._actor = actor
+        self._limits = limits
+        self._keys_kept_us = keys_kept_us
+        self._now_us = now_us
+        self._ids = IdSource(now_ms=lambda: now_us() // 1000)
+
+    def prepare(self, asks: Sequence[Ask]) -> list[Request]:
+        """Every ask prepared, or the first refusal: everything that needs no look at the log is done here."""
+        if not all(ask.drafts for ask in asks):
+            raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
+        drafts = asks[0].drafts if len(asks) == 1 else [draft for ask in asks for draft in ask.drafts]
+        prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits)
+        requests, start = [], 0
+        for ask in asks:
+            end = start + len(ask.drafts)
+            requests.append(self._request(ask, prepared if len(asks) == 1 else prepared[start:end]))
+            start = end
+        return requests
+
+    def _request(self, ask: Ask, prepared: list[Prepared]) -> Request:
+        claim = None
+        if ask.key:
+            require_text("idempotency key", ask.key)
+            require_text("operation", ask.operation)
+            claim = idempotency.key_of(prepared, ask.key, ask.operation, ask.request)
+            if ask.response is not None:
+                canonical(ask.response)  # what has no single JSON form could not be answered again as it is
+        given_ids = False
+        for item in prepared:
+            if item.id is not None:
+                given_ids = True
+                break
+        demanding = given_ids or ask.dry_run or has_demands(prepared, self._catalog)
+        return Request(self, ask, prepared, claim, given_ids, demanding)
+
+    def record(self, request: Request, writer: Writer) -> Receipt:
+        """Carry out one request inside a write."""
+        ask, prepared = request.ask, request.prepared
+        if request.claim is not None:
+            record = idempotency.find(writer, request.claim)
+            if record is not None:
+                return self._replay(writer, record)
+        if request.given_ids:
+            found = self._retry(writer, prepared)
+            if found is not None:
+                return found
+        if request.demanding:
+            require_demands(writer, prepared, self._catalog)
+        (receipt,) = self._append([request], writer)
+        if ask.dry_run:
+            raise DryRun(msgspec.structs.replace(receipt, dry_run=True))
+        return receipt
+
+    def record_together(self, requests: Sequence[Request], writer: Writer) -> list[Receipt | Exception]:
+        """Carry out requests that demand nothing: a receipt or a refusal for each, in their order."""
+        outcomes: dict[int, Receipt | Exception] = {}
+        new: list[int] = []
+        again: list[int] = []  # the same key twice in one group: the second is a retry of the first
+        claimed: set[str] = set()
+        for index, request in enumerate(requests):
+            claim = request.claim
+            if claim is not None:
+                if claim.note in claimed:
+                    again.append(index)
+                    continue
+                try:
+                    record = idempotency.find(writer, claim)
+                    if record is not None:
+                        outcomes[index] = self._replay(writer, record)
+                        continue
+                except EverlogError as refusal:
+                    outcomes[index] = refusal
+                    continue
+                claimed.add(claim.note)
+            new.append(index)
+        if new:
+            outcomes.update(zip(new, self._append([requests[index] for index in new], writer), strict=True))
+        for index in again:
+            try:
+                outcomes[index] = self.record(requests[index], writer)
+            except EverlogError as refusal:
+                outcomes[index] = refusal
+        return [outcomes[index] for index in range(len(requests))]
+
+    def _append(self, requests: Sequence[Request], writer: Writer) -> list[Receipt]:
+        """Stamp and stage the events of all the requests in one walk, and claim their keys."""
+        if len(requests) == 1:
+            prepared: Sequence[Prepared] = requests[0].prepared
+            keys = [requests[0].ask.key] * len(prepared)
+        else:
+            prepared = [item for request in requests for item in request.prepared]
+            keys = [request.ask.key for request in requests for _ in request.prepared]
+        now_us = writer.now_us
+        sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin, now=_moment(now_us))
+        records = writer.append(sealed, fresh=not requests[0].given_ids)
+        expires_us = now_us + self._keys_kept_us
+        receipts, start = [], 0
+        for request in requests:
+            end = start + len(request.prepared)
+            own = tuple(records[start:end])
+            start = end
+            response = request.ask.response
+            if request.claim is not None:
+                ids = [recorded.event.id for recorded in own]
+                idempotency.claim(writer, request.claim, ids, response, expires_us=expires_us)
+            receipts.append(Receipt(own, response=response))
+        return receipts
+
+    def _replay(self, writer: Writer, record: idempotency.Record) -> Receipt:
+        records = []
+        for event_id in record.ids:
+            found = writer.get(parse_id(event_id))
+            if found is None:
+                raise AlreadyPurged(
+                    f"the event {event_id} that this request made was purged since",
+                    why="the request was carried out before, and what it recorded is gone for good",
+                    hint="use a new idempotency key if it should happen again",
+                    id=event_id,
+                )
+            records.append(upcast(self._catalog, found))
+        return Receipt(tuple(records), replayed=True, response=record.response)
+
+    def _retry(self, writer: Writer, prepared: Sequence[Prepared]) -> Receipt | None:
+        """A draft that brings its own id is a retry if that id is here with the same content (G5)."""
+        now_ms = self._now_us() // 1000
+        found = []
+        for item in prepared:
+            if item.id is None:
+                continue
+            refuse_future_id(item.id, now_ms=now_ms)
+            there = writer.get(item.id)
+            if there is not None and not _says_the_same(there.event, item):
+                raise IdConflict(
+                    f"the id {item.id} is taken by an event with other content",
+                    why="an id names one event for ever",
+                    hint=f"everlog show {item.id}; leave the id out to get a new one",
+                    id=item.id,
+                )
+            if there is not None:
+                found.append(upcast(self._catalog, there))
+        if not found:
+            return None
+        if len(found) != len(prepared):
+            raise IdConflict(
+                "some events of the batch are here already and others are not",
+                why="a batch is recorded as a whole, so a retry brings the same events",
+                hint="repeat the batch as it was, or give the new events a batch of their own",
+            )
+        return Receipt(tuple(found), replayed=True)
+
+
+class Request(Shared):
+    """A request, prepared: what is left is a function of the log."""
+
+    __slots__ = ("_recorder", "ask", "claim", "demanding", "given_ids", "prepared")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        ask: Ask,
+        prepared: list[Prepared],
+        claim: idempotency.Key | None,
+        given_ids: bool,
+        demanding: bool,
+    ) -> None:
+        self._recorder = recorder
+        self.ask = ask
+        self.prepared = prepared
+        self.claim = claim
+        self.given_ids = given_ids
+        self.demanding = demanding
+
+    @property
+    def may_share(self) -> bool:
+        return not self.demanding
+
+    def __call__(self, writer: Writer) -> Receipt:
+        return self._recorder.record(self, writer)
+
+    def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
+        return self._recorder.record_together(works, writer)
+
+
+def upcast(catalog: Catalog, recorded: Recorded) -> Recorded:
+    event = catalog.upcast(recorded.event)
+    return recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
+
+
+@lru_cache(maxsize=2)
+def _moment(us: int) -> datetime:
+    """A time of arrival as a moment. Everybody in a group has the same."""
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+def _says_the_same(event: Event, item: Prepared) -> bool:
+    draft = item.draft
+    return (
+        event.type == draft.type
+        and event.version == item.version
+        and event.stream == draft.stream
+        and event.actor == item.actor
+        and event.scope == draft.scope
+        and event.causation_id == draft.causation_id
+        and event.correlation_id == draft.correlation_id
+        and dict(event.tags) == dict(draft.tags)
+        and canonical(event.payload) == item.body  # Python holds True, 1 and 1.0 for equal, JSON does not
+    )
