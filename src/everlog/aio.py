@@ -20,7 +20,7 @@ from everlog.errors import EverlogError, LogClosed
 from everlog.log.committer import Item
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
-from everlog.log.requests import Ask, Receipt, Request
+from everlog.log.requests import Ask, Receipt
 from everlog.log.subscribers import POLL_S, items_of
 
 
@@ -133,15 +133,11 @@ class _LoopWaker:
     def _commit_gathered(self, log: Log) -> None:
         gathered = self._waiting.pop(log)
         try:
-            try:
-                prepared = log.prepare([ask for ask, _ in gathered])
-            except Exception:  # one of them is refused: each gets its own answer
-                gathered, prepared = _prepared_apart(log, gathered)
-            answers = [answer for _, answer in gathered]
-            log.commit_later(zip(prepared, answers, strict=True), self)
-        except Exception as error:  # the log was closed meanwhile
+            log.commit_later([(log.request(ask), answer) for ask, answer in gathered], self)
+        except EverlogError as error:  # the log was closed meanwhile
             for _, answer in gathered:
-                _refuse(answer, error)
+                if not answer.done():
+                    answer.set_exception(error)
 
     def tell(self, items: list[Item]) -> None:
         loop = self._loop()
@@ -152,27 +148,6 @@ class _LoopWaker:
 
 
 _Gathered = list[tuple[Ask, "asyncio.Future[Receipt]"]]
-
-
-def _prepared_apart(log: Log, gathered: _Gathered) -> tuple[_Gathered, list[Request]]:
-    """Those that can be prepared; the others are told why not."""
-    left: _Gathered = []
-    prepared: list[Request] = []
-    for ask, answer in gathered:
-        try:
-            prepared += log.prepare([ask])
-        except Exception as error:
-            _refuse(answer, error)
-        else:
-            left.append((ask, answer))
-    return left, prepared
-
-
-def _refuse(answer: asyncio.Future[Receipt], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
-
-
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopWaker] = WeakKeyDictionary()
 
 

@@ -28,12 +28,17 @@ GROUP_MAX = 256
 
 
 class Shared:
-    """Work that can be done together with others of its kind, cheaper than one by one."""
+    """Work that is made ready before the write is opened, and may be done together with others of its kind."""
 
     __slots__ = ()
+    refusal: Exception | None
 
     @property
     def may_share(self) -> bool:
+        raise NotImplementedError
+
+    def make_ready(self, works: Sequence[Any]) -> None:
+        """Prepare works of this kind, all at once. One that is refused has its `refusal` set."""
         raise NotImplementedError
 
     def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
@@ -132,6 +137,9 @@ class Committer:
     def _commit_alone(self, work: Work[T]) -> T:
         """The shortest way, for a caller that found nobody else: an exception undoes the whole write."""
         try:
+            refusal = _make_ready([work])
+            if refusal is not None:
+                raise refusal
             with self._store.write() as writer:
                 result = work(writer)
         finally:
@@ -173,8 +181,11 @@ class Committer:
 
     def _commit(self, group: list[Item]) -> None:
         try:
+            group_left = _ready(group)
+            if not group_left:
+                return
             with self._store.write() as writer:
-                for item in self._share(group, writer):
+                for item in self._share(group_left, writer):
                     try:
                         with writer.attempt():
                             item.result = item.work(writer)
@@ -249,6 +260,26 @@ def _interrupted(error: BaseException) -> Unavailable:
         why=f"the thread that wrote for several was stopped by {type(error).__name__}",
         hint="look whether it was recorded; with an idempotency key it can simply be repeated",
     )
+
+
+def _ready(group: list[Item]) -> list[Item]:
+    """Make a group's works ready, and return those that were not refused."""
+    _make_ready([item.work for item in group])
+    for item in group:
+        item.error = _refusal(item.work)
+    return [item for item in group if item.error is None]
+
+
+def _make_ready(works: list[Any]) -> Exception | None:
+    """Make the works ready that can be, and return the refusal of the first, if it has one."""
+    shared = [work for work in works if isinstance(work, Shared)]
+    if shared:
+        shared[0].make_ready(shared)
+    return _refusal(works[0])
+
+
+def _refusal(work: Any) -> Exception | None:
+    return work.refusal if isinstance(work, Shared) else None
 
 
 def _may_share(work: Any) -> bool:

@@ -123,8 +123,9 @@ class _Salts:
                 size = max(count, _SALTS_AT_ONCE)
                 random = os.urandom(SALT_BYTES * size)
                 left.extend([random[start : start + SALT_BYTES] for start in range(0, len(random), SALT_BYTES)])
-            salts = left[-count:]
-            del left[-count:]
+            kept = len(left) - count
+            salts = left[kept:]
+            del left[kept:]
             return salts
 
 

@@ -126,8 +126,7 @@ class Log:
         `request` is anything else that makes two requests differ, `response` what a replay should be answered with.
         """
         try:
-            (prepared,) = self._recorder.prepare([Ask(drafts, key, operation, request, response, dry_run)])
-            return self._committer.submit(prepared)
+            return self._committer.submit(self.request(Ask(drafts, key, operation, request, response, dry_run)))
         except DryRun as answer:
             return answer.receipt
         except EverlogError as error:
@@ -135,12 +134,12 @@ class Log:
                 self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
             raise
 
-    def prepare(self, asks: Sequence[Ask]) -> list[Request]:
-        """Asks made ready for `commit_later`, all at once, or the first refusal."""
-        return self._recorder.prepare(asks)
+    def request(self, ask: Ask) -> Request:
+        """An ask on its way, for `commit_later`."""
+        return Request(self._recorder, ask)
 
     def commit_later(self, requests: Iterable[tuple[Request, Any]], waker: Waker) -> None:
-        """Prepared requests with a ticket each, for those who cannot wait in a thread: see `everlog.aio`."""
+        """Requests with a ticket each, for those who cannot wait in a thread: see `everlog.aio`."""
         self._committer.submit_later(requests, waker)
 
     def remember_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:

@@ -1,7 +1,8 @@
-"""From what a caller asks to what is recorded: prepared outside the write, carried out inside it.
+"""From what a caller asks to what is recorded: made ready outside the write, carried out inside it.
 
-Requests that demand nothing of the log can be carried out together: one walk stamps and stages the events of all of
-them, which costs half of walking for each. That is what makes many small appends at once cheap.
+Whoever leads a group makes all of its requests ready in one walk, and carries out together those that demand nothing
+of the log. The same few lines then run for many events in a row, in one thread, which costs a fraction of what each
+caller would pay for running all of them once.
 """
 
 from __future__ import annotations
@@ -75,34 +76,45 @@ class Recorder:
         self._now_us = now_us
         self._ids = IdSource(now_ms=lambda: now_us() // 1000)
 
-    def prepare(self, asks: Sequence[Ask]) -> list[Request]:
-        """Every ask prepared, or the first refusal: everything that needs no look at the log is done here."""
-        if not all(ask.drafts for ask in asks):
-            raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
-        drafts = asks[0].drafts if len(asks) == 1 else [draft for ask in asks for draft in ask.drafts]
-        prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits)
-        requests, start = [], 0
-        for ask in asks:
-            end = start + len(ask.drafts)
-            requests.append(self._request(ask, prepared if len(asks) == 1 else prepared[start:end]))
-            start = end
-        return requests
+    def make_ready(self, requests: Sequence[Request]) -> None:
+        """Do everything that needs no look at the log, for all at once; who is refused is refused alone."""
+        try:
+            self._prepare(requests)
+        except Exception as refusal:
+            if len(requests) == 1:
+                requests[0].refusal = refusal
+                return
+            for request in requests:
+                self.make_ready([request])
 
-    def _request(self, ask: Ask, prepared: list[Prepared]) -> Request:
-        claim = None
+    def _prepare(self, requests: Sequence[Request]) -> None:
+        if len(requests) == 1:
+            drafts = requests[0].ask.drafts
+        else:
+            drafts = [draft for request in requests for draft in request.ask.drafts]
+        prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits)
+        start = 0
+        for request in requests:
+            end = start + len(request.ask.drafts)
+            self._complete(request, prepared if len(requests) == 1 else prepared[start:end])
+            start = end
+
+    def _complete(self, request: Request, prepared: list[Prepared]) -> None:
+        ask = request.ask
+        if not prepared:
+            raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
+        request.prepared = prepared
         if ask.key:
             require_text("idempotency key", ask.key)
             require_text("operation", ask.operation)
-            claim = idempotency.key_of(prepared, ask.key, ask.operation, ask.request)
+            request.claim = idempotency.key_of(prepared, ask.key, ask.operation, ask.request)
             if ask.response is not None:
                 canonical(ask.response)  # what has no single JSON form could not be answered again as it is
-        given_ids = False
         for item in prepared:
             if item.id is not None:
-                given_ids = True
+                request.given_ids = True
                 break
-        demanding = given_ids or ask.dry_run or has_demands(prepared, self._catalog)
-        return Request(self, ask, prepared, claim, given_ids, demanding)
+        request.demanding = request.given_ids or ask.dry_run or has_demands(prepared, self._catalog)
 
     def record(self, request: Request, writer: Writer) -> Receipt:
         """Carry out one request inside a write."""
@@ -221,35 +233,31 @@ class Recorder:
 
 
 class Request(Shared):
-    """A request, prepared: what is left is a function of the log."""
+    """One ask on its way: made ready outside the write, carried out inside it."""
 
-    __slots__ = ("_recorder", "ask", "claim", "demanding", "given_ids", "prepared")
+    __slots__ = ("_recorder", "ask", "claim", "demanding", "given_ids", "prepared", "refusal")
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        ask: Ask,
-        prepared: list[Prepared],
-        claim: idempotency.Key | None,
-        given_ids: bool,
-        demanding: bool,
-    ) -> None:
+    def __init__(self, recorder: Recorder, ask: Ask) -> None:
         self._recorder = recorder
         self.ask = ask
-        self.prepared = prepared
-        self.claim = claim
-        self.given_ids = given_ids
-        self.demanding = demanding
+        self.prepared: list[Prepared] = []
+        self.claim: idempotency.Key | None = None
+        self.given_ids = False
+        self.demanding = True
+        self.refusal: Exception | None = None
 
     @property
     def may_share(self) -> bool:
         return not self.demanding
 
-    def __call__(self, writer: Writer) -> Receipt:
-        return self._recorder.record(self, writer)
+    def make_ready(self, works: Sequence[Any]) -> None:
+        self._recorder.make_ready(works)
 
     def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
         return self._recorder.record_together(works, writer)
+
+    def __call__(self, writer: Writer) -> Receipt:
+        return self._recorder.record(self, writer)
 
 
 def upcast(catalog: Catalog, recorded: Recorded) -> Recorded:
