@@ -203,3 +203,9 @@ def test_a_store_is_opened_relative_to_its_base(tmp_path: Path) -> None:
     assert (tmp_path / "sub" / "log.db").exists()
     open_store(f"sqlite:{tmp_path}/log.db", base=Path("elsewhere")).close()
     assert (tmp_path / "log.db").exists()
+
+
+def test_a_missing_folder_is_said_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(NotFound) as refused:
+        everlog.open(f"sqlite:{tmp_path}/a/b/log.db")
+    assert refused.value.hint == f"mkdir -p {tmp_path}/a/b"

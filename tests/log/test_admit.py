@@ -232,3 +232,24 @@ def test_a_peers_events_may_come_in_any_order(log: Log) -> None:
     log.admit([sent[4], sent[2]])
     assert log.verify().problems == ()
     assert {recorded.event.id for recorded in log.read()} == {made.id for made in sent}
+
+
+def test_an_event_that_claims_our_own_origin_is_refused(log: Log) -> None:
+    """F11: only this log adds to its own chain; a forged link would make our own proof fail."""
+    log.append("note.added", stream="note/1", payload={"text": "ours"})
+    forged = event(stream="note/1", origin=log.identity.origin, origin_seq=2, lamport=2)
+    with pytest.raises(IdConflict):
+        log.admit([forged])
+
+    log.append("note.added", stream="note/1", payload={"text": "ours again"})
+    assert [recorded.event.payload["text"] for recorded in log.read()] == ["ours", "ours again"]
+    assert log.verify().problems == ()
+    (ours, _) = log.read()
+    assert log.admit([ours.event]) == []
+
+
+def test_what_is_here_already_does_not_move_the_clock(log: Log) -> None:
+    peers = event(lamport=50)
+    log.admit([peers])
+    log.admit([peers])
+    assert log.append("note.added", stream="note/1", payload={"text": "next"}).event.lamport == 52

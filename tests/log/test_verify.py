@@ -347,3 +347,10 @@ def test_purged_logs_verify_however_often_they_were_purged(log: Log) -> None:
 def test_the_chain_of_a_record_is_the_hash_of_the_one_before(log: Log) -> None:
     one, two = (log.append("thing.said", stream="thing/1").event for _ in range(2))
     assert two.previous == header_hash(header_bytes(one))
+
+
+def test_bytes_that_are_no_text_any_more_are_named_by_their_place(edited: Path, make_log: Callable[..., Log]) -> None:
+    """F03: a flipped bit in the middle of a character must not stop the look at everything else."""
+    edit(edited, at(2, "payload = CAST(x'7b22ff227d' AS TEXT)"))
+    problems = report_of(make_log, edited).problems
+    assert 2 in {problem.position for problem in problems}

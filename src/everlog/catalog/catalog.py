@@ -275,6 +275,7 @@ class Catalog:
         version = self._latest.get(event_type)
         if version is not None:
             return version
+        require_shape("type", event_type)
         meant = did_you_mean(event_type, self._latest)
         raise UnknownType(
             f"the event type {event_type} is not known",

@@ -93,7 +93,7 @@ def unpack(packed: Packed) -> Recorded:
     """The record of stored bytes; bytes that are no record are damage, named by their position."""
     try:
         event = assemble(packed.header, packed.payload, packed.salt, packed.signature, packed.path)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(
             f"the event at position {packed.position} cannot be read",
             why=str(error),

@@ -20,7 +20,7 @@ from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import EverlogError, InvalidField
+from everlog.errors import EverlogError, IdConflict, InvalidField
 from everlog.log import pages, subscribers
 from everlog.log.admission import refuse_unacceptable
 from everlog.log.committer import Committer, Waker
@@ -157,11 +157,21 @@ class Log:
         sealed = [seal(event) for event in events]
 
         def work(writer: Writer) -> list[Recorded]:
-            clock = writer.tick() if events else 0
+            clock = writer.clock
             for event in events:
                 refuse_clock_jump(clock, event.lamport)
-                clock = writer.tick(seen=event.lamport)
-            return writer.append(sealed)
+                clock = max(clock, event.lamport)
+            new = writer.append(sealed)
+            for recorded in new:
+                if recorded.event.origin == self.identity.origin:
+                    raise IdConflict(
+                        f"event {recorded.event.id} claims to be of this log, which never recorded it",
+                        why="only this log adds to its own chain: a copy of it was written to, or it is forged",
+                        hint="give a copied log an identity of its own before both are written to",
+                        id=recorded.event.id,
+                    )
+                writer.tick(seen=recorded.event.lamport)
+            return new
 
         return self._committer.submit(work)
 

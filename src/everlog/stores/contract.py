@@ -1,7 +1,7 @@
 """What every store promises: the whole contract, in three protocols.
 
     Reader   read get head purges noted notes    what both an open store and an open write can be asked
-    Writer   tick link sequence append purge note attempt
+    Writer   clock tick link sequence append purge note attempt
     Store    write packed check close
 
 The promises are G1 to G13 of docs/guarantees.md; `everlog.testing.store_contract` proves them for any store.
@@ -97,6 +97,11 @@ class Writer(Reader, Protocol):
     @property
     def now_us(self) -> int:
         """The time of this write: what its events will carry as their time of arrival."""
+        ...
+
+    @property
+    def clock(self) -> int:
+        """The Lamport clock as it stands."""
         ...
 
     def tick(self, *, seen: int = 0) -> int:

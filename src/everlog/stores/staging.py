@@ -61,20 +61,24 @@ class Staged:
         self._ids: dict[EventId, bytes] = {}
         self._now_us = now_us
         self.position: Position = committed.head()
-        self.clock = committed.clock()
+        self._clock = committed.clock()
         self.links: dict[str, Link] = {}
         self.records: list[tuple[Recorded, Sealed]] = []
         self.staged_purges: list[tuple[Purge, list[Purged]]] = []
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
-        self._clock_before = self.clock
+        self._clock_before = self._clock
 
     @property
     def now_us(self) -> int:
         return self._now_us
 
     @property
+    def clock(self) -> int:
+        return self._clock
+
+    @property
     def dirty(self) -> bool:
-        return bool(self.records or self.staged_purges or self.staged_notes or self.clock != self._clock_before)
+        return bool(self.records or self.staged_purges or self.staged_notes or self._clock != self._clock_before)
 
     # ---- reading, what is staged included
 
@@ -143,8 +147,8 @@ class Staged:
     # ---- writing
 
     def tick(self, *, seen: int = 0) -> int:
-        self.clock = receive(self.clock, seen) if seen else send(self.clock)
-        return self.clock
+        self._clock = receive(self._clock, seen) if seen else send(self._clock)
+        return self._clock
 
     def link(self, origin: str) -> Link:
         found = self.links.get(origin)
@@ -157,7 +161,7 @@ class Staged:
     def append(self, events: Sequence[Sealed], *, fresh: bool = False) -> list[Recorded]:
         new: list[Recorded] = []
         sequences, undo, records = self._sequences, self._undo, self.records
-        position, clock, now_us = self.position, self.clock, self._now_us
+        position, clock, now_us = self.position, self._clock, self._now_us
         committed_sequence = self._committed.sequence
         if not fresh:
             events = self._without_known(events)
@@ -177,7 +181,7 @@ class Staged:
                 clock = event.lamport
             if event.origin not in ends or event.origin_seq > ends[event.origin].event.origin_seq:
                 ends[event.origin] = sealed
-        self.position, self.clock = position, clock  # the clock is never below an event that is here
+        self.position, self._clock = position, clock  # the clock is never below an event that is here
         for origin, end in ends.items():
             if end.event.origin_seq > self.link(origin).origin_seq:
                 self._set(self.links, origin, Link(end.event.origin_seq, end.hash))
@@ -222,11 +226,11 @@ class Staged:
 
     def marker(self) -> tuple[Position, int, int, int, int]:
         """Where this write stands, for `back_to`."""
-        return self.position, self.clock, len(self.records), len(self.staged_purges), len(self._undo)
+        return self.position, self._clock, len(self.records), len(self.staged_purges), len(self._undo)
 
     def back_to(self, marker: tuple[Position, int, int, int, int]) -> None:
         """Undo everything since the marker."""
-        self.position, self.clock, records, purges, undo = marker
+        self.position, self._clock, records, purges, undo = marker
         del self.records[records:]
         del self.staged_purges[purges:]
         self._ids.clear()  # rebuilt from `records` when it is asked for again

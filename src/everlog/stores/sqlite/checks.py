@@ -39,7 +39,7 @@ def state_problems(fetch: Fetch) -> Iterator[Problem]:
     """The end of every chain must be the event that the state remembers: cheap, so it is asked at every opening."""
     ends = fetch("SELECT name, number, hash, position FROM state WHERE name >= 'origin ' AND name < 'origin!'", ())
     for name, number, digest, position in ends:
-        found = [header_hash(row[0].encode()) for row in fetch(_HEADER_AT, (position,))]
+        found = [header_hash(row[0]) for row in fetch(_HEADER_AT, (position,))]
         found += [row[0] for row in fetch("SELECT hash FROM purged WHERE position = ?", (position,))]
         if not found:
             reason = f"event {number} of {name} was recorded here and is not there any more"
@@ -58,7 +58,7 @@ def state_problems(fetch: Fetch) -> Iterator[Problem]:
         yield Problem(START, "state_disagrees", "there are events, and the end of no chain is remembered")
 
 
-_HEADER_AT = "SELECT header FROM events WHERE position = ?"
+_HEADER_AT = "SELECT CAST(header AS BLOB) FROM events WHERE position = ?"
 
 
 def _column_problems(fetch: Fetch) -> Iterator[Problem]:
@@ -70,13 +70,14 @@ def _column_problems(fetch: Fetch) -> Iterator[Problem]:
     lamport, ends = _known_ends(fetch)
     after = Position(0)
     while rows := fetch(
-        "SELECT position, stream, type, scope, header FROM events WHERE position > ? ORDER BY position LIMIT ?",
+        "SELECT position, stream, type, scope, CAST(header AS BLOB) FROM events WHERE position > ?"
+        " ORDER BY position LIMIT ?",
         (after, PAGE_ROWS),
     ):
         for position, stream, kind, scope, header in rows:
             try:
                 event = assemble(header, "", b"")
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 continue  # verify itself reports a header that cannot be read
             for family, name_id, said in (
                 (STREAM, stream, event.stream),

@@ -281,8 +281,11 @@ class SqliteStore:
     def _merged_places(self, after: Position) -> Iterator[Packed | Purged]:
         """Events and purged places, page by page, in order of position."""
         while True:
+            # As bytes, because text that is not UTF-8 any more is damage to be named, not a reason to stop.
             events = self._fetch(
-                f"SELECT {COLUMNS} FROM events WHERE position > ? ORDER BY position LIMIT ?", (after, PAGE_ROWS)
+                "SELECT position, sequence, received_us, CAST(header AS BLOB), CAST(payload AS BLOB), salt"
+                " FROM events WHERE position > ? ORDER BY position LIMIT ?",
+                (after, PAGE_ROWS),
             )
             last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
             gone = self._fetch(
@@ -291,10 +294,7 @@ class SqliteStore:
                 (after, last),
             )
             proofs = read_proofs(self._fetch, events)
-            places: list[Packed | Purged] = [
-                Packed(row[0], row[1], row[2], row[3].encode(), row[4].encode(), row[5], *proofs.get(row[0], ()))
-                for row in events
-            ]
+            places: list[Packed | Purged] = [Packed(*row, *proofs.get(row[0], ())) for row in events]
             places += [Purged(*row) for row in gone]
             places.sort(key=lambda place: place.position)
             yield from places
@@ -408,7 +408,12 @@ class SqliteStore:
     def _create(self, allowed: bool) -> None:
         if not allowed:
             raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")
-        self._files.make_dir(self.path.parent)
+        folder = self.path.absolute().parent
+        if not self._files.exists(folder.parent):
+            raise NotFound(
+                f"{self.path} cannot be made", why=f"there is no folder {folder.parent}", hint=f"mkdir -p {folder}"
+            )
+        self._files.make_dir(folder)
         self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
         try:
             if not self._files.exists(self.path):  # another process may have been faster
