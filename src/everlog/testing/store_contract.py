@@ -35,9 +35,6 @@ class Boom(Exception):
 
 
 class StoreContract:
-    durable = True
-    """False for a store that keeps nothing when it is closed."""
-
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError("say how to open the store")
@@ -415,7 +412,6 @@ class StoreContract:
 
     def test_survives_reopening(self, open_store: OpenStore) -> None:
         """G1: events, sequences, clock, chain, purges, notes and identity."""
-        self.skip_unless_durable()
         first = open_store()
         fill(first)
         with first.write() as writer:
@@ -430,7 +426,6 @@ class StoreContract:
 
     def test_two_open_stores_of_one_log_see_each_other(self, open_store: OpenStore) -> None:
         """G13: what one acknowledged the other reads, and they go on from each other's state."""
-        self.skip_unless_durable()
         one, other = open_store(), open_store()
         for number in range(6):
             store = (one, other)[number % 2]
@@ -460,10 +455,6 @@ class StoreContract:
             writer.purge("note/1", actor="user:ada", reason="asked to")
 
         assert list(store.check()) == []
-
-    def skip_unless_durable(self) -> None:
-        if not self.durable:
-            pytest.skip("this store keeps nothing when it is closed, by design")
 
 
 QUERIES = [
