@@ -55,6 +55,7 @@ debootstrap --variant=minbase --include=python3,python3-pip,git,ca-certificates 
 }
 bind /dev
 mount -t tmpfs -o mode=1777 tmpfs "$machine/dev/shm" && mounted+=("$machine/dev/shm")
+bind /dev/pts # terminals, as any booted machine has them
 mount -t proc proc "$machine/proc" && mounted+=("$machine/proc")
 
 # The network and pip's settings are this machine's: name servers, certificates, indexes, directories of wheels.

@@ -5,6 +5,7 @@ A command's module is imported when that command runs, so that `everlog --help` 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -112,7 +113,13 @@ def run() -> NoReturn:
         # `everlog log | head` ends as every other program does: at once and without a word. The log bears it.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _require_streams()
-    sys.exit(main())
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What could not be written was told. Python would try once more while it ends, and change the exit code.
+        os._exit(code)
+    sys.exit(code)
 
 
 def _require_streams() -> None:
