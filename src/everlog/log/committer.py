@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -27,23 +28,23 @@ GROUP_MAX = 256
 """Works in one group. Larger groups gain nothing and make the first of them wait for the last."""
 
 
-class Shared:
+class Shared(ABC):
     """Work that is made ready before the write is opened, and may be done together with others of its kind."""
 
     __slots__ = ()
     refusal: Exception | None
 
     @property
-    def may_share(self) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def may_share(self) -> bool: ...
 
+    @abstractmethod
     def make_ready(self, works: Sequence[Any]) -> None:
         """Prepare works of this kind, all at once. One that is refused has its `refusal` set."""
-        raise NotImplementedError
 
+    @abstractmethod
     def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
         """What became of each: its result, or the exception that refuses it alone."""
-        raise NotImplementedError
 
 
 class Waker(Protocol):
