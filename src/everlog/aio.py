@@ -26,9 +26,10 @@ from everlog.log.subscribers import POLL_S, items_of
 
 async def append(log: Log, type: str, *, stream: str, payload: Any = None, key: str = "", **fields: Any) -> Recorded:
     """`Log.append` for a task. When it returns, the event is on the disk."""
-    # The tags are copied: between asking and recording the caller's own code may run.
+    # Copied, because between asking and recording the caller's own code may run.
     tags = dict(fields.pop("tags", None) or {})
-    draft = Draft(type=type, stream=stream, payload={} if payload is None else payload, tags=tags, **fields)
+    said = {} if payload is None else dict(payload) if isinstance(payload, dict) else payload
+    draft = Draft(type=type, stream=stream, payload=said, tags=tags, **fields)
     return (await commit(log, [draft], key=key, operation=type)).records[0]
 
 
@@ -50,7 +51,7 @@ async def commit(
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Receipt] = loop.create_future()
     try:
-        _waker_of(loop).hand_over(log, Ask(drafts, key, operation, request, response), answer)
+        _waker_of(loop).hand_over(log, Ask(tuple(drafts), key or "", operation, request, response), answer)
         return await answer
     except EverlogError as error:
         await asyncio.to_thread(log.remember_refusal, error, drafts, operation)
@@ -86,7 +87,7 @@ async def subscribe(
             cursor = page.next_cursor
             if not page.at_head:
                 continue
-            if to_end and page.reset is None:
+            if to_end:
                 return
             await _grown_or_poll(log, grown, cursor)
             if log.waiters.closed:
@@ -133,8 +134,16 @@ class _LoopWaker:
     def _commit_gathered(self, log: Log) -> None:
         gathered = self._waiting.pop(log)
         try:
-            log.commit_later([(log.request(ask), answer) for ask, answer in gathered], self)
-        except EverlogError as error:  # the log was closed meanwhile
+            requests = [log.request(ask) for ask, _ in gathered]
+            log.make_ready(requests)
+            ready = []
+            for request, (_, answer) in zip(requests, gathered, strict=True):
+                if request.refusal is None:
+                    ready.append((request, answer))
+                elif not answer.done():
+                    answer.set_exception(request.refusal)
+            log.commit_later(ready, self)
+        except Exception as error:  # the log was closed meanwhile, or no thread can be had
             for _, answer in gathered:
                 if not answer.done():
                     answer.set_exception(error)

@@ -363,8 +363,10 @@ class LockFile:
                 self._close_descriptors()
             self._held = True
         except BaseException:
-            self._leave_unlocked()
-            self._threads.release()
+            try:
+                self._leave_unlocked()
+            finally:
+                self._threads.release()
             raise
 
     def release(self) -> None:
@@ -392,9 +394,14 @@ class LockFile:
             return
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         with _Telling("open", self.path):
-            self._file = os.open(self.path, flags, self._mode)
-            self._queue = os.open(self.path.with_name(self.path.name + ".queue"), flags, self._mode)
-        found = os.fstat(self._file)
+            file = os.open(self.path, flags, self._mode)
+            try:
+                queue = os.open(self.path.with_name(self.path.name + ".queue"), flags, self._mode)
+            except BaseException:
+                os.close(file)
+                raise
+        self._file, self._queue = file, queue
+        found = os.fstat(file)
         self._inode = (found.st_dev, found.st_ino)
 
     def _take(self, deadline: float | None) -> bool:

@@ -227,7 +227,6 @@ def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """G7: the answer comes before the write has ended."""
 
     def submit(self: Committer, work: Any, *, alone: bool = False) -> Any:
-        work.make_ready([work])
         manager = self._store.write()
         result = work(manager.__enter__())
         _Unfinished.managers.append(manager)

@@ -116,7 +116,11 @@ class Catalog:
 
     def validate(self, event_type: str, payload: Any) -> tuple[int, dict[str, Any]]:
         """The latest version, and the payload as a JSON-ready dict of its own with the defaults filled in."""
-        version, check = self._checks.get(event_type) or self._prepared(event_type)
+        try:
+            version, check = self._checks.get(event_type) or self._prepared(event_type)
+        except TypeError:
+            require_shape("type", event_type)  # past the type checker: something that is no text at all
+            raise
         return version, check(payload)
 
     def transition_rule(self, kind: str, event_type: str) -> Transitions | None:

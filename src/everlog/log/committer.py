@@ -9,12 +9,14 @@ for them (`everlog.aio`), and one wake-up per loop tells all of a group.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from everlog.errors import EverlogError, LogClosed, Unavailable
 from everlog.stores.contract import Store, Writer
@@ -29,18 +31,13 @@ GROUP_MAX = 256
 
 
 class Shared(ABC):
-    """Work that is made ready before the write is opened, and may be done together with others of its kind."""
+    """Work that may be done together with others of its kind, cheaper than one by one."""
 
     __slots__ = ()
-    refusal: Exception | None
 
     @property
     @abstractmethod
     def may_share(self) -> bool: ...
-
-    @abstractmethod
-    def make_ready(self, works: Sequence[Any]) -> None:
-        """Prepare works of this kind, all at once. One that is refused has its `refusal` set."""
 
     @abstractmethod
     def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
@@ -80,25 +77,39 @@ class Committer:
         self._closed = False
         self._thread: threading.Thread | None = None
         self._asked_to_lead = threading.Semaphore(0)
+        _every_committer.add(self)
 
     def submit(self, work: Work[T], *, alone: bool = False) -> T:
         """Run `work` inside a write and return what it returned once that write is on the disk.
 
         `alone` is for work that must not share its write with others'.
         """
-        with self._lock:
-            self._require_open()
-            idle = not self._leading
+        # Who leads is written down before it is so, and the lead is passed on in the outermost finally: an interrupt
+        # between any two lines must not leave a log that nobody leads.
+        idle = False
+        item = Item(work)
+        try:
+            with self._lock:
+                self._require_open()
+                if self._leading:
+                    item.alone = alone
+                    item.gate = threading.Lock()
+                    item.gate.acquire()
+                    self._waiting.append(item)
+                else:
+                    idle = True
+                    self._leading = True
             if idle:
-                self._leading = True
-            else:
-                item = Item(work)
-                item.alone = alone
-                item.gate = threading.Lock()
-                item.gate.acquire()
-                self._waiting.append(item)
+                # The shortest way, for a caller that found nobody else: an exception undoes the whole write.
+                with self._store.write() as writer:
+                    item.result = work(writer)
+        finally:
+            if idle:
+                self._pass_the_lead()
         if idle:
-            return self._commit_alone(work)
+            self._committed()
+            alone_result: T = item.result
+            return alone_result
         self._wait(item)
         if not item.done:
             self._lead_once()
@@ -116,10 +127,10 @@ class Committer:
             items.append(item)
         with self._lock:
             self._require_open()
-            self._waiting.extend(items)
             if items and not self._leading:
+                self._wake_thread()  # may fail for want of threads; then nothing was taken on
                 self._leading = True
-                self._wake_thread()
+            self._waiting.extend(items)
 
     def close(self) -> None:
         """Refuse further work and end the thread; what was submitted before is committed first."""
@@ -135,18 +146,13 @@ class Committer:
             self._asked_to_lead.release()
             self._thread.join()
 
-    def _commit_alone(self, work: Work[T]) -> T:
-        """The shortest way, for a caller that found nobody else: an exception undoes the whole write."""
-        try:
-            refusal = _make_ready([work])
-            if refusal is not None:
-                raise refusal
-            with self._store.write() as writer:
-                result = work(writer)
-        finally:
-            self._pass_the_lead()
-        self._committed()
-        return result
+    def stop_after_fork(self) -> None:
+        """Refuse everything from here on: a log is not shared with a child, it is opened again."""
+        self._lock = threading.Lock()
+        self._waiting.clear()
+        self._leading = False
+        self._thread = None
+        self._closed = True
 
     def _wait(self, item: Item) -> None:
         """Until the item is done, or until it is its caller's turn to lead."""
@@ -165,7 +171,7 @@ class Committer:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise LogClosed("the log is closed", hint="open it again")
+            raise LogClosed("the log is closed", hint="open it again; after a fork, in the child itself")
 
     def _lead_once(self) -> None:
         """Commit one group, then hand the lead to whoever waits first."""
@@ -179,19 +185,14 @@ class Committer:
             # Even if the commit broke in an unforeseen way, those who wait must not wait for ever.
             self._pass_the_lead()
             _tell(group)
+        # Told last, and by somebody who does not lead any more: who is told may append in turn.
+        self._committed()
 
     def _commit(self, group: list[Item]) -> None:
         try:
-            group_left = _ready(group)
-            if not group_left:
-                return
             with self._store.write() as writer:
-                for item in self._share(group_left, writer):
-                    try:
-                        with writer.attempt():
-                            item.result = item.work(writer)
-                    except Exception as error:
-                        item.error = error
+                for run in _runs(group):
+                    _do(run, writer)
         except BaseException as error:
             # The write was undone: who was refused keeps the reason, everybody else gets this one. An interrupt is
             # the leader's own: in the threads and tasks of others it would end what nobody meant to end.
@@ -201,28 +202,6 @@ class Committer:
                     item.error, item.result = told, None
             if not isinstance(error, Exception):
                 raise
-        else:
-            self._committed()
-
-    def _share(self, group: list[Item], writer: Writer) -> list[Item]:
-        """Do together what can be, and return what is left to be done one by one."""
-        sharing = [item for item in group if _may_share(item.work)]
-        if len(sharing) < 2:
-            return group
-        works: list[Any] = [item.work for item in sharing]
-        try:
-            with writer.attempt():
-                outcomes = works[0].together(works, writer)
-        except Exception:
-            _logger.exception("works could not be done together, and are done one by one")
-            return group
-        for item, outcome in zip(sharing, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                item.error = outcome
-            else:
-                item.result = outcome
-        done = set(map(id, sharing))
-        return [item for item in group if id(item) not in done]
 
     def _pass_the_lead(self) -> None:
         with self._lock:
@@ -236,8 +215,9 @@ class Committer:
 
     def _wake_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._lead_for_others, name="everlog-committer", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._lead_for_others, name="everlog-committer", daemon=True)
+            thread.start()
+            self._thread = thread
         self._asked_to_lead.release()
 
     def _lead_for_others(self) -> None:
@@ -263,24 +243,52 @@ def _interrupted(error: BaseException) -> Unavailable:
     )
 
 
-def _ready(group: list[Item]) -> list[Item]:
-    """Make a group's works ready, and return those that were not refused."""
-    _make_ready([item.work for item in group])
+def _in_a_forked_child() -> None:
+    """Threads and those who waited stayed with the parent: what is left must answer, not hang."""
+    for committer in list(_every_committer):
+        committer.stop_after_fork()
+
+
+_every_committer: WeakSet[Committer] = WeakSet()
+os.register_at_fork(after_in_child=_in_a_forked_child)
+
+
+def _runs(group: list[Item]) -> Iterator[list[Item]]:
+    """The group in its order, neighbours that may share together: a later append never overtakes an earlier one."""
+    run: list[Item] = []
     for item in group:
-        item.error = _refusal(item.work)
-    return [item for item in group if item.error is None]
+        if run and not (_may_share(item.work) and _may_share(run[-1].work)):
+            yield run
+            run = []
+        run.append(item)
+    yield run
 
 
-def _make_ready(works: list[Any]) -> Exception | None:
-    """Make the works ready that can be, and return the refusal of the first, if it has one."""
-    shared = [work for work in works if isinstance(work, Shared)]
-    if shared:
-        shared[0].make_ready(shared)
-    return _refusal(works[0])
+def _do(run: list[Item], writer: Writer) -> None:
+    if len(run) > 1 and _do_together(run, writer):
+        return
+    for item in run:
+        try:
+            with writer.attempt():
+                item.result = item.work(writer)
+        except Exception as error:
+            item.error = error
 
 
-def _refusal(work: Any) -> Exception | None:
-    return work.refusal if isinstance(work, Shared) else None
+def _do_together(run: list[Item], writer: Writer) -> bool:
+    works: list[Any] = [item.work for item in run]
+    try:
+        with writer.attempt():
+            outcomes = works[0].together(works, writer)
+    except Exception:
+        _logger.exception("works could not be done together, and are done one by one")
+        return False
+    for item, outcome in zip(run, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            item.error = outcome
+        else:
+            item.result = outcome
+    return True
 
 
 def _may_share(work: Any) -> bool:

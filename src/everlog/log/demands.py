@@ -35,7 +35,7 @@ def require_demands(writer: Writer, prepared: Sequence[Prepared], catalog: Catal
         rule = catalog.transition_rule(draft.stream.partition("/")[0], draft.type)
         if rule is not None:
             place = (draft.stream, draft.type)
-            current = states.get(place) or _current_state(writer, draft, rule, catalog)
+            current = states[place] if place in states else _current_state(writer, draft, rule, catalog)
             requested = str(item.payload[rule.field])
             rule.check(draft.stream, current, requested)
             states[place] = requested

@@ -83,7 +83,7 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
         if texts != checked:
             _require_texts(*texts)
             checked = texts
-        if draft.tags or draft.occurred_at is not None:
+        if draft.tags != {} or draft.occurred_at is not None:
             draft = _owned(draft)
         version, payload = validate(draft.type, draft.payload)
         body = canonical(payload)
@@ -103,6 +103,7 @@ def _require_names(stream: str, actor: str, scope: str) -> None:
     require_shape("stream", stream)
     require_shape("actor", actor)
     require_shape("scope", scope)
+    refuse_secrets("the envelope", {"stream": stream, "actor": actor, "scope": scope})
     if len(_names_seen) >= _NAMES_SEEN_MAX:
         _names_seen.clear()
     _names_seen.add((stream, actor, scope))
@@ -141,6 +142,13 @@ def _require_texts(request: str, causation: str, correlation: str) -> None:
 
 def _owned(draft: Draft) -> Draft:
     """The draft with tags of its own, which its caller cannot change any more, and its time in UTC."""
+    if not isinstance(draft.tags, Mapping):
+        raise InvalidField(
+            f"the tags are {draft.tags!r:.60}",
+            why="tags are names with texts",
+            hint="give {'team': 'core'}",
+            field="tags",
+        )
     tags = dict(draft.tags)
     require_tags(tags)
     return msgspec.structs.replace(draft, tags=tags, occurred_at=draft.occurred_at and _in_utc(draft.occurred_at))

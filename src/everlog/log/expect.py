@@ -65,6 +65,13 @@ def require(expectation: Expectation, stream: str, sequence: int, writer: Writer
 
 
 def _require_no_match(expectation: NoMatch, writer: Writer) -> None:
+    if expectation.after > writer.head():
+        raise InvalidField(
+            f"the append expects nothing after position {expectation.after}, the log is at {writer.head()}",
+            why="a decision cannot have been based on what is not there yet",
+            hint="expect the head at which the log was read",
+            field="expect",
+        )
     for found in writer.read(expectation.query, after=expectation.after, limit=1):
         raise QueryMatched(
             f"position {found.position} holds a {found.event.type} that the append expected not to be there",

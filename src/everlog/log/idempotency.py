@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.canonical import canonical
+from everlog.core.ids import EventId
 from everlog.errors import KeyReuse
 from everlog.log.drafts import Prepared
 from everlog.stores.contract import Writer
@@ -94,3 +95,12 @@ def find(writer: Writer, key: Key) -> Record | None:
 def claim(writer: Writer, key: Key, ids: Sequence[str], response: Any, *, expires_us: int) -> None:
     record = Record(key.fingerprint, list(ids), response)
     writer.note(key.note, _encode(record).decode(), expires_us=expires_us)
+
+
+def forget_responses(writer: Writer, event_ids: set[EventId]) -> None:
+    """Empty the stored responses of requests whose events are being purged; the keys stay claimed."""
+    for name, text in writer.notes(_PREFIX).items():
+        record = msgspec.json.decode(text, type=Record)
+        if record.response is not None and event_ids.intersection(record.ids):
+            emptied = Record(record.fingerprint, record.ids, None)
+            writer.note(name, _encode(emptied).decode(), expires_us=writer.now_us + KEPT_US_MIN)

@@ -26,9 +26,10 @@ from everlog.log.admission import refuse_unacceptable
 from everlog.log.committer import Committer, Waker
 from everlog.log.drafts import Draft, Limits
 from everlog.log.expect import Expect, Expectation
-from everlog.log.idempotency import KEPT_US_MIN
-from everlog.log.refusals import Refusal, Refusals
+from everlog.log.idempotency import KEPT_US_MIN, forget_responses
+from everlog.log.refusals import Refusal, Refusals, forget_refusals
 from everlog.log.requests import Ask, DryRun, Receipt, Recorder, Request, upcast
+from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
 from everlog.stores.contract import Identity, Store, Writer, seal
 
@@ -126,7 +127,11 @@ class Log:
         `request` is anything else that makes two requests differ, `response` what a replay should be answered with.
         """
         try:
-            return self._committer.submit(self.request(Ask(drafts, key, operation, request, response, dry_run)))
+            made = self.request(Ask(tuple(drafts), key or "", operation, request, response, dry_run))
+            self._recorder.make_ready([made])
+            if made.refusal is not None:
+                raise made.refusal
+            return self._committer.submit(made)
         except DryRun as answer:
             return answer.receipt
         except EverlogError as error:
@@ -135,8 +140,12 @@ class Log:
             raise
 
     def request(self, ask: Ask) -> Request:
-        """An ask on its way, for `commit_later`."""
+        """An ask on its way."""
         return Request(self._recorder, ask)
+
+    def make_ready(self, requests: Sequence[Request]) -> None:
+        """Prepare requests, all at once; who is refused has a `refusal`. Then they are ready for `commit_later`."""
+        self._recorder.make_ready(requests)
 
     def commit_later(self, requests: Iterable[tuple[Request, Any]], waker: Waker) -> None:
         """Requests with a ticket each, for those who cannot wait in a thread: see `everlog.aio`."""
@@ -252,7 +261,17 @@ class Log:
         require_shape("stream", stream)
         require_shape("actor", by)
         require_text("reason", reason)
-        return self._committer.submit(lambda writer: writer.purge(stream, actor=by, reason=reason), alone=True)
+        refuse_secrets("the purge's reason", {"reason": reason})
+
+        def work(writer: Writer) -> Purge:
+            gone = {recorded.event.id for recorded in writer.read(Query(stream=stream))}
+            purge = writer.purge(stream, actor=by, reason=reason)
+            # What was kept beside the events about this stream may hold words of it.
+            forget_refusals(writer, stream)
+            forget_responses(writer, gone)
+            return purge
+
+        return self._committer.submit(work, alone=True)
 
     def purges(self) -> list[Purge]:
         return self.store.purges()
@@ -288,7 +307,7 @@ class Log:
 
 def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:
     """What a refusal remembers of the request. The fields may be the very thing that was wrong, of any type."""
-    if not drafts:
+    first = drafts[0] if drafts else None
+    if not isinstance(first, Draft):
         return {"stream": "", "type": "", "actor": actor}
-    first = drafts[0]
     return {"stream": str(first.stream), "type": str(first.type), "actor": str(first.actor or actor)}

@@ -102,6 +102,13 @@ class Refusals:
         return Counter((refusal.code, refusal.type) for refusal in self.newest(limit=None))
 
 
+def forget_refusals(writer: Writer, stream: str) -> None:
+    """Remove what is remembered of refusals about a stream that is being purged."""
+    for key, text in writer.notes(_PREFIX).items():
+        if msgspec.json.decode(text, type=Refusal).stream == stream:
+            writer.note(key, None)
+
+
 def _without_secrets(value: Any) -> Any:
     """The same value without any text that looks like a secret: the reason may name a key, and a key may be one."""
     match value:

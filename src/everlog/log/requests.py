@@ -1,8 +1,8 @@
-"""From what a caller asks to what is recorded: made ready outside the write, carried out inside it.
+"""From what a caller asks to what is recorded: made ready by the caller, carried out inside the write.
 
-Whoever leads a group makes all of its requests ready in one walk, and carries out together those that demand nothing
-of the log. The same few lines then run for many events in a row, in one thread, which costs a fraction of what each
-caller would pay for running all of them once.
+A payload model may run a user's code, so making ready is done by the caller and holds nobody else up. Requests that
+demand nothing of the log are carried out together with their neighbours: one walk stamps and stages the events of all
+of them, which costs half of walking for each.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from everlog.log import idempotency
 from everlog.log.committer import Shared
 from everlog.log.demands import has_demands, require_demands
 from everlog.log.drafts import Draft, Limits, Prepared, prepare
+from everlog.log.secrets import refuse_secrets, suspicious
 from everlog.log.stamp import stamp
 from everlog.stores.contract import Writer
 
@@ -40,7 +41,7 @@ class Receipt(msgspec.Struct, frozen=True):
 class Ask(msgspec.Struct, frozen=True):
     """One call of `commit`: the drafts, and what makes a retry of it safe."""
 
-    drafts: Sequence[Draft]
+    drafts: tuple[Draft, ...]  # the caller's list may change before they are looked at
     key: str = ""
     operation: str = "batch"
     request: Any = None
@@ -88,10 +89,16 @@ class Recorder:
                 self.make_ready([request])
 
     def _prepare(self, requests: Sequence[Request]) -> None:
-        if len(requests) == 1:
-            drafts = requests[0].ask.drafts
-        else:
+        drafts: Sequence[Draft] = requests[0].ask.drafts
+        if len(requests) > 1:
             drafts = [draft for request in requests for draft in request.ask.drafts]
+        if not all(isinstance(draft, Draft) for draft in drafts):
+            raise InvalidField(
+                "the batch holds something that is no draft",
+                why="a batch is made of everlog.Draft(type=…, stream=…, payload=…)",
+                hint="give drafts, or append one event with append(type, stream=…, payload=…)",
+                field="drafts",
+            )
         prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits)
         start = 0
         for request in requests:
@@ -104,8 +111,10 @@ class Recorder:
         if not prepared:
             raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
         request.prepared = prepared
-        if ask.key:
+        if ask.key != "":
             require_text("idempotency key", ask.key)
+            if suspicious(ask.key.encode()):
+                refuse_secrets("the idempotency key", {"key": ask.key})
             require_text("operation", ask.operation)
             request.claim = idempotency.key_of(prepared, ask.key, ask.operation, ask.request)
             if ask.response is not None:
@@ -249,9 +258,6 @@ class Request(Shared):
     @property
     def may_share(self) -> bool:
         return not self.demanding
-
-    def make_ready(self, works: Sequence[Any]) -> None:
-        self._recorder.make_ready(works)
 
     def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
         return self._recorder.record_together(works, writer)

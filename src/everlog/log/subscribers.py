@@ -94,7 +94,7 @@ def follow(
             cursor = page.next_cursor
             if not page.at_head:
                 continue
-            if to_end and page.reset is None:
+            if to_end:
                 return
             while not stop() and not waiters.closed and read_head() == cursor.position:
                 waiters.wait(commits, POLL_S)

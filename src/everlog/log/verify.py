@@ -32,15 +32,21 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def verify(store: Store, *, progress: Callable[[int], None] = lambda position: None) -> Report:
-    """Read every byte of a log again and report all that is wrong with it."""
-    audit = _Audit(store.identity.origin, store.purges())
-    for place in store.packed():
-        audit.take(place)
-        if place.position % 1000 == 0:
-            progress(place.position)
-    audit.end(store.head())
+    """Read every byte of a log again and report all that is wrong with it. It may be written meanwhile."""
+    while True:
+        # The head first: what is recorded from here on is looked at, but nobody is missed who was not there yet.
+        head, purges = store.head(), store.purges()
+        audit = _Audit(store.identity.origin, purges)
+        for place in store.packed():
+            audit.take(place)
+            if place.position % 1000 == 0:
+                progress(place.position)
+        if store.purges() == purges:
+            break  # else something was purged on the way, and what was seen fits neither before nor after
+    head = max(head, audit.position)
+    audit.end(head)
     problems = (*audit.problems, *store.check())[:PROBLEMS_MAX]
-    return Report(audit.events, audit.purged, store.head(), audit.digest.hexdigest(), problems)
+    return Report(audit.events, audit.purged, head, audit.digest.hexdigest(), problems)
 
 
 class _Audit:
@@ -51,7 +57,7 @@ class _Audit:
         self.problems: list[Problem] = []
         self._origin = origin
         self._purges = {purge.reserved: purge for purge in purges}
-        self._position = START
+        self.position = START
         self._sequences: dict[str, int] = {}
         self._chains: dict[str, Link] = {}
         self._ids: set[bytes] = set()
@@ -78,7 +84,7 @@ class _Audit:
         self._check_chain(place.position, event, digest)
 
     def end(self, head: Position) -> None:
-        if head > self._position:
+        if head > self.position:
             self._account_for(Position(head + 1))
         promised = sum(purge.count for purge in self._purges.values())
         if promised != self.purged:
@@ -87,9 +93,9 @@ class _Audit:
 
     def _account_for(self, position: Position) -> None:
         """Every number up to this one is an event, a purged event or reserved by a purge (G3)."""
-        if position <= self._position:
-            self._report(position, "out_of_order", f"it comes after position {self._position}")
-        for missing in range(self._position + 1, position):
+        if position <= self.position:
+            self._report(position, "out_of_order", f"it comes after position {self.position}")
+        for missing in range(self.position + 1, position):
             purge = self._purges.get(Position(missing))
             if purge is not None:
                 self._sequences[purge.stream] = purge.sequence  # the stream goes on where it was
@@ -97,7 +103,7 @@ class _Audit:
                 break
             else:
                 self._report(Position(missing), "position_missing", "no event and no purge accounts for it")
-        self._position = position
+        self.position = position
 
     def _check_identity(self, place: Packed, event: Event) -> None:
         short = event.id.encode()

@@ -81,6 +81,7 @@ class MemoryStore:
         return self._head
 
     def purges(self, *, after: Position = START) -> list[Purge]:
+        self._require_open()
         return [purge for purge in self._purges if purge.reserved > after]
 
     def noted(self, key: str) -> str | None:
@@ -89,6 +90,7 @@ class MemoryStore:
         return None if expires is not None and expires <= self._now_us() else value
 
     def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
+        self._require_open()
         now = self._now_us()
         with self._lock:
             found = [

@@ -103,7 +103,7 @@ class Staged:
         committed = (
             recorded
             for recorded in self._committed.read(
-                query, after=after, upto=upto, limit=limit, newest_first=newest_first
+                query, after=after, upto=upto, limit=None if gone else limit, newest_first=newest_first
             )
             if recorded.event.stream not in gone
         )

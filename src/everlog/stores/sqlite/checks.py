@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import closing
 
 import msgspec
 
@@ -12,27 +14,31 @@ from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
 from everlog.stores.sqlite.queries import BLOCK, PAGE_ROWS, SCOPE, STREAM, TYPE, Fetch
 
-_TRIGGERS = {
-    "events_are_not_changed",
-    "events_are_not_deleted",
-    "purged_is_not_changed",
-    "purged_is_not_deleted",
-    "purges_are_not_changed",
-    "purges_are_not_deleted",
-    "names_are_not_changed",
-    "names_are_not_deleted",
-}
 
-
-def problems(fetch: Fetch) -> Iterator[Problem]:
+def problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
+    """Everything that is wrong with the database; `schema` is what it was made by."""
     for (found,) in fetch("PRAGMA integrity_check(20)", ()):
         if found != "ok":
             yield Problem(START, "database_damaged", found)
-    there = {row[0] for row in fetch("SELECT name FROM sqlite_schema WHERE type = 'trigger'", ())}
-    for missing in sorted(_TRIGGERS - there):
-        yield Problem(START, "trigger_missing", f"the trigger {missing}, which refuses to rewrite history, is gone")
+    yield from _schema_problems(fetch, schema)
     yield from state_problems(fetch)
     yield from _column_problems(fetch)
+
+
+def _schema_problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
+    """Tables and triggers must be as they were made: a trigger that does nothing protects nothing."""
+    query = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL"
+    with closing(sqlite3.connect(":memory:")) as model:
+        model.executescript(schema)
+        expected = dict(model.execute(query).fetchall())
+    there = dict(fetch(query, ()))
+    for name in sorted(expected.keys() - there.keys()):
+        yield Problem(START, "trigger_missing", f"{name}, which belongs to every log, is gone")
+    for name in sorted(there.keys() - expected.keys()):
+        yield Problem(START, "schema_changed", f"{name} was added to the database by somebody")
+    for name in sorted(there.keys() & expected.keys()):
+        if there[name] != expected[name]:
+            yield Problem(START, "schema_changed", f"{name} is not as it was made")
 
 
 def state_problems(fetch: Fetch) -> Iterator[Problem]:
@@ -96,7 +102,13 @@ def _column_problems(fetch: Fetch) -> Iterator[Problem]:
             place = bisect_right(id_blocks, event.id, key=lambda row: row[0]) - 1
             if (event.id, position) not in strays and (place < 0 or id_blocks[place][1] != position // BLOCK):
                 yield Problem(position, "index_disagrees", f"the id {event.id} leads to another place")
+            strays.discard((event.id, position))
         after = rows[-1][0]
+
+    purged = {position for (position,) in fetch("SELECT position FROM purged", ())}
+    for event_id, position in sorted(strays, key=lambda stray: stray[1]):
+        if position not in purged:
+            yield Problem(position, "index_disagrees", f"the id {event_id} is filed here and is not here")
 
 
 def _known_ends(fetch: Fetch) -> tuple[int, dict[str, int]]:

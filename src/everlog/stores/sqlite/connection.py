@@ -34,7 +34,9 @@ def connect_writer(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def connect_reader(path: Path) -> sqlite3.Connection:
+def connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """A connection that cannot write, and whether it may be kept: one to a file as it stands sees no later change."""
+    lasting = True
     try:
         connection = _connect(path, "ro")
         connection.execute("SELECT 1 FROM identity").fetchone()
@@ -43,9 +45,9 @@ def connect_reader(path: Path) -> sqlite3.Connection:
         # there is nothing that they would add, and the file may be read as it stands.
         if path.with_name(path.name + "-wal").exists():
             raise
-        connection = _connect(path, "ro&immutable=1")
+        connection, lasting = _connect(path, "ro&immutable=1"), False
     connection.execute("PRAGMA query_only = ON")  # a read never writes (G11), whatever a bug tries
-    return connection
+    return connection, lasting
 
 
 def create_database(path: Path, schema: str) -> sqlite3.Connection:

@@ -25,7 +25,8 @@ PAGE_ROWS = 1000
 # Blocks looked up at once; with all their rows they are at most a few megabytes.
 _BLOCKS_AT_ONCE = 64
 
-COLUMNS = "position, sequence, received_us, header, payload, salt"
+# The texts as bytes: one that is not UTF-8 any more is damage of one row, and must not hide the rows around it.
+COLUMNS = "position, sequence, received_us, CAST(header AS BLOB), CAST(payload AS BLOB), salt"
 _BY_POSITION = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ?"
 # Named, because the planner would rather walk the primary key, which is already in the order that is asked for.
 _BY_SEQUENCE = (
@@ -41,7 +42,7 @@ Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
 def read_records(
     fetch: Fetch, query: Query, *, after: Position, upto: Position | None, limit: int | None, newest_first: bool
 ) -> Iterator[Recorded]:
-    plan = None if limit == 0 else _plan(fetch, query)
+    plan = None if limit is not None and limit <= 0 else _plan(fetch, query)
     if plan is None:
         return
     last = Position(_END) if upto is None else upto
@@ -112,7 +113,7 @@ def records(fetch: Fetch, rows: list[Any]) -> Iterator[Recorded]:
                 else assemble(header, payload, salt)
             )
             yield Recorded(position, sequence, received_us, event)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(
             f"the event at position {position} cannot be read",
             why=str(error),

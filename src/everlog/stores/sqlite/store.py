@@ -8,16 +8,20 @@ when another connection has committed since (PRAGMA data_version).
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
-from everlog.core.codec import Packed, header_hash
+from everlog.core.codec import Packed, assemble, header_hash
 from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
@@ -31,6 +35,7 @@ from everlog.stores.sqlite.queries import (
     COLUMNS,
     PAGE_ROWS,
     STREAM,
+    Fetch,
     find_row,
     name_ids,
     read_proofs,
@@ -66,6 +71,7 @@ class SqliteStore:
         self._inserter = Inserter()
         self._failed: BaseException | None = None
         self._closed = False
+        self._why_closed = "open it again"
         self._purged_bytes_left = False
         self._writing_thread = 0
         self._data_version = -1
@@ -79,6 +85,7 @@ class SqliteStore:
         if not self._files.exists(self.path):
             self._create(create)
         self._identity = self._read_identity()
+        _every_store.add(self)
 
     @property
     def identity(self) -> Identity:
@@ -138,47 +145,41 @@ class SqliteStore:
         return self._merged_places(after)
 
     def check(self) -> Iterator[Problem]:
-        return checks.problems(self._fetch)
+        with connection.own_errors(self.path, "checking"), self._reader() as reader:
+            reader.execute("BEGIN")  # one moment for all that is compared: the log may be written meanwhile
+
+            def fetch(sql: str, values: tuple[Any, ...]) -> list[Any]:
+                return reader.execute(sql, values).fetchall()
+
+            try:
+                yield from checks.problems(fetch, _schema())
+            finally:
+                reader.execute("ROLLBACK")
 
     # ---- writing
 
-    def write(self) -> _Write:
-        return _Write(self)
-
-    def _open_write(self) -> Staged:
-        self._mutex.acquire()
-        try:
+    @contextmanager
+    def write(self) -> Iterator[Staged]:
+        # `with`, and not acquire and release: between them an interrupt would leave the lock with nobody.
+        with self._mutex:
             self._require_writable()
             self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
             try:
-                self._begin()
-                self._writing_thread = threading.get_ident()
-                return Staged(self, now_us=self._now_us())
-            except BaseException:
-                self._roll_back()
-                self._lock.release()
-                raise
-        except BaseException:
-            self._mutex.release()
-            raise
-
-    def _end_write(self, staged: Staged, *, keep: bool) -> None:
-        try:
-            try:
-                if keep:
+                try:
+                    self._begin()
+                    self._writing_thread = threading.get_ident()
+                    staged = Staged(self, now_us=self._now_us())
+                    yield staged
                     self._commit(staged)
-                else:
+                except BaseException:
                     self._roll_back()
-            except BaseException:
-                self._roll_back()
-                raise
+                    raise
+                finally:
+                    self._writing_thread = 0
             finally:
-                self._writing_thread = 0
                 self._lock.release()
-            if keep and (staged.staged_purges or self._purged_bytes_left):
+            if staged.staged_purges or self._purged_bytes_left:
                 self._scrub()
-        finally:
-            self._mutex.release()
 
     def close(self) -> None:
         with self._mutex:
@@ -223,7 +224,7 @@ class SqliteStore:
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
         rows = find_row(self._fetch, event_id)
         if rows:
-            return header_hash(rows[0][3].encode()), False
+            return header_hash(rows[0][3]), False
         rows = self._fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
         return (rows[0][0], True) if rows else None
 
@@ -231,13 +232,15 @@ class SqliteStore:
         found = name_ids(self._fetch, STREAM, [stream])
         if not found:
             return [], ()
-        rows = self._fetch(f"SELECT {COLUMNS} FROM events WHERE stream = ? ORDER BY sequence", (found[0],))
+        rows = self._fetch(
+            "SELECT position, sequence, CAST(header AS BLOB) FROM events WHERE stream = ? ORDER BY sequence",
+            (found[0],),
+        )
         removed, scopes = [], set()
-        for recorded, row in zip(records(self._fetch, rows), rows, strict=True):
-            event = recorded.event
-            digest = header_hash(row[3].encode())
-            place = (recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*place, digest, event.previous))
+        for position, sequence, header in rows:
+            event = assemble(header, b"", b"")  # the payload may be the very thing that cannot be read any more
+            place = (position, sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*place, header_hash(header), event.previous))
             scopes.add(event.scope)
         return removed, tuple(sorted(scopes))
 
@@ -264,49 +267,32 @@ class SqliteStore:
             if self._in_write() and self._writer is not None:
                 # Inside a write the writer's own connection answers: it sees what its transaction has locked in.
                 return self._writer.execute(sql, values).fetchall()
-            reader = self._borrow_reader()
-            try:
+            with self._reader() as reader:
                 return reader.execute(sql, values).fetchall()
-            finally:
-                self._idle_readers.append(reader)
 
-    def _borrow_reader(self) -> sqlite3.Connection:
+    def _reader(self) -> _Borrowed:
         if self._closed:
-            raise LogClosed(f"{self.path} is closed", hint="open it again")
-        try:
-            return self._idle_readers.pop()
-        except IndexError:
-            return connection.connect_reader(self.path)
+            raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
+        return _Borrowed(self.path, self._idle_readers)
 
     def _merged_places(self, after: Position) -> Iterator[Packed | Purged]:
-        """Events and purged places, page by page, in order of position."""
-        while True:
-            # As bytes, because text that is not UTF-8 any more is damage to be named, not a reason to stop.
-            events = self._fetch(
-                "SELECT position, sequence, received_us, CAST(header AS BLOB), CAST(payload AS BLOB), salt"
-                " FROM events WHERE position > ? ORDER BY position LIMIT ?",
-                (after, PAGE_ROWS),
-            )
-            last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
-            gone = self._fetch(
-                "SELECT position, sequence, id, origin, origin_seq, hash, previous FROM purged"
-                " WHERE position > ? AND position <= ? ORDER BY position",
-                (after, last),
-            )
-            proofs = read_proofs(self._fetch, events)
-            places: list[Packed | Purged] = [Packed(*row, *proofs.get(row[0], ())) for row in events]
-            places += [Purged(*row) for row in gone]
-            places.sort(key=lambda place: place.position)
-            yield from places
-            if len(events) < PAGE_ROWS:
-                return
-            after = Position(last)
+        """Events and purged places, page by page, in order of position, all as of one moment."""
+        with connection.own_errors(self.path, "reading"), self._reader() as reader:
+            reader.execute("BEGIN")
+
+            def fetch(sql: str, values: tuple[Any, ...]) -> list[Any]:
+                return reader.execute(sql, values).fetchall()
+
+            try:
+                yield from _places(fetch, after)
+            finally:
+                reader.execute("ROLLBACK")
 
     # ---- inside: writing
 
     def _require_writable(self) -> None:
         if self._closed:
-            raise LogClosed(f"{self.path} is closed", hint="open it again")
+            raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
         if self._failed is not None:
             raise WriterStopped(
                 f"{self.path} takes no more writes from this process",
@@ -378,7 +364,9 @@ class SqliteStore:
         def fetch(sql: str, values: tuple[Any, ...]) -> list[Any]:
             return writer.execute(sql, values).fetchall()
 
-        for problem in checks.state_problems(fetch):
+        with connection.own_errors(self.path, "opening a write in"):
+            problem = next(checks.state_problems(fetch), None)
+        if problem is not None:
             raise Damaged(
                 f"{self.path} is damaged and takes no writes",
                 why=problem.reason,
@@ -391,10 +379,13 @@ class SqliteStore:
         A reader of another program may hold on to it; then it is tried again after every write and when closing.
         """
         told = self._purged_bytes_left
+        self._purged_bytes_left = True
         writer = self._writer
         assert writer is not None
-        with connection.own_errors(self.path, "emptying the write-ahead log of"):
+        try:
             self._purged_bytes_left = not connection.empty_journal(writer, wait_ms=0 if told else _SCRUB_WAIT_MS)
+        except sqlite3.Error as error:  # the purge itself is committed: that it stands must not be told as a failure
+            _logger.warning("the write-ahead log of %s could not be emptied: %s", self.path, error)
         if self._purged_bytes_left and not told:
             _logger.warning(
                 "the purged events are gone from %s, but their bytes are still in %s-wal: a program holds it open for"
@@ -421,6 +412,20 @@ class SqliteStore:
         finally:
             self._lock.release()
 
+    def abandon_after_fork(self) -> None:
+        """In a child: leave the parent's connections alone, open or closed, and refuse to be used.
+
+        SQLite forbids to use or to close a connection in a child. They are kept alive for ever, because Python would
+        close them.
+        """
+        for inherited in (*self._idle_readers, self._writer):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
+        self._idle_readers = []
+        self._writer = None
+        self._mutex = threading.Lock()
+        self._closed = True
+        self._why_closed = "it was opened before a fork: open it again in the child"
+
     def _create_locked(self) -> None:
         # Built beside and renamed when it is whole: a crash in between leaves no half log under this name.
         draft = self.path.with_name(self.path.name + ".new")
@@ -428,9 +433,7 @@ class SqliteStore:
             if self._files.exists(leftover):
                 self._files.unlink(leftover)
         identity = new_identity(self._now_us())
-        from importlib.resources import files as package_files  # only making a log needs it, and it is slow to load
-
-        schema = (package_files("everlog.stores.sqlite") / "schema.sql").read_text()
+        schema = _schema()
         # SQLite gives its side files the mode of the file itself, so that is set before SQLite sees it.
         self._files.close(self._files.open(draft, exclusive=True))
         with connection.own_errors(self.path, "creating"):
@@ -457,29 +460,67 @@ class SqliteStore:
             connection.refuse_foreign_file(self.path, self._files.read(handle, 16, at=0))
         finally:
             self._files.close(handle)
-        with connection.own_errors(self.path, "opening"):
-            reader = connection.connect_reader(self.path)
-            try:
-                connection.refuse_foreign_database(self.path, reader)
-                row = reader.execute("SELECT log_id, origin, epoch, created_us FROM identity").fetchone()
-            except BaseException:
-                reader.close()
-                raise
-        self._idle_readers.append(reader)
+        with connection.own_errors(self.path, "opening"), self._reader() as reader:
+            connection.refuse_foreign_database(self.path, reader)
+            row = reader.execute("SELECT log_id, origin, epoch, created_us FROM identity").fetchone()
         return Identity(*row)
 
 
-class _Write:
-    """One write as a context. A class, because a generator would add a quarter to the cost of opening one."""
+class _Borrowed:
+    """A reader from the pool for the length of a `with`; one that must not be kept is closed."""
 
-    __slots__ = ("_staged", "_store")
+    __slots__ = ("_idle", "_lasting", "_path", "_reader")
 
-    def __init__(self, store: SqliteStore) -> None:
-        self._store = store
+    def __init__(self, path: Path, idle: list[sqlite3.Connection]) -> None:
+        self._path = path
+        self._idle = idle
 
-    def __enter__(self) -> Staged:
-        self._staged = self._store._open_write()
-        return self._staged
+    def __enter__(self) -> sqlite3.Connection:
+        self._lasting = True
+        try:
+            self._reader = self._idle.pop()
+        except IndexError:
+            self._reader, self._lasting = connection.connect_reader(self._path)
+        return self._reader
 
     def __exit__(self, kind: object, error: object, where: object) -> None:
-        self._store._end_write(self._staged, keep=kind is None)
+        if self._lasting:
+            self._idle.append(self._reader)
+        else:
+            self._reader.close()
+
+
+def _places(fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
+    while True:
+        events = fetch(
+            f"SELECT {COLUMNS} FROM events WHERE position > ? ORDER BY position LIMIT ?", (after, PAGE_ROWS)
+        )
+        last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
+        gone = fetch(
+            "SELECT position, sequence, id, origin, origin_seq, hash, previous FROM purged"
+            " WHERE position > ? AND position <= ? ORDER BY position",
+            (after, last),
+        )
+        proofs = read_proofs(fetch, events)
+        places: list[Packed | Purged] = [Packed(*row, *proofs.get(row[0], ())) for row in events]
+        places += [Purged(*row) for row in gone]
+        places.sort(key=lambda place: place.position)
+        yield from places
+        if len(events) < PAGE_ROWS:
+            return
+        after = Position(last)
+
+
+def _schema() -> str:
+    from importlib.resources import files as package_files  # only making and checking need it, and it is slow to load
+
+    return (package_files("everlog.stores.sqlite") / "schema.sql").read_text()
+
+
+def _in_a_forked_child() -> None:
+    for store in list(_every_store):
+        store.abandon_after_fork()
+
+
+_every_store: WeakSet[SqliteStore] = WeakSet()
+os.register_at_fork(after_in_child=_in_a_forked_child)
