@@ -426,3 +426,16 @@ class _start:  # noqa: N801
 
 def _in_child(work: Callable[[], bool]) -> bool:
     return _start(work).wait()
+
+
+def test_a_lock_whose_second_file_cannot_be_opened_can_be_tried_again(tmp_path: Path) -> None:
+    """Once out of descriptors must not mean out of order for ever."""
+    (tmp_path / "lock.queue").mkdir()
+    lock = LockFile(tmp_path / "lock")
+    for _ in range(2):
+        with pytest.raises((OSError, EverlogError)):
+            lock.acquire(0.1)
+    (tmp_path / "lock.queue").rmdir()
+    lock.acquire(0.1)
+    lock.release()
+    lock.close()

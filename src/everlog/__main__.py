@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from everlog.cli.main import run
+import sys
 
 if __name__ == "__main__":
-    run()
+    try:
+        from everlog.cli.main import run
+
+        run()
+    except KeyboardInterrupt:  # while the program was still being loaded
+        sys.exit(130)

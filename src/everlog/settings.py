@@ -89,16 +89,28 @@ def load(
             _require_known(key, origin)
             values[key] = value
             origins[key] = f"{ENVIRONMENT_PREFIX}{key.upper()}" if origin == "environment" else origin
+    settings = _converted(values, origins)
+    return Loaded(settings, origins)
+
+
+def require_usable(text: str, *, source: str) -> None:
+    """Refuse the text of a settings file that could not be loaded."""
+    values = tomllib.loads(text)
+    for key in values:
+        _require_known(key, source)
+    _converted(values, dict.fromkeys(values, source))
+
+
+def _converted(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
     try:
-        settings = msgspec.convert(values, Settings)
+        return msgspec.convert(values, Settings)
     except msgspec.ValidationError as error:
         key = str(error).partition("$.")[2].rstrip("`")
         raise InvalidSettings(
             f"the setting {key or '?'} from {origins.get(key, 'a settings file')} is not usable",
             why=str(error),
-            hint="everlog config show",
+            hint=f"everlog config set {key} {getattr(Settings(), key)}" if key else "everlog config show",
         ) from error
-    return Loaded(settings, origins)
 
 
 def _user_file(environment: Mapping[str, str]) -> Path:

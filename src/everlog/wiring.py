@@ -45,15 +45,21 @@ def open_folder(
 
 
 def open_store(url: str, *, base: Path, create: bool = True) -> Store:
-    scheme, separator, rest = url.partition(":")
-    if scheme == "sqlite" and rest:
-        from everlog.stores.sqlite.store import SqliteStore
-
-        return SqliteStore(base / rest.removeprefix("//"), create=create)
+    require_url(url)
     if url == "memory:":
         from everlog.stores.memory import MemoryStore
 
         return MemoryStore()
+    from everlog.stores.sqlite.store import SqliteStore
+
+    return SqliteStore(base / url.removeprefix("sqlite:").removeprefix("//"), create=create)
+
+
+def require_url(url: str) -> None:
+    """Refuse what is not the URL of a log, and say what would be."""
+    scheme, separator, rest = url.partition(":")
+    if url == "memory:" or (scheme == "sqlite" and rest):
+        return
     looks_like_a_path = bool(url) and (not separator or "/" in scheme or "." in scheme)
     raise InvalidSettings(
         f"{url!r} is not the URL of a log",

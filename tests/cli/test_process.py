@@ -128,7 +128,7 @@ def test_stdout_carries_the_data_and_stderr_the_rest(notes: Run, place: Path) ->
     )
     assert [line.split("\t")[0] for line in found.stdout.splitlines()] == ["1", "2"]
     assert "warning: no event of type note.aded" in found.stderr
-    assert "next: everlog log --after" in found.stderr
+    assert "next: everlog log --type note.added" in found.stderr
     assert "\x1b" not in found.stdout + found.stderr
 
 

@@ -297,3 +297,15 @@ def test_refusals_are_remembered_and_counted(log: Run) -> None:
         ["1", "unknown_type", "note.aded"],
     ]
     assert log("errors", "--stats", "--code", "x").code == 2
+
+
+def test_the_hint_for_the_next_page_keeps_the_filters(notes: Run) -> None:
+    """A page of another filter would be another page."""
+    told = notes("log", "--kind", "note", "--after=0", "--limit", "1").err
+    assert "next: everlog log --kind note --after 1@" in told
+    assert told.count("--limit") == 1
+
+
+def test_a_reset_says_to_read_anew_before_going_on(notes: Run) -> None:
+    assert "log --after 0 --to-end" in notes("log", "--after", "99").err
+    assert notes("log", "--after", "99", "--to-end").code == 0

@@ -323,3 +323,35 @@ def test_a_stage_that_does_not_hold_fails_the_demo(everlog: Run, monkeypatch: py
     assert found.code == 1
     assert "FAIL  errors" in found.out
     assert json.loads(everlog("--json").out)["data"]["events"] > 300
+
+
+def test_a_setting_that_cannot_be_used_is_not_written(log: Run) -> None:
+    """Or every command, this one included, would be locked out."""
+    for key, value in (
+        ("keys_kept_hours", "3"),
+        ("payload_bytes_max", "0"),
+        ("store", "nonsense"),
+        ("scope", "//x"),
+    ):
+        assert log("config", "set", key, value).code in (2, 3)
+        assert log("log").code == 0
+
+
+def test_a_settings_file_that_locks_everything_out_can_be_set_right(log: Run) -> None:
+    path = Path(".everlog/everlog.toml")
+    path.write_text(path.read_text() + "keys_kept_hours = 3\n")
+    found = log("log")
+    assert found.code == 2
+    assert "config set keys_kept_hours 24" in found.err
+    assert log("config", "set", "keys_kept_hours", "24").code == 0
+    assert log("log").code == 0
+
+
+def test_an_empty_url_is_no_url(log: Run) -> None:
+    """It is mostly a shell variable that is not set."""
+    assert log("append", "note.added", "-s", "note/1", "text=x", "--log", "").code == 2
+    assert log("init", "--log", "sqlite:x.db").code == 2
+
+
+def test_a_tag_given_twice_is_refused(log: Run) -> None:
+    assert log("append", "note.added", "-s", "note/1", "text=x", "--tag", "a=1", "--tag", "a=2").code == 2

@@ -8,6 +8,7 @@ import stat
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from everlog.catalog.builtin import BUILT_IN
@@ -16,7 +17,7 @@ from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import Busy, Damaged, NewerFormat, NotALog, NotFound, ReadOnly, StorageFull, WriterStopped
 from everlog.log.log import Log
-from everlog.stores.contract import Store
+from everlog.stores.contract import Store, seal
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import Chain, stamped
@@ -422,3 +423,76 @@ def test_ids_from_elsewhere_are_found_among_our_own(path: Path) -> None:
     assert store.get(EventId("00000000000000000000000000")) is None
     assert store.get(EventId("7ZZZZZZZZZZZZZZZZZZZZZZZZZ")) is None
     store.close()
+
+
+def test_a_commit_that_fails_leaves_no_wrong_memory_of_new_names(path: Path) -> None:
+    """The numbers of names, the marks and the greatest id of a write that was undone must be forgotten with it."""
+    store = SqliteStore(path)
+    own_event(store)
+    store._writer = _Failing(store._writer, "SQLITE_FULL")  # type: ignore[assignment,arg-type]
+    with pytest.raises(StorageFull):
+        append(store, seal_any(stream="fresh/1", type="fresh.made", scope="fresh"))
+    append(store, seal_any(stream="other/1", type="other.made", scope="other"))
+    append(store, seal_any(stream="fresh/1", type="fresh.made", scope="fresh"))
+
+    assert positions(store.read(Query(stream="other/1"))) == [2]
+    assert positions(store.read(Query(types=frozenset(["fresh.made"])))) == [3]
+    assert positions(store.read(Query(scope="fresh"))) == [3]
+    assert list(store.check()) == []
+    store.close()
+
+
+def test_signatures_come_back_in_both_directions_and_go_with_a_purge(path: Path) -> None:
+    store = SqliteStore(path)
+    for number in range(3):
+        made = seal_any(stream=f"note/{number}").event
+        signed = msgspec.structs.replace(made, signature=bytes([number]) * 64, path=(b"a" * 32, b"b" * 32))
+        append(store, seal(signed))
+    forward = [recorded.event.signature[:1] for recorded in store.read()]
+    backward = [recorded.event.signature[:1] for recorded in store.read(newest_first=True)]
+    assert forward == backward[::-1] == [b"\x00", b"\x01", b"\x02"]
+    assert next(store.read()).event.path == (b"a" * 32, b"b" * 32)
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    assert store._fetch("SELECT position FROM proofs ORDER BY position", ()) == [(1,), (3,)]
+    store.close()
+
+
+def test_a_trigger_that_does_nothing_any_more_is_found(path: Path) -> None:
+    store = SqliteStore(path)
+    own_event(store)
+    with sqlite3.connect(path) as other:
+        other.execute("DROP TRIGGER events_are_not_changed")
+        other.execute("CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events BEGIN SELECT 1; END")
+        other.execute("CREATE TRIGGER of_somebody AFTER INSERT ON notes BEGIN SELECT 1; END")
+        other.execute("INSERT INTO id_strays VALUES ('01M7GJY4JREWXR7F6ZT4NFS1FE', 1)")
+    other.close()
+    codes = [problem.code for problem in store.check()]
+    assert codes == ["schema_changed", "schema_changed", "index_disagrees"]
+    store.close()
+
+
+def test_a_stream_whose_payload_cannot_be_read_can_still_be_purged(path: Path) -> None:
+    store = SqliteStore(path)
+    own_event(store, stream="note/1")
+    _without_triggers(path, "UPDATE events SET payload = 'no json'")
+    with pytest.raises(Damaged):
+        list(store.read())
+    with store.write() as writer:
+        assert writer.purge("note/1", actor="user:ada", reason="damaged").count == 1
+    assert list(store.read()) == []
+    store.close()
+
+
+def test_a_reader_of_a_file_as_it_stands_is_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G7: it would never see what is written later."""
+    store = SqliteStore(path)
+    own_event(store)
+    store.close()
+    monkeypatch.setattr(
+        connection, "connect_reader", lambda path: (connection._connect(path, "ro&immutable=1"), False)
+    )
+    reader = SqliteStore(path)
+    assert reader.head() == 1
+    assert reader._idle_readers == []
+    reader.close()

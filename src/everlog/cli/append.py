@@ -205,6 +205,8 @@ def _tags(given: tuple[str, ...]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals:
             raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--tag")
+        if name in tags:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--tag")
         tags[name] = value
     return tags
 

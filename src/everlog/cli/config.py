@@ -99,20 +99,26 @@ def set_setting(session: Session, key: str, value: str) -> None:
     """
     from everlog.cli.toml_text import with_setting
     from everlog.files import DiskFiles, replace_file
-    from everlog.settings import FILE_NAME, load
+    from everlog.settings import FILE_NAME, load, require_usable
 
     _require_known(key)
     folder = session.folder()
     typed = _typed(key, value)
-    load(folder)  # a file that is wrong already is told before anything is changed
-    if key == "actor" and value:
+    if key in ("actor", "scope") and value:
         from everlog.core.fields import require_shape
 
-        require_shape("actor", value)
+        require_shape(key, value)
+    if key == "store":
+        from everlog.wiring import require_url
+
+        require_url(value)
     path = folder / FILE_NAME
     files = DiskFiles()
     before = files.read_all(path).decode() if files.exists(path) else ""
-    replace_file(files, path, with_setting(before, key, typed, source=str(path)).encode())
+    after = with_setting(before, key, typed, source=str(path))
+    # The result is looked at, not what was there: so a value that locks everything out can be set right again.
+    require_usable(after, source=str(path))
+    replace_file(files, path, after.encode())
     loaded = load(folder)
     facts = {"setting": key, "value": typed, "file": str(path)}
     session.out.answer(
@@ -124,7 +130,7 @@ def set_setting(session: Session, key: str, value: str) -> None:
             facts=facts,
         )
     )
-    if loaded.origins[key] != str(path):
+    if loaded.origins[key] != str(path) and getattr(loaded.settings, key) != typed:
         session.out.warn(f"{loaded.origins[key]} says otherwise and wins")
 
 

@@ -117,7 +117,7 @@ def _usage(error: click.ClickException) -> EverlogError:
     if isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
         meant = f"did you mean {' or '.join(error.possibilities[:3])}? " if error.possibilities else ""
         return Usage(error.message.rstrip("."), hint=f"{meant}see {command} --help")
-    return Usage(error.format_message().rstrip("."), hint=f"see {command} --help")
+    return Usage(" ".join(error.format_message().split()).rstrip("."), hint=f"see {command} --help")
 
 
 def _of_the_machine(error: OSError) -> EverlogError:

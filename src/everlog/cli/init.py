@@ -102,6 +102,11 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
     from everlog.files import DiskFiles
     from everlog.settings import FOLDER, load
 
+    if session.url:
+        raise click.UsageError(
+            "init makes a folder with a log in it, and --log names a log without one;"
+            " give --store URL for where the events go, or everlog.open(URL) in Python for a log alone"
+        )
     place = (session.place / (directory or Path())).resolve()
     files = DiskFiles()
     for parent in reversed([place, *place.parents]):

@@ -209,7 +209,7 @@ class _Reader:
         if self._query.since is not None and found:
             self._out.hint(f"the first event at or after that time is #{found[0].position}")
         state = "that is all for now" if page.at_head else "there is more"
-        self._out.hint(f"{state}; next: everlog log --after {page.next_cursor} --limit {limit}")
+        self._out.hint(f"{state}; next: {_again(self._session.argv, page.next_cursor, limit)}")
 
     def newest_then_follow(self, count: int) -> None:
         from everlog.cli.records import Lines, print_record
@@ -292,12 +292,30 @@ def _warn_of_unknown_types(session: Session, log: Log, query: Query) -> None:
         session.out.warn(f"no event of type {name} is in the log or in its catalog; {meant or 'everlog schema list'}")
 
 
+def _again(argv: list[str], cursor: Cursor, limit: int) -> str:
+    """The command of this run with another cursor: its filters decide what a page is."""
+    import shlex
+
+    kept, skip = [], False
+    for word in argv:
+        if skip:
+            skip = False
+        elif word in ("--after", "--limit"):
+            skip = True
+        elif not word.startswith(("--after=", "--limit=")):
+            kept.append(word)
+    return f"everlog {shlex.join(kept)} --after {cursor} --limit {limit}"
+
+
 def _reset_text(reset: Reset) -> str:
     if reset.reason == "purged":
-        why = "events that you may have read were purged"
+        why = "events before this place were purged, and you may have read them"
     else:
-        why = "the log is not the one that this cursor was made for"
-    return f"reset required: {why}; drop what was derived from them and go on after {reset.cursor}"
+        why = "the log is shorter than this cursor, or is another copy: an older one took its place"
+    return (
+        f"reset required: {why}. Build what you derived anew from the start (everlog log --after 0 --to-end);"
+        f" then go on after {reset.cursor}"
+    )
 
 
 def _show_purges(session: Session, log: Log) -> None:

@@ -27,6 +27,7 @@ class Session:
 
     def __init__(self, argv: Sequence[str] = ()) -> None:
         # A usage error may come before the option that says how to print it has been read.
+        self.argv = list(argv)
         self.json = "--json" in argv
         self.agent = "--agent" in argv
         self.quiet = False
@@ -123,10 +124,10 @@ class Session:
         loaded = self.settings()
         actor = loaded.settings.actor or wiring.login_actor()
         if self.url:
-            return wiring.open(self._url_from_here(), actor=actor, create=False)
+            return wiring.open(self.url_from_here(), actor=actor, create=False)
         return wiring.open_folder(self.folder(), actor=actor, loaded=loaded)
 
-    def _url_from_here(self) -> str:
+    def url_from_here(self) -> str:
         scheme, _, path = self.url.partition(":")
         if scheme != "sqlite" or self.directory == Path():
             return self.url
@@ -154,6 +155,8 @@ class Session:
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def callback(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value == "":  # mostly a variable of the shell that is not set, and never meant
+            raise click.BadParameter("it is empty", ctx=context, param=parameter)
         # An option that was not given here may have been given before the command's name.
         if value:
             setattr(context.ensure_object(Session), name, value)

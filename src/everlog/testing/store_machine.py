@@ -120,6 +120,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.store.close()
         self.store = self.open_store(False)
 
+    @precondition(lambda self: self.made)
+    @rule(data=st.data())
+    def get(self, data: st.DataObject) -> None:
+        asked = data.draw(st.sampled_from(self.made)).event.id
+        one, other = self.store.get(asked), self.model.get(asked)
+        assert (one and (one.position, one.event)) == (other and (other.position, other.event))
+
     @rule(
         query=queries,
         after=st.integers(0, 30),

@@ -139,13 +139,15 @@ def _split_path(path: bytes) -> tuple[bytes, ...]:
 _BY_ID = f"SELECT {COLUMNS} FROM events WHERE position BETWEEN ? AND ? AND substr(header, 3, 26) = ?"
 
 
+_BLOCK_OF_ID = (
+    "SELECT block * 128, block * 128 + 127 FROM id_blocks WHERE first_id <= ? ORDER BY first_id DESC LIMIT 1"
+)
+
+
 def find_row(fetch: Fetch, event_id: str) -> list[Any]:
     """The row of an id, as a list of none or one."""
     places = fetch("SELECT position, position FROM id_strays WHERE id = ?", (event_id,))
-    places = places or fetch(
-        "SELECT block * 128, block * 128 + 127 FROM id_blocks WHERE first_id <= ? ORDER BY first_id DESC LIMIT 1",
-        (event_id,),
-    )
+    places = places or fetch(_BLOCK_OF_ID, (event_id,))
     return fetch(_BY_ID, (*places[0], event_id)) if places else []
 
 
