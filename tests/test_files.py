@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 
 from everlog.errors import Busy, EverlogError, ReadOnly, StorageFull, WriterStopped
-from everlog.files import DiskFiles, LockFile, leftover_temps, replace_file
+from everlog.files import DiskFiles, leftover_temps, replace_file
+from everlog.lock_file import LockFile
 
 FILES = DiskFiles()
 
@@ -392,7 +393,7 @@ class _holder:  # noqa: N801 - reads as a phrase: with _holder(path)
 
     def __init__(self, path: Path) -> None:
         code = (
-            "import sys, time; from pathlib import Path; from everlog.files import LockFile\n"
+            "import sys, time; from pathlib import Path; from everlog.lock_file import LockFile\n"
             "LockFile(Path(sys.argv[1])).acquire(); print('held', flush=True); time.sleep(60)"
         )
         command = [sys.executable, "-c", code, str(path)]

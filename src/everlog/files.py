@@ -1,4 +1,4 @@
-"""The one place that touches files: a small contract, the disk behind it, an atomic replace and a lock.
+"""The one place that touches files: a small contract, the disk behind it, and an atomic replace.
 
 Storage code takes a `Files` and calls nothing else, so that `everlog.testing.faults.RecordingFiles` can stand
 in for the disk, record every operation and let a test cut the power between any two of them.
@@ -9,27 +9,21 @@ What a crash keeps (and what the callers must therefore do):
     create, rename, unlink      nothing, until `fsync_dir` of the directory that holds the name
     a failed flush              unknown for ever: `WriterStopped`, never try again as if clean (G12)
 
-Errors of the operating system become everlog's here and nowhere else. The lock is flock: POSIX only.
 """
 
 from __future__ import annotations
 
-import _thread
-import errno
-import fcntl
 import itertools
 import os
-import threading
-import time
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol
 
-from everlog.errors import Busy, EverlogError, ReadOnly, StorageFull, WriterStopped
+from everlog.errors import EverlogError
+from everlog.lock_file import FILE_MODE, LockFile
+from everlog.os_errors import Telling
 
-FILE_MODE = 0o640
 DIR_MODE = 0o750
 TEMP_SUFFIX = ".everlog-tmp"
 
@@ -97,6 +91,10 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool: ...
 
+    def inode(self, path: Path) -> tuple[int, int] | None:
+        """Which file a name stands for now, or None: a name may come to stand for another one."""
+        ...
+
     def names(self, directory: Path) -> list[str]:
         """The names in a directory, sorted."""
         ...
@@ -150,15 +148,15 @@ class DiskFiles(Files):
         flags = os.O_CLOEXEC | (os.O_RDWR if write or create or exclusive else os.O_RDONLY)
         if create or exclusive:
             flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
-        with _Telling("open", path):
+        with Telling("open", path):
             return Handle(os.open(path, flags, mode), path)
 
     def close(self, handle: Handle) -> None:
-        with _Telling("close", handle.path):
+        with Telling("close", handle.path):
             os.close(handle.number)
 
     def read(self, handle: Handle, size: int, *, at: int) -> bytes:
-        with _Telling("read", handle.path):
+        with Telling("read", handle.path):
             data = os.pread(handle.number, size, at)
             while len(data) < size:  # one read gives at most 2 GiB, whatever was asked
                 more = os.pread(handle.number, size - len(data), at + len(data))
@@ -168,51 +166,59 @@ class DiskFiles(Files):
             return data
 
     def write(self, handle: Handle, data: bytes, *, at: int) -> int:
-        with _Telling("write", handle.path):
+        with Telling("write", handle.path):
             return os.pwrite(handle.number, data, at)
 
     def truncate(self, handle: Handle, size: int) -> None:
-        with _Telling("truncate", handle.path):
+        with Telling("truncate", handle.path):
             os.ftruncate(handle.number, size)
 
     def size(self, handle: Handle) -> int:
         return os.fstat(handle.number).st_size
 
     def flush(self, handle: Handle) -> None:
-        with _Telling("flush", handle.path):
+        with Telling("flush", handle.path):
             _fdatasync(handle.number)
 
     def fsync(self, handle: Handle) -> None:
-        with _Telling("flush", handle.path):
+        with Telling("flush", handle.path):
             os.fsync(handle.number)
 
     def fsync_dir(self, path: Path) -> None:
-        with _Telling("open", path):
+        with Telling("open", path):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with _Telling("flush", path):
+            with Telling("flush", path):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def rename(self, source: Path, target: Path) -> None:
-        with _Telling("rename", source):
+        with Telling("rename", source):
             source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        with _Telling("remove", path):
+        with Telling("remove", path):
             path.unlink()
 
     def exists(self, path: Path) -> bool:
-        with _Telling("look for", path):
+        with Telling("look for", path):
             return path.exists()
 
+    def inode(self, path: Path) -> tuple[int, int] | None:
+        with Telling("look at", path):
+            try:
+                found = os.stat(path)  # noqa: PTH116 - a Path would cost more than the call itself
+            except FileNotFoundError:
+                return None
+        return found.st_dev, found.st_ino
+
     def names(self, directory: Path) -> list[str]:
-        with _Telling("list", directory):
+        with Telling("list", directory):
             return sorted(entry.name for entry in directory.iterdir())
 
     def make_dir(self, path: Path, *, mode: int = DIR_MODE) -> None:
-        with _Telling("make", path):
+        with Telling("make", path):
             path.mkdir(mode, exist_ok=True)
         self.fsync_dir(path.parent)
 
@@ -223,57 +229,6 @@ class DiskFiles(Files):
 # macOS has no fdatasync; its fsync does as much.
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
-
-def explained(error: OSError, what: str) -> EverlogError | None:
-    """The everlog error that tells this one to a user, or None if it has to pass as it is."""
-    match error.errno:
-        case errno.ENOSPC | errno.EDQUOT:
-            return StorageFull(
-                what,
-                why=error.strerror or "the disk is full",
-                hint="free some space and try again; nothing was deleted to make room, and reading still works",
-            )
-        case errno.EROFS | errno.EACCES | errno.EPERM:
-            return ReadOnly(
-                what,
-                why=error.strerror or "not permitted",
-                hint="check the owner and mode of the directory; reading may still work",
-            )
-    return None
-
-
-def failed_flush(error: OSError, path: Path) -> WriterStopped:
-    """What every failed flush becomes, whatever its errno: the disk's answer to the next one would be a lie."""
-    return WriterStopped(
-        f"cannot flush {path}",
-        why=f"{error.strerror or error}; what reached the disk is unknown",
-        hint="close the log, look at the disk, then open it again: recovery reads what is really there",
-        path=str(path),
-    )
-
-
-class _Telling:
-    """Turns an OSError of the block into an everlog error. A class, because a generator costs 1 µs a write."""
-
-    __slots__ = ("_path", "_verb")
-
-    def __init__(self, verb: str, path: Path) -> None:
-        self._verb = verb
-        self._path = path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
-        if isinstance(error, OSError):
-            if self._verb == "flush":
-                raise failed_flush(error, self._path) from error
-            told = explained(error, f"cannot {self._verb} {self._path}")
-            if told is not None:
-                raise told from error
-
-
-# --- replacing a whole file -------------------------------------------------------------------------------
 
 _temp_count = itertools.count()
 
@@ -315,276 +270,3 @@ def _open_temp(files: Files, path: Path, mode: int) -> Handle:
 def leftover_temps(files: Files, directory: Path) -> list[Path]:
     """What killed writers left in a directory. Only the holder of its lock may remove them."""
     return [directory / name for name in files.names(directory) if name.endswith(TEMP_SUFFIX)]
-
-
-# --- the lock ---------------------------------------------------------------------------------------------
-
-
-class LockFile:
-    """One holder among processes and threads; the kernel takes it back when the holder dies.
-
-    The file is never deleted: whoever waits on a deleted one would get a lock that nobody else sees. Should
-    somebody delete it all the same, the inode is compared after locking and the new file locked instead.
-
-    Two flocks make it fair. `<name>.queue` is the place at the head of the queue, held only while waiting for
-    the lock itself; without it a process that lets go and asks again overtakes all who wait. Measured with 8
-    processes that hold it for 0.15 ms: polling served some of them 0 times in a second, a plain blocking flock gave
-    0.09 to 2.55 of a fair share, this gives 0.94 to 1.08 at 91 to 95 % of its throughput. A wait with a time limit
-    needs a thread and is 16 to 30 % slower; a free lock costs 4 µs. Without the queue file only fairness is lost.
-    """
-
-    _threads: threading.Lock
-    _file: int
-    _queue: int
-    _inode: tuple[int, int]
-    _waiter: _Waiter | None
-    _held: bool
-
-    def __init__(self, path: Path, *, mode: int = FILE_MODE) -> None:
-        self.path = path
-        self._name = str(path)
-        self._mode = mode
-        self._forget()
-        _every_lock.add(self)
-
-    def acquire(self, timeout: float | None = None) -> None:
-        """Hold the lock, or raise Busy and name the holder after `timeout` seconds (0: at once)."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        if not self._threads.acquire(timeout=-1 if timeout is None else timeout):
-            raise self._busy("another thread of this process holds it", os.getpid(), timeout)
-        try:
-            while True:
-                self._open()
-                if not self._take(deadline):
-                    pid, who = _holder_of(self._inode)
-                    raise self._busy(f"{who} holds it", pid, timeout)
-                if self._has_its_name():
-                    break
-                self._close_descriptors()
-            self._held = True
-        except BaseException:
-            try:
-                self._leave_unlocked()
-            finally:
-                self._threads.release()
-            raise
-
-    def release(self) -> None:
-        if not self._held:
-            raise RuntimeError(f"{self.path} is not locked by this process; a forked child does not inherit it")
-        self._held = False
-        fcntl.flock(self._file, fcntl.LOCK_UN)
-        self._threads.release()
-
-    def close(self) -> None:
-        if self._held:
-            self.release()
-        with self._threads:
-            self._close_descriptors()
-
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
-    def _open(self) -> None:
-        if self._file >= 0:
-            return
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        with _Telling("open", self.path):
-            file = os.open(self.path, flags, self._mode)
-            try:
-                queue = os.open(self.path.with_name(self.path.name + ".queue"), flags, self._mode)
-            except BaseException:
-                os.close(file)
-                raise
-        self._file, self._queue = file, queue
-        found = os.fstat(file)
-        self._inode = (found.st_dev, found.st_ino)
-
-    def _take(self, deadline: float | None) -> bool:
-        while True:
-            left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if self._waiter is None:
-                if left_s == 0.0:
-                    return _try(self._file)
-                if _try(self._queue) and _try(self._file):
-                    fcntl.flock(self._queue, fcntl.LOCK_UN)
-                    return True
-                if left_s is None:
-                    _wait_in_queue(self._queue, self._file)
-                    return True
-                self._waiter = _Waiter(self._queue, self._file)
-            match self._waiter.wait(left_s):
-                case True:
-                    self._waiter = None
-                    return True
-                case False:
-                    return False
-                case None:  # its turn came while nobody wanted it
-                    self._waiter = None
-
-    def _leave_unlocked(self) -> None:
-        # An interrupt may fall between getting the lock and knowing it.
-        if self._waiter is not None and self._waiter.is_done():
-            self._waiter = None
-        if self._waiter is None and self._file >= 0:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
-            fcntl.flock(self._queue, fcntl.LOCK_UN)
-
-    def _has_its_name(self) -> bool:
-        try:
-            found = os.stat(self._name)  # noqa: PTH116 - a Path would cost more than the call itself
-        except FileNotFoundError:
-            return False
-        return (found.st_dev, found.st_ino) == self._inode
-
-    def _close_descriptors(self) -> None:
-        left_to_waiter = self._waiter is not None and not self._waiter.abandon()
-        if self._file >= 0 and not left_to_waiter:
-            os.close(self._file)
-            os.close(self._queue)
-        self._file = self._queue = -1
-        self._waiter = None
-
-    def _forget(self) -> None:
-        self._threads = threading.Lock()
-        self._file = self._queue = -1
-        self._inode = (0, 0)
-        self._waiter = None
-        self._held = False
-
-    def _drop_what_the_parent_holds(self) -> None:
-        # The descriptors share the parent's lock: unlocking here would free it there, and keeping them would
-        # hold it after the parent's death. Closing does neither.
-        for descriptor in (self._file, self._queue):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._forget()
-
-    def _busy(self, why: str, pid: int | None, timeout: float | None) -> Busy:
-        return Busy(
-            f"{self.path} is locked",
-            why=why,
-            hint="wait for it to finish and try again"
-            + (f", or stop it: kill {pid}" if pid not in (None, os.getpid()) else ""),
-            path=str(self.path),
-            pid=pid,
-            waited_s=timeout,
-        )
-
-
-class _Waiter:
-    """A place in the queue, kept by a thread, because flock knows no time limit and signals only the main thread.
-
-    When the time is up the place stays: the next `acquire` takes it over. So a lock has one such thread at most.
-    """
-
-    def __init__(self, queue: int, file: int) -> None:
-        self._queue, self._file = queue, file
-        self._state = threading.Lock()  # guards the four below; `_done` is held until the thread has its answer
-        self._wanted = True
-        self._abandoned = False
-        self._outcome: bool | None = False  # False: waiting; True: locked; None: came too early, unlocked again
-        self._error: OSError | None = None
-        self._done = threading.Lock()
-        self._done.acquire()
-        # Not threading.Thread, whose start() waits until the thread runs: a quarter of the processor time of a wait.
-        _thread.start_new_thread(self._run, ())
-
-    def wait(self, timeout: float | None) -> bool | None:
-        """True: the lock is held. False: time is up. None: the turn came and went, ask again."""
-        with self._state:
-            self._wanted = True
-        try:
-            # Even a caller without patience gives a woken thread the time to run.
-            if self._done.acquire(timeout=-1 if timeout is None else timeout + 0.005):
-                self._done.release()
-        finally:
-            with self._state:
-                outcome, error = self._outcome, self._error
-                self._wanted = outcome is not False
-        if error is not None:
-            raise error
-        return outcome
-
-    def is_done(self) -> bool:
-        with self._state:
-            return self._outcome is not False
-
-    def abandon(self) -> bool:
-        """True if the thread is done with the descriptors; otherwise it closes them itself."""
-        with self._state:
-            self._abandoned = True
-            self._wanted = False
-            return self._outcome is not False
-
-    def _run(self) -> None:
-        error: OSError | None = None
-        try:
-            _wait_in_queue(self._queue, self._file)
-        except OSError as caught:
-            error = caught
-        with self._state:
-            self._error = error
-            self._outcome = True if self._wanted and error is None else None
-            if self._outcome is None:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
-            if self._abandoned:
-                os.close(self._file)
-                os.close(self._queue)
-        self._done.release()
-
-
-def _try(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _wait_in_queue(queue: int, file: int) -> None:
-    try:
-        fcntl.flock(queue, fcntl.LOCK_EX)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    finally:
-        fcntl.flock(queue, fcntl.LOCK_UN)
-
-
-def _holder_of(inode: tuple[int, int]) -> tuple[int | None, str]:
-    """Who holds the flock on this inode, from /proc/locks: `1: FLOCK ADVISORY WRITE 4711 fe:00:1835 0 EOF`."""
-    device, number = inode
-    place = f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
-    try:
-        table = Path("/proc/locks").read_text()
-    except OSError:  # not Linux, or hidden from us
-        return None, "another process"
-    for line in table.splitlines():
-        fields = line.split()
-        if len(fields) >= 6 and fields[1] == "FLOCK" and fields[5] == place and int(fields[4]) > 0:
-            pid = int(fields[4])
-            return pid, "another opener in this process" if pid == os.getpid() else f"process {pid}{_command(pid)}"
-    return None, "another process"
-
-
-def _command(pid: int) -> str:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:  # it has just ended, or is not ours to see
-        return ""
-    command = b" ".join(word for word in words if word).decode("utf-8", "replace")
-    return f" ({command[:99]})" if command else ""
-
-
-_every_lock: weakref.WeakSet[LockFile] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for lock in list(_every_lock):
-        lock._drop_what_the_parent_holds()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

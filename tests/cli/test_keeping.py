@@ -308,7 +308,7 @@ def test_a_log_of_a_newer_format_exits_4_and_is_not_touched(notes: Run) -> None:
 
 
 def test_a_log_whose_lock_is_held_exits_7_and_names_the_holder(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from everlog.files import LockFile
+    from everlog.lock_file import LockFile
     from everlog.stores.sqlite import connection
 
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 50)
@@ -352,7 +352,8 @@ def test_a_folder_that_cannot_be_written_exits_7_and_can_still_be_read(notes: Ru
 def test_a_disk_that_refuses_writes_exits_7(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
-    from everlog.files import DiskFiles, explained
+    from everlog.files import DiskFiles
+    from everlog.os_errors import explained
 
     def refuse(self: DiskFiles, *args: object, **kwargs: object) -> None:
         told = explained(OSError(errno.EROFS, os.strerror(errno.EROFS)), "cannot write")

@@ -496,3 +496,37 @@ def test_a_reader_of_a_file_as_it_stands_is_not_kept(path: Path, monkeypatch: py
     assert reader.head() == 1
     assert reader._idle_readers == []
     reader.close()
+
+
+def test_a_purge_whose_process_was_killed_is_tidied_up_by_the_next(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F63: between the commit of a purge and the emptying of the write-ahead log lies a moment."""
+    store = SqliteStore(path)
+    append(store, seal_any(stream="note/1", payload={"text": "sentinel-of-a-killed-purge"}))
+    monkeypatch.setattr(SqliteStore, "_scrub", lambda self: None)
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    monkeypatch.undo()
+    assert any(b"sentinel-of-a-killed" in file.read_bytes() for file in path.parent.iterdir())
+
+    other = SqliteStore(path)  # the first one is as good as killed: it does nothing more
+    own_event(other)
+    assert not [file.name for file in path.parent.iterdir() if b"sentinel-of-a-killed" in file.read_bytes()]
+    own_event(other)
+    assert other._fetch("SELECT number FROM state WHERE name = 'scrub'", ()) == [(0,)]
+    other.close()
+    store.close()
+
+
+def test_a_log_whose_file_was_removed_takes_no_more_writes(path: Path) -> None:
+    """G1: SQLite itself would go on, into a file that nobody can find."""
+    store = SqliteStore(path)
+    own_event(store)
+    path.rename(path.with_name("moved.db"))
+    with pytest.raises(Damaged, match="removed or replaced"):
+        own_event(store)
+    path.with_name("moved.db").rename(path)
+    own_event(store)
+    assert positions(store.read()) == [1, 2]
+    store.close()

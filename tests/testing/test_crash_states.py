@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from everlog.errors import Busy, Damaged, StorageFull, WriterStopped
-from everlog.files import Files, LockFile, leftover_temps, replace_file
+from everlog.files import Files, leftover_temps, replace_file
+from everlog.lock_file import LockFile
 from everlog.testing.crash_states import (
     CrashState,
     Effort,

@@ -123,7 +123,7 @@ def _usage(error: click.ClickException) -> EverlogError:
 def _of_the_machine(error: OSError) -> EverlogError:
     """A disk, a mode or a missing name is nobody's mistake in the program: it needs no report."""
     from everlog.errors import Unavailable
-    from everlog.files import explained
+    from everlog.os_errors import explained
 
     name = f" ({error.filename})" if error.filename else ""
     what = f"the system refused it{name}"

@@ -163,7 +163,8 @@ def _refuse_unknown_store(store: str) -> None:
 
 
 def _add_agents_block(path: Path) -> bool:
-    from everlog.files import FILE_MODE, DiskFiles, replace_file
+    from everlog.files import DiskFiles, replace_file
+    from everlog.lock_file import FILE_MODE
 
     files = DiskFiles()
     text = files.read_all(path).decode(errors="surrogateescape") if files.exists(path) else ""

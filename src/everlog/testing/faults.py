@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Literal
 
 from everlog.errors import Busy
-from everlog.files import DIR_MODE, FILE_MODE, Files, Handle, explained, failed_flush
+from everlog.files import DIR_MODE, Files, Handle
+from everlog.lock_file import FILE_MODE
+from everlog.os_errors import explained, failed_flush
 
 Operation = Literal[
     "open",
@@ -260,6 +262,10 @@ class RecordingFiles(Files):
 
     def exists(self, path: Path) -> bool:
         return path in self.by_name or path in self.dirs
+
+    def inode(self, path: Path) -> tuple[int, int] | None:
+        found = self.by_name.get(path)
+        return None if found is None else (0, id(found))
 
     def names(self, directory: Path) -> list[str]:
         if directory not in self.dirs:

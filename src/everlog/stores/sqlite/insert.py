@@ -48,6 +48,7 @@ class Inserter:
 
     def forget(self) -> None:
         """Drop everything remembered: another connection wrote, or a write was undone."""
+        self._scrub_noted: bool | None = None  # not known: the next write says it again
         self._newest_id = ""  # the greatest id so far, and the block that its row is in; empty means not known
         self._newest_block = -1
         self._names: dict[int, dict[str, int]] = {STREAM: {}, TYPE: {}, SCOPE: {}}
@@ -61,7 +62,7 @@ class Inserter:
         if len(self._marked) > 10_000:
             self._marked.clear()
 
-    def insert(self, writer: sqlite3.Connection, staged: Staged) -> None:
+    def insert(self, writer: sqlite3.Connection, staged: Staged, *, scrub_owed: bool = False) -> None:
         if staged.records:
             self._insert_events(writer, staged)
         for purge, removed in staged.staged_purges:
@@ -87,7 +88,7 @@ class Inserter:
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
         if staged.staged_notes:
             self._write_notes(writer, staged)
-        self._write_state(writer, staged)
+        self._write_state(writer, staged, scrub_owed)
 
     def _insert_events(self, writer: sqlite3.Connection, staged: Staged) -> None:
         streams, types, scopes = self._names[STREAM], self._names[TYPE], self._names[SCOPE]
@@ -160,8 +161,12 @@ class Inserter:
         self._names[family][name] = name_id
         return name_id
 
-    def _write_state(self, writer: sqlite3.Connection, staged: Staged) -> None:
+    def _write_state(self, writer: sqlite3.Connection, staged: Staged, scrub_owed: bool) -> None:
         rows: list[tuple[Any, ...]] = [("clock", staged.clock, b"", staged.position)]
+        if scrub_owed != self._scrub_noted:
+            # Whoever opens the log after a kill learns by this that purged bytes may still lie about.
+            rows.append(("scrub", int(scrub_owed), b"", 0))
+            self._scrub_noted = scrub_owed
         if staged.records:
             rows.append(("ids", self._newest_block, self._newest_id.encode(), 0))
         for origin, link in staged.links.items():

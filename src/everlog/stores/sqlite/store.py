@@ -85,6 +85,7 @@ class SqliteStore:
         if not self._files.exists(self.path):
             self._create(create)
         self._identity = self._read_identity()
+        self._inode = self._files.inode(self.path)
         _every_store.add(self)
 
     @property
@@ -301,6 +302,13 @@ class SqliteStore:
             ) from self._failed
 
     def _begin(self) -> None:
+        if self._files.inode(self.path) != self._inode:
+            # SQLite would go on writing to a file that has no name any more, and nobody would ever find it.
+            raise Damaged(
+                f"{self.path} was removed or replaced while it was open",
+                why="what is written now would be lost with the file that is gone",
+                hint="put it back or restore a backup, then open the log again",
+            )
         with connection.own_errors(self.path, "opening a write in"):
             if self._writer is None:
                 self._writer = connection.connect_writer(self.path)
@@ -311,6 +319,8 @@ class SqliteStore:
             self._forget_committed()
             self._data_version = version
             self._refuse_cut_log(writer)
+            if self._state("scrub")[0]:
+                self._purged_bytes_left = True  # a purge was committed, and its process ended before it tidied up
 
     def _commit(self, staged: Staged) -> None:
         writer = self._writer
@@ -320,7 +330,8 @@ class SqliteStore:
             return
         try:
             with connection.own_errors(self.path, "writing to"):
-                self._inserter.insert(writer, staged)
+                owed = bool(staged.staged_purges) or self._purged_bytes_left
+                self._inserter.insert(writer, staged, scrub_owed=owed)
                 writer.execute("COMMIT")
         except WriterStopped as error:
             self._failed = error  # G12: never again from this process

@@ -1,0 +1,57 @@
+"""The operating system's errors become everlog's here and nowhere else."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from everlog.errors import EverlogError, ReadOnly, StorageFull, WriterStopped
+
+
+def explained(error: OSError, what: str) -> EverlogError | None:
+    """The everlog error that tells this one to a user, or None if it has to pass as it is."""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return StorageFull(
+                what,
+                why=error.strerror or "the disk is full",
+                hint="free some space and try again; nothing was deleted to make room, and reading still works",
+            )
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return ReadOnly(
+                what,
+                why=error.strerror or "not permitted",
+                hint="check the owner and mode of the directory; reading may still work",
+            )
+    return None
+
+
+def failed_flush(error: OSError, path: Path) -> WriterStopped:
+    """What every failed flush becomes, whatever its errno: the disk's answer to the next one would be a lie."""
+    return WriterStopped(
+        f"cannot flush {path}",
+        why=f"{error.strerror or error}; what reached the disk is unknown",
+        hint="close the log, look at the disk, then open it again: recovery reads what is really there",
+        path=str(path),
+    )
+
+
+class Telling:
+    """Turns an OSError of the block into an everlog error. A class, because a generator costs 1 µs a write."""
+
+    __slots__ = ("_path", "_verb")
+
+    def __init__(self, verb: str, path: Path) -> None:
+        self._verb = verb
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        if isinstance(error, OSError):
+            if self._verb == "flush":
+                raise failed_flush(error, self._path) from error
+            told = explained(error, f"cannot {self._verb} {self._path}")
+            if told is not None:
+                raise told from error
