@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlog.catalog import Catalog
-from everlog.catalog.defects import below
+from everlog.core.paths import below
 from everlog.errors import InvalidPayload
 
 

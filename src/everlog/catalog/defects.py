@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import enum
-import json
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,25 +19,17 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 import msgspec
 
 from everlog.catalog.nearest import did_you_mean
+from everlog.core.paths import below
 
 Defect: TypeAlias = tuple[str, str]
 
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACE = re.compile(r"(?P<reason>.*?)(?: - at (?P<key>`key` in )?`\$(?P<below>[^`]*)`)?", re.DOTALL)
 _ARRAYS = (list, set, frozenset, collections.abc.Sequence, collections.abc.Collection, collections.abc.Set)
 _OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 _LISTS = (list, tuple)
 _SCALARS = frozenset((str, int, float, bool, types.NoneType))
-_SHOWN_CHARS_MAX = 60
 
 MISSING = "it is missing"
-
-
-def below(path: str, key: str | int) -> str:
-    """The path of a member: `$.name`, `$.items[3]`, `$["odd name"]`."""
-    if isinstance(key, int):
-        return f"{path}[{key}]"
-    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{json.dumps(key)}]"
 
 
 def no_such_field(name: str, known: Iterable[str]) -> str:

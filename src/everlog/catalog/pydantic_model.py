@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from everlog.catalog.defects import MISSING, Defect, below, no_such_field
+from everlog.catalog.defects import MISSING, Defect, no_such_field
 from everlog.catalog.schema import DEFINITIONS, object_schema
+from everlog.core.paths import below
 from everlog.errors import InvalidPayload
 
 if TYPE_CHECKING:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any
 
 import msgspec
 
+from everlog.core.paths import below
 from everlog.errors import NotCanonical
 
 DEPTH_MAX = 64
 NUMBER_MAX = 2**53 - 1
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def canonical(value: Any) -> bytes:
@@ -104,11 +103,11 @@ def _refuse(value: Any, path: str, depth: int) -> None:
                 if not isinstance(key, str):
                     raise NotCanonical(path, f"the key {key!r} is a {type(key).__name__}, not a string")
                 _refuse_surrogates(key, f"a key of {path}")
-                _refuse(item, _below(path, key), depth + 1)
+                _refuse(item, below(path, key), depth + 1)
         case list() | tuple():
             _refuse_too_deep(path, depth)
             for index, item in enumerate(value):
-                _refuse(item, f"{path}[{index}]", depth + 1)
+                _refuse(item, below(path, index), depth + 1)
         case _Refused():
             raise NotCanonical(path, value.reason, hint=value.hint)
         case _:
@@ -125,10 +124,6 @@ def _refuse_surrogates(text: str, path: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise NotCanonical(path, f"character {error.start} is a lone surrogate") from error
-
-
-def _below(path: str, key: str) -> str:
-    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{json.dumps(key)}]"
 
 
 class _Refused:

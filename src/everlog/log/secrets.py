@@ -12,13 +12,13 @@ and slugs are as random as keys are.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from everlog.core.paths import below
 from everlog.errors import SecretFound
 
 
@@ -144,7 +144,6 @@ DENIED_KIND = "value under a key that names a secret"
 # Below a denied key these still only describe a secret: {"credentials": {"secret_name": …, "version_id": …}}.
 _DESCRIBES = re.compile(r"(?:id|ids|name|names|version|at|ref|type|kind|status|count|arn|path|expires)\Z")
 _SEPARATOR = re.compile(r"[-_ .](?=[A-Za-z0-9])")
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS = "redacted|removed|hidden|masked|omitted|filtered|scrubbed|sanitized|none|null|nil|undefined|unset|empty|n/a"
 _PLACEHOLDER = re.compile(
     rf"""\s*(?:
@@ -309,12 +308,12 @@ def _walk(value: Any, path: str, *, denied: bool) -> Iterator[Finding]:
             for kind in _kinds(key):
                 hidden = True
                 yield Finding(f"{path}.<key>", kind)
-            below = f"{path}.<key>" if hidden else _below(path, key)
+            place = f"{path}.<key>" if hidden else below(path, key)
             inherits = denied and _DESCRIBES.search(key.lower()) is None
-            yield from _walk(item, below, denied=inherits or _names_a_secret(key))
+            yield from _walk(item, place, denied=inherits or _names_a_secret(key))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _walk(item, f"{path}[{index}]", denied=denied)
+            yield from _walk(item, below(path, index), denied=denied)
 
 
 def _kinds(text: str) -> Iterator[str]:
@@ -337,7 +336,3 @@ def _names_a_secret(key: str) -> bool:
     marker = DENIED_NAMES.get(_SEPARATOR.sub("", lowered))
     # Beyond ASCII, lower case makes a plain "k" of the Kelvin sign, whose bytes no marker knows.
     return marker is not None and key.isascii() and marker in f'{lowered}":'
-
-
-def _below(path: str, key: str) -> str:
-    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{json.dumps(key)}]"
