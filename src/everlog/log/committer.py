@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from everlog.errors import EverlogError, LogClosed, Unavailable
+from everlog.log.interrupts import HeldBack
 from everlog.stores.contract import Store, Writer
 
 T = TypeVar("T")
@@ -84,39 +85,39 @@ class Committer:
 
         `alone` is for work that must not share its write with others'.
         """
-        # Who leads is written down before it is so, and the lead is passed on in the outermost finally: an interrupt
-        # between any two lines must not leave a log that nobody leads.
-        idle = False
         item = Item(work)
-        try:
-            with self._lock:
-                self._require_open()
-                if self._leading:
-                    item.alone = alone
-                    item.gate = threading.Lock()
-                    item.gate.acquire()
-                    self._waiting.append(item)
-                else:
-                    idle = True
-                    self._leading = True
-            if idle:
-                # The shortest way, for a caller that found nobody else: an exception undoes the whole write.
-                with self._store.write() as writer:
-                    item.result = work(writer)
-        finally:
-            if idle:
-                self._pass_the_lead()
-        if idle:
-            self._committed()
-            alone_result: T = item.result
-            return alone_result
-        self._wait(item)
+        item.alone = alone
+        with HeldBack():
+            if self._begin(item):
+                try:
+                    # The shortest way, for a caller that found nobody else: an exception undoes the whole write.
+                    with self._store.write() as writer:
+                        item.result = work(writer)
+                finally:
+                    self._pass_the_lead()
+                item.done = True
+                self._committed()
         if not item.done:
-            self._lead_once()
+            self._wait(item)
+        if not item.done:
+            with HeldBack():
+                self._lead_once()
         if item.error is not None:
             raise item.error
         result: T = item.result
         return result
+
+    def _begin(self, item: Item) -> bool:
+        """True when nobody leads: then this caller does. Otherwise the item waits its turn."""
+        with self._lock:
+            self._require_open()
+            if not self._leading:
+                self._leading = True
+                return True
+            item.gate = threading.Lock()
+            item.gate.acquire()
+            self._waiting.append(item)
+            return False
 
     def submit_later(self, works: Iterable[tuple[Work[Any], Any]], waker: Waker) -> None:
         """Have works done by the committer's own thread; the waker is told, with their tickets, when they are."""

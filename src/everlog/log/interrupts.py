@@ -1,0 +1,46 @@
+"""Ctrl-C, held back while locks are held.
+
+Python raises KeyboardInterrupt between any two steps of the main thread. Between taking a lock and knowing that it
+was taken there is no place to catch it, and a log whose lock nobody holds or releases hangs for ever. So an interrupt
+waits until the write has ended, a matter of milliseconds, and is raised then. Another Ctrl-C, a second later or more,
+is raised at once: somebody means it, perhaps because the write waits for another process.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+
+PATIENCE_S = 1.0
+
+
+class HeldBack:
+    """A context in which the first KeyboardInterrupt waits for its end. Only the main thread gets any."""
+
+    __slots__ = ("_came", "_installed")
+
+    def __enter__(self) -> None:
+        self._came = 0.0
+        # Whoever handles SIGINT in another way has decided what it means, and is not interfered with.
+        self._installed = (
+            threading.get_ident() == threading.main_thread().ident
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        )
+        if self._installed:
+            signal.signal(signal.SIGINT, self._hold_back)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if self._came:
+                raise KeyboardInterrupt
+
+    def _hold_back(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._came and now - self._came > PATIENCE_S:
+            raise KeyboardInterrupt
+        self._came = self._came or now

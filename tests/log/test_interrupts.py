@@ -1,0 +1,100 @@
+"""Ctrl-C at any moment: nothing acknowledged is lost, and the log goes on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from everlog.catalog.builtin import BUILT_IN
+from everlog.log import interrupts
+from everlog.log.interrupts import HeldBack
+from everlog.log.log import Log
+from everlog.stores.sqlite.store import SqliteStore
+
+
+def test_an_interrupt_waits_for_the_end_and_an_impatient_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), HeldBack():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("after two at once")
+    assert done == ["after two at once"]
+
+    monkeypatch.setattr(interrupts, "PATIENCE_S", 0.0)
+    with pytest.raises(KeyboardInterrupt), HeldBack():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("never")
+    assert done == ["after two at once"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_another_handler_of_the_signal_is_left_alone() -> None:
+    came = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        with HeldBack():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert came == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_interrupted_appends_leave_a_log_that_goes_on(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """The interrupts come from another thread, as a terminal's would: at any moment, hundreds of times."""
+    interrupts = 3_000 if pytestconfig.getoption("--full") else 300
+    chance = random.Random(5)
+    log = Log(SqliteStore(tmp_path / "log.db"), BUILT_IN)
+    stop = threading.Event()
+    armed = threading.Event()
+
+    def interrupt() -> None:
+        while not stop.is_set():
+            if armed.wait(0.1):
+                time.sleep(chance.uniform(0, 0.002))
+                if armed.is_set():
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    pest = threading.Thread(target=interrupt)
+    pest.start()
+    acknowledged, came = [], 0
+    try:
+        while came < interrupts:
+            try:
+                armed.set()
+                while True:
+                    recorded = log.append("note.added", stream="note/1", payload={"text": "x"})
+                    acknowledged.append(recorded.event.id)
+            except KeyboardInterrupt:
+                came += 1
+            armed.clear()
+            try:
+                time.sleep(0.003)  # one that was on its way may still come
+            except KeyboardInterrupt:
+                came += 1
+            _append_in_a_thread(log)
+    finally:
+        armed.clear()
+        stop.set()
+        pest.join()
+    found = {recorded.event.id for recorded in log.read()}
+    assert set(acknowledged) <= found
+    assert log.verify().problems == ()
+    log.close()
+
+
+def _append_in_a_thread(log: Log) -> None:
+    appended = threading.Event()
+
+    def append() -> None:
+        log.append("note.added", stream="note/2", payload={"text": "y"})
+        appended.set()
+
+    threading.Thread(target=append, daemon=True).start()
+    assert appended.wait(10), "the log hangs after an interrupt"
