@@ -11,9 +11,19 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from types import FrameType, TracebackType
+from typing import Any
 
 PATIENCE_S = 1.0
+
+# Beneath the module's own functions, which turn numbers into enum members and back: ten times the cost of the rest.
+_beneath = import_module("_signal") if find_spec("_signal") else signal
+_set_handler: Callable[[int, Any], Any] = _beneath.signal
+_handler_of: Callable[[int], Any] = _beneath.getsignal
+_SIGINT = int(signal.SIGINT)
 
 
 class HeldBack:
@@ -26,16 +36,16 @@ class HeldBack:
         # Whoever handles SIGINT in another way has decided what it means, and is not interfered with.
         self._installed = (
             threading.get_ident() == threading.main_thread().ident
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            and _handler_of(_SIGINT) is signal.default_int_handler
         )
         if self._installed:
-            signal.signal(signal.SIGINT, self._hold_back)
+            _set_handler(_SIGINT, self._hold_back)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         if self._installed:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _set_handler(_SIGINT, signal.default_int_handler)
             if self._came:
                 raise KeyboardInterrupt
 
