@@ -198,8 +198,7 @@ class Log:
                 field="limit",
             )
         page = pages.page_after(self.store, Cursor.of(cursor), query, limit=limit)
-        upcast = self._upcast
-        return msgspec.structs.replace(page, events=tuple([upcast(recorded) for recorded in page.events]))
+        return msgspec.structs.replace(page, events=tuple(self._upcast_all(page.events)))
 
     def read(
         self,
@@ -221,7 +220,7 @@ class Log:
             limit=limit,
             newest_first=newest_first,
         )
-        return map(self._upcast, found)
+        return self._upcast_all(found)
 
     def get(self, event_id: str) -> Recorded | None:
         """The event with this id, in either spelling."""
@@ -303,6 +302,13 @@ class Log:
 
     def _upcast(self, recorded: Recorded) -> Recorded:
         return upcast(self.catalog, recorded)
+
+    def _upcast_all(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
+        # `upcast`, spelled out: this runs for every event that anybody reads, and most are as they should be.
+        upcast_event = self.catalog.upcast
+        for recorded in records:
+            event = upcast_event(recorded.event)
+            yield recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
 
 
 def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:
