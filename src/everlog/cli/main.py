@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
@@ -114,10 +115,12 @@ def run() -> NoReturn:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _require_streams()
     code = main()
-    try:
-        sys.stdout.flush()
-    except OSError:
-        # What could not be written was told. Python would try once more while it ends, and change the exit code.
+    if code:
+        # Everything was told, and the log is closed. If standard output could not be written, Python would try once
+        # more while it ends, and put an exit code of its own in the place of ours.
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
         os._exit(code)
     sys.exit(code)
 
