@@ -18,6 +18,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,7 +147,8 @@ class Output:
                 self.note(self.dim(safe(line), sys.stderr.isatty()))
 
     def note(self, text: str) -> None:
-        sys.stdout.flush()
+        with suppress(OSError):  # standard output may be the very thing that is told to have failed
+            sys.stdout.flush()
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
