@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from everlog.stores.contract import Store
-from everlog.stores.sqlite import checks, insert, queries, store
+from everlog.stores.sqlite import checks, insert, queries
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.store_machine import StoreMachine
 
@@ -35,7 +35,6 @@ class SmallPagesMachine(SqliteMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(queries, "PAGE_ROWS", 2)
-        self.patch.setattr(store, "PAGE_ROWS", 2)
         self.patch.setattr(checks, "PAGE_ROWS", 2)
         self.patch.setattr(queries, "_BLOCKS_AT_ONCE", 2)
         for module in (queries, insert, checks):

@@ -50,6 +50,30 @@ def connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
     return connection, lasting
 
 
+class Borrowed:
+    """A reader from the pool for the length of a `with`; one that must not be kept is closed."""
+
+    __slots__ = ("_idle", "_lasting", "_path", "_reader")
+
+    def __init__(self, path: Path, idle: list[sqlite3.Connection]) -> None:
+        self._path = path
+        self._idle = idle
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._lasting = True
+        try:
+            self._reader = self._idle.pop()
+        except IndexError:
+            self._reader, self._lasting = connect_reader(self._path)
+        return self._reader
+
+    def __exit__(self, kind: object, error: object, where: object) -> None:
+        if self._lasting:
+            self._idle.append(self._reader)
+        else:
+            self._reader.close()
+
+
 def create_database(path: Path, schema: str) -> sqlite3.Connection:
     connection = _connect(path, "rwc")
     connection.execute("PRAGMA journal_mode = WAL")

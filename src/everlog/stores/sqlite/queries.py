@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from everlog.core.codec import assemble
-from everlog.core.event import Position, Recorded, microseconds
+from everlog.core.codec import Packed, assemble
+from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.query import Query
 from everlog.errors import Damaged
 
@@ -242,3 +242,25 @@ def _runs(blocks: list[int], newest_first: bool) -> list[tuple[int, int]]:
         else:
             runs.append((block, block))
     return runs[::-1] if newest_first else runs
+
+
+def read_places(fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
+    """Every place after one, as stored bytes, what is left of purged events included."""
+    while True:
+        events = fetch(
+            f"SELECT {COLUMNS} FROM events WHERE position > ? ORDER BY position LIMIT ?", (after, PAGE_ROWS)
+        )
+        last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
+        gone = fetch(
+            "SELECT position, sequence, id, origin, origin_seq, hash, previous FROM purged"
+            " WHERE position > ? AND position <= ? ORDER BY position",
+            (after, last),
+        )
+        proofs = read_proofs(fetch, events)
+        places: list[Packed | Purged] = [Packed(*row, *proofs.get(row[0], ())) for row in events]
+        places += [Purged(*row) for row in gone]
+        places.sort(key=lambda place: place.position)
+        yield from places
+        if len(events) < PAGE_ROWS:
+            return
+        after = Position(last)

@@ -28,17 +28,14 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Identity, Problem
-from everlog.stores.identity import new_identity
 from everlog.stores.sqlite import checks, connection
 from everlog.stores.sqlite.insert import Inserter
+from everlog.stores.sqlite.making import make_database, schema_text
 from everlog.stores.sqlite.queries import (
-    COLUMNS,
-    PAGE_ROWS,
     STREAM,
-    Fetch,
     find_row,
     name_ids,
-    read_proofs,
+    read_places,
     read_records,
     records,
 )
@@ -153,7 +150,7 @@ class SqliteStore:
                 return reader.execute(sql, values).fetchall()
 
             try:
-                yield from checks.problems(fetch, _schema())
+                yield from checks.problems(fetch, schema_text())
             finally:
                 reader.execute("ROLLBACK")
 
@@ -271,10 +268,10 @@ class SqliteStore:
             with self._reader() as reader:
                 return reader.execute(sql, values).fetchall()
 
-    def _reader(self) -> _Borrowed:
+    def _reader(self) -> connection.Borrowed:
         if self._closed:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
-        return _Borrowed(self.path, self._idle_readers)
+        return connection.Borrowed(self.path, self._idle_readers)
 
     def _merged_places(self, after: Position) -> Iterator[Packed | Purged]:
         """Events and purged places, page by page, in order of position, all as of one moment."""
@@ -285,7 +282,7 @@ class SqliteStore:
                 return reader.execute(sql, values).fetchall()
 
             try:
-                yield from _places(fetch, after)
+                yield from read_places(fetch, after)
             finally:
                 reader.execute("ROLLBACK")
 
@@ -419,7 +416,7 @@ class SqliteStore:
         self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
         try:
             if not self._files.exists(self.path):  # another process may have been faster
-                self._create_locked()
+                make_database(self._files, self.path, now_us=self._now_us())
         finally:
             self._lock.release()
 
@@ -437,34 +434,6 @@ class SqliteStore:
         self._closed = True
         self._why_closed = "it was opened before a fork: open it again in the child"
 
-    def _create_locked(self) -> None:
-        # Built beside and renamed when it is whole: a crash in between leaves no half log under this name.
-        draft = self.path.with_name(self.path.name + ".new")
-        for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
-            if self._files.exists(leftover):
-                self._files.unlink(leftover)
-        identity = new_identity(self._now_us())
-        schema = _schema()
-        # SQLite gives its side files the mode of the file itself, so that is set before SQLite sees it.
-        self._files.close(self._files.open(draft, exclusive=True))
-        with connection.own_errors(self.path, "creating"):
-            fresh = connection.create_database(draft, schema)
-            try:
-                fresh.execute(
-                    "INSERT INTO identity VALUES (1, ?, ?, ?, ?)",
-                    (identity.log_id, identity.origin, identity.epoch, identity.created_us),
-                )
-                fresh.execute("COMMIT")
-            finally:
-                fresh.close()
-        handle = self._files.open(draft, write=True)
-        try:
-            self._files.fsync(handle)
-        finally:
-            self._files.close(handle)
-        self._files.rename(draft, self.path)
-        self._files.fsync_dir(self.path.parent)
-
     def _read_identity(self) -> Identity:
         handle = self._files.open(self.path)
         try:
@@ -475,57 +444,6 @@ class SqliteStore:
             connection.refuse_foreign_database(self.path, reader)
             row = reader.execute("SELECT log_id, origin, epoch, created_us FROM identity").fetchone()
         return Identity(*row)
-
-
-class _Borrowed:
-    """A reader from the pool for the length of a `with`; one that must not be kept is closed."""
-
-    __slots__ = ("_idle", "_lasting", "_path", "_reader")
-
-    def __init__(self, path: Path, idle: list[sqlite3.Connection]) -> None:
-        self._path = path
-        self._idle = idle
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._lasting = True
-        try:
-            self._reader = self._idle.pop()
-        except IndexError:
-            self._reader, self._lasting = connection.connect_reader(self._path)
-        return self._reader
-
-    def __exit__(self, kind: object, error: object, where: object) -> None:
-        if self._lasting:
-            self._idle.append(self._reader)
-        else:
-            self._reader.close()
-
-
-def _places(fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
-    while True:
-        events = fetch(
-            f"SELECT {COLUMNS} FROM events WHERE position > ? ORDER BY position LIMIT ?", (after, PAGE_ROWS)
-        )
-        last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
-        gone = fetch(
-            "SELECT position, sequence, id, origin, origin_seq, hash, previous FROM purged"
-            " WHERE position > ? AND position <= ? ORDER BY position",
-            (after, last),
-        )
-        proofs = read_proofs(fetch, events)
-        places: list[Packed | Purged] = [Packed(*row, *proofs.get(row[0], ())) for row in events]
-        places += [Purged(*row) for row in gone]
-        places.sort(key=lambda place: place.position)
-        yield from places
-        if len(events) < PAGE_ROWS:
-            return
-        after = Position(last)
-
-
-def _schema() -> str:
-    from importlib.resources import files as package_files  # only making and checking need it, and it is slow to load
-
-    return (package_files("everlog.stores.sqlite") / "schema.sql").read_text()
 
 
 def _in_a_forked_child() -> None:
