@@ -27,7 +27,12 @@ def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str =
     if url is None:
         return open_folder(find_folder(Path.cwd()), catalog=catalog, actor=actor)
     settings = load(None).settings
-    return _log(open_store(url, base=Path(), create=create), _catalog(settings, None, catalog), settings, actor)
+    return _log(
+        open_store(url, base=Path(), create=create, claims_kept_us=_claims_kept_us(settings)),
+        _catalog(settings, None, catalog),
+        settings,
+        actor,
+    )
 
 
 def open_folder(
@@ -40,11 +45,11 @@ def open_folder(
 ) -> Log:
     """The log of a .everlog folder, with its settings and its declared types."""
     settings = (loaded or load(folder)).settings
-    store = open_store(settings.store, base=folder, create=create)
+    store = open_store(settings.store, base=folder, create=create, claims_kept_us=_claims_kept_us(settings))
     return _log(store, _catalog(settings, folder, catalog), settings, actor)
 
 
-def open_store(url: str, *, base: Path, create: bool = True) -> Store:
+def open_store(url: str, *, base: Path, create: bool = True, claims_kept_us: int = 0) -> Store:
     require_url(url)
     if url == "memory:":
         from everlog.stores.memory import MemoryStore
@@ -52,7 +57,9 @@ def open_store(url: str, *, base: Path, create: bool = True) -> Store:
         return MemoryStore()
     from everlog.stores.sqlite.store import SqliteStore
 
-    return SqliteStore(base / url.removeprefix("sqlite:").removeprefix("//"), create=create)
+    return SqliteStore(
+        base / url.removeprefix("sqlite:").removeprefix("//"), create=create, claims_kept_us=claims_kept_us
+    )
 
 
 def require_url(url: str) -> None:
@@ -119,8 +126,12 @@ def _log(store: Store, catalog: Catalog, settings: Settings, actor: str) -> Log:
         catalog,
         actor=actor or settings.actor or "system",
         limits=Limits(payload_bytes_max=settings.payload_bytes_max, payload_bytes_warn=settings.payload_bytes_warn),
-        keys_kept_us=settings.keys_kept_hours * 3_600_000_000,
+        keys_kept_us=_claims_kept_us(settings),
     )
+
+
+def _claims_kept_us(settings: Settings) -> int:
+    return settings.keys_kept_hours * 3_600_000_000
 
 
 def login_actor() -> str:

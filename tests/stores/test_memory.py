@@ -6,7 +6,8 @@ import pytest
 
 from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore
-from everlog.testing.store_contract import OpenStore, StoreContract, append, seal_any
+from everlog.testing.builders import seal_any
+from everlog.testing.store_contract import OpenStore, StoreContract, append
 
 
 class TestMemoryStore(StoreContract):

@@ -20,7 +20,7 @@ from everlog.log.log import Log
 from everlog.stores.contract import Store, seal
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.builders import Chain, stamped
+from everlog.testing.builders import Chain, seal_any, stamped
 from everlog.testing.store_contract import (
     OpenStore,
     StoreContract,
@@ -28,7 +28,6 @@ from everlog.testing.store_contract import (
     fill,
     fill_two_streams,
     positions,
-    seal_any,
 )
 
 
@@ -530,3 +529,44 @@ def test_a_log_whose_file_was_removed_takes_no_more_writes(path: Path) -> None:
     own_event(store)
     assert positions(store.read()) == [1, 2]
     store.close()
+
+
+def test_a_claim_is_kept_for_its_time_and_forgotten_within_twice_that(path: Path) -> None:
+    """Bounded: a table that only grows would make every append slower for ever."""
+    hour = 3_600_000_000
+    now = [1_000 * hour]
+    store = SqliteStore(path, now_us=lambda: now[0])
+    kept: dict[bytes, int] = {}
+    for number in range(200):
+        name = number.to_bytes(16, "big")
+        with store.write() as writer:
+            writer.append([stamped(writer, store.identity.origin)], fresh=True)
+            writer.claim(name, Position(number + 1), 1)
+        kept[name] = now[0]
+        now[0] += hour
+        if number == 100:
+            store.close()
+            store = SqliteStore(path, now_us=lambda: now[0])
+    for name, since in kept.items():
+        if now[0] - since <= 24 * hour:
+            assert store.claimed(name) is not None
+        elif now[0] - since > 49 * hour:
+            assert store.claimed(name) is None
+    store.close()
+
+
+def test_names_that_are_remembered_are_forgotten_when_another_process_claims(path: Path) -> None:
+    """F82: a store that wrote alone for long answers from memory; then it must not miss what somebody else claims."""
+    one, other = SqliteStore(path), SqliteStore(path)
+    for number in range(50):
+        with one.write() as writer:
+            assert writer.claimed(bytes(16)) is None
+            writer.append([stamped(writer, one.identity.origin)], fresh=True)
+            writer.claim((number + 1).to_bytes(16, "big"), Position(number + 1), 1)
+    with other.write() as writer:
+        writer.append([stamped(writer, one.identity.origin)], fresh=True)
+        writer.claim(bytes(16), Position(51), 1)
+    with one.write() as writer:
+        assert writer.claimed(bytes(16)) is not None
+    one.close()
+    other.close()

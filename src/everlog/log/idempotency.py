@@ -1,5 +1,8 @@
 """One mechanism for safe retries: `(scope, actor, operation, key)` names a request, claimed in the append's own
 transaction (F82). The same request again gets the stored response; another request under the same key is refused.
+
+A claim says only which events the request made. Whether a retry is the same request is read off those events, when
+there is a retry: hashing every request in case it comes again would cost each of them what almost none needs.
 """
 
 from __future__ import annotations
@@ -11,96 +14,117 @@ from typing import Any
 
 import msgspec
 
+from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
+from everlog.core.event import Event, Position, Recorded
 from everlog.core.ids import EventId
-from everlog.errors import KeyReuse
+from everlog.errors import AlreadyPurged, KeyReuse
 from everlog.log.drafts import Prepared
-from everlog.stores.contract import Writer
-
-KEPT_US_MIN = 24 * 60 * 60 * 1_000_000
-"""The seeds' minimum. Kept longer only by setting; never for ever."""
+from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Writer
 
 _PREFIX = "key/"
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_sha256 = hashlib.sha256
 
 
-class Key(msgspec.Struct, frozen=True):
-    """A request's name and what it would record. `note` is where the record of it is kept."""
-
-    key: str
-    operation: str
-    actor: str
-    fingerprint: str
-    note: str
+def claim_name(scope: str, actor: str, operation: str, key: str) -> bytes:
+    """The name of a request. Hashed, because the parts are free text that could imitate a separator."""
+    return _sha256(_encode((scope, actor, operation, key))).digest()[:CLAIM_BYTES]
 
 
-def key_of(prepared: Sequence[Prepared], key: str, operation: str, request: Any) -> Key:
-    """The key of a request; its scope and its actor are those of its first event."""
-    first = prepared[0]
-    # Hashed, because the parts are free text that could imitate a separator.
-    name = hashlib.sha256(_encode((first.draft.scope, first.actor, operation, key))).digest()
-    return Key(key, operation, first.actor, fingerprint(prepared, request), _PREFIX + _short(name))
+class Extra(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of a request beside its events, if there is anything: what else it said, and its response."""
 
-
-def _short(digest: bytes) -> str:
-    """128 bits of a hash as 22 characters: the records are many and live in an index."""
-    return b2a_base64(digest[:16], newline=False)[:22].decode()
-
-
-class Record(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a request: enough to answer it again and to tell another one apart."""
-
-    fingerprint: str
+    request: str  # a hash of it, empty if it said nothing else
     ids: list[str]
     response: Any
 
 
-def fingerprint(prepared: Sequence[Prepared], extra: Any = None) -> str:
-    """A hash of everything that makes the request what it is, in its canonical form."""
-    parts = [
-        (
-            item.draft.type,
-            item.draft.stream,
-            item.actor,
-            item.draft.scope,
-            item.draft.tags,
-            item.body,
-        )
-        for item in prepared
-    ]
-    # Names and tags have one form already, and the body is canonical: only what else the caller gave may not be.
-    said = _encode(parts) if extra is None else _encode(parts) + canonical(extra)
-    return _short(hashlib.sha256(said).digest())
+def remember_extra(
+    writer: Writer, name: bytes, request: Any, ids: Sequence[str], response: Any, *, expires_us: int
+) -> None:
+    extra = Extra(_fingerprint(request), list(ids), response)
+    writer.note(_note_of(name), _encode(extra).decode(), expires_us=expires_us)
 
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
+def find(
+    writer: Writer,
+    claim: Claim,
+    name: bytes,
+    key: str,
+    prepared: Sequence[Prepared],
+    request: Any,
+    *,
+    catalog: Catalog,
+    kept_us: int,
+) -> tuple[tuple[Recorded, ...], Any] | None:
+    """What the claimed request recorded, and its response; None if that was too long ago to count.
 
-
-def find(writer: Writer, key: Key) -> Record | None:
-    """The record of the same request, None if the key is free; another request under the key is refused."""
-    found = writer.noted(key.note)
-    if found is None:
+    A request that says something else is refused.
+    """
+    last = Position(claim.first + claim.count - 1)
+    records = tuple(writer.read(after=Position(claim.first - 1), upto=last))
+    if records and records[0].received_us + kept_us <= writer.now_us:
         return None
-    record = msgspec.json.decode(found, type=Record)
-    if record.fingerprint != key.fingerprint:
-        raise KeyReuse(
-            f"the idempotency key {key.key!r} was used for another request",
-            why=f"a key names one {key.operation} of {key.actor}; this one differs in what it would record",
-            hint="use a new key for a new request, or repeat the first one exactly",
-            key=key.key,
-            operation=key.operation,
+    if len(records) < claim.count:
+        raise AlreadyPurged(
+            f"what the request under the key {key!r} made was purged since, in part or whole",
+            why="the request was carried out before, and what it recorded is gone for good",
+            hint="use a new idempotency key if it should happen again",
+            key=key,
         )
-    return record
+    records = tuple(upcast(catalog, recorded) for recorded in records)
+    noted = writer.noted(_note_of(name))
+    extra = Extra("", [], None) if noted is None else msgspec.json.decode(noted, type=Extra)
+    same = (
+        len(records) == len(prepared)
+        and all(says_the_same(recorded.event, item) for recorded, item in zip(records, prepared, strict=True))
+        and extra.request == _fingerprint(request)
+    )
+    if not same:
+        first = records[0].event
+        raise KeyReuse(
+            f"the idempotency key {key!r} was used for another request",
+            why=f"a key names one request of {first.actor}; this one differs from what it recorded",
+            hint="use a new key for a new request, or repeat the first one exactly",
+            key=key,
+            id=first.id,
+        )
+    return records, extra.response
 
 
-def claim(writer: Writer, key: Key, ids: Sequence[str], response: Any, *, expires_us: int) -> None:
-    record = Record(key.fingerprint, list(ids), response)
-    writer.note(key.note, _encode(record).decode(), expires_us=expires_us)
+def upcast(catalog: Catalog, recorded: Recorded) -> Recorded:
+    event = catalog.upcast(recorded.event)
+    return recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
 
 
 def forget_responses(writer: Writer, event_ids: set[EventId]) -> None:
     """Empty the stored responses of requests whose events are being purged; the keys stay claimed."""
     for name, text in writer.notes(_PREFIX).items():
-        record = msgspec.json.decode(text, type=Record)
-        if record.response is not None and event_ids.intersection(record.ids):
-            emptied = Record(record.fingerprint, record.ids, None)
-            writer.note(name, _encode(emptied).decode(), expires_us=writer.now_us + KEPT_US_MIN)
+        extra = msgspec.json.decode(text, type=Extra)
+        if extra.response is not None and event_ids.intersection(extra.ids):
+            emptied = Extra(extra.request, extra.ids, None)
+            writer.note(name, _encode(emptied).decode(), expires_us=writer.now_us + CLAIMS_KEPT_US_MIN)
+
+
+def _note_of(name: bytes) -> str:
+    return _PREFIX + b2a_base64(name, newline=False).decode().rstrip("=")
+
+
+def _fingerprint(request: Any) -> str:
+    return "" if request is None else b2a_base64(_sha256(canonical(request)).digest()[:16], newline=False).decode()
+
+
+def says_the_same(event: Event, item: Prepared) -> bool:
+    """True when the draft would record this event again. What links it to other events, and when it happened, may
+    differ: a retry is another attempt, with a trace of its own."""
+    draft = item.draft
+    return (
+        event.type == draft.type
+        and event.version == item.version
+        and event.stream == draft.stream
+        and event.actor == item.actor
+        and event.scope == draft.scope
+        and dict(event.tags) == dict(draft.tags)
+        and canonical(event.payload) == item.body  # Python holds True, 1 and 1.0 for equal, JSON does not
+    )

@@ -26,12 +26,12 @@ from everlog.log.admission import refuse_unacceptable
 from everlog.log.committer import Committer, Waker
 from everlog.log.drafts import Draft, Limits
 from everlog.log.expect import Expect, Expectation
-from everlog.log.idempotency import KEPT_US_MIN, forget_responses
+from everlog.log.idempotency import forget_responses, upcast
 from everlog.log.refusals import Refusal, Refusals, forget_refusals
-from everlog.log.requests import Ask, DryRun, Receipt, Recorder, Request, upcast
+from everlog.log.requests import Ask, DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
-from everlog.stores.contract import Identity, Store, Writer, seal
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, Writer, seal
 
 
 class Log:
@@ -42,7 +42,7 @@ class Log:
         *,
         actor: str = "system",
         limits: Limits | None = None,
-        keys_kept_us: int = KEPT_US_MIN,
+        keys_kept_us: int = CLAIMS_KEPT_US_MIN,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.store = store
@@ -54,7 +54,7 @@ class Log:
             origin=store.identity.origin,
             actor=actor,
             limits=limits or Limits(),
-            keys_kept_us=max(keys_kept_us, KEPT_US_MIN),
+            keys_kept_us=max(keys_kept_us, CLAIMS_KEPT_US_MIN),
             now_us=now_us,
         )
         self._waiters = subscribers.Waiters()

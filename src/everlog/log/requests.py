@@ -18,8 +18,8 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
 from everlog.core.event import Event, Recorded
 from everlog.core.fields import require_text
-from everlog.core.ids import IdSource, parse_id, refuse_future_id
-from everlog.errors import AlreadyPurged, EverlogError, IdConflict, InvalidField
+from everlog.core.ids import IdSource, refuse_future_id
+from everlog.errors import EverlogError, IdConflict, InvalidField
 from everlog.log import idempotency
 from everlog.log.committer import Shared
 from everlog.log.demands import has_demands, require_demands
@@ -116,9 +116,12 @@ class Recorder:
             if suspicious(ask.key.encode()):
                 refuse_secrets("the idempotency key", {"key": ask.key})
             require_text("operation", ask.operation)
-            request.claim = idempotency.key_of(prepared, ask.key, ask.operation, ask.request)
-            if ask.response is not None:
-                canonical(ask.response)  # what has no single JSON form could not be answered again as it is
+            first = prepared[0]
+            request.claim = idempotency.claim_name(first.draft.scope, first.actor, ask.operation, ask.key)
+            if ask.request is not None or ask.response is not None:
+                # What has no single JSON form could neither be compared nor be answered again as it is.
+                canonical(ask.request)
+                canonical(ask.response)
         for item in prepared:
             if item.id is not None:
                 request.given_ids = True
@@ -128,10 +131,10 @@ class Recorder:
     def record(self, request: Request, writer: Writer) -> Receipt:
         """Carry out one request inside a write."""
         ask, prepared = request.ask, request.prepared
-        if request.claim is not None:
-            record = idempotency.find(writer, request.claim)
-            if record is not None:
-                return self._replay(writer, record)
+        if request.claim:
+            found = self._replay(request, writer)
+            if found is not None:
+                return found
         if request.given_ids:
             found = self._retry(writer, prepared)
             if found is not None:
@@ -148,22 +151,22 @@ class Recorder:
         outcomes: dict[int, Receipt | Exception] = {}
         new: list[int] = []
         again: list[int] = []  # the same key twice in one group: the second is a retry of the first
-        claimed: set[str] = set()
+        claimed: set[bytes] = set()
         for index, request in enumerate(requests):
             claim = request.claim
-            if claim is not None:
-                if claim.note in claimed:
+            if claim:
+                if claim in claimed:
                     again.append(index)
                     continue
                 try:
-                    record = idempotency.find(writer, claim)
-                    if record is not None:
-                        outcomes[index] = self._replay(writer, record)
+                    replayed = self._replay(request, writer)
+                    if replayed is not None:
+                        outcomes[index] = replayed
                         continue
                 except EverlogError as refusal:
                     outcomes[index] = refusal
                     continue
-                claimed.add(claim.note)
+                claimed.add(claim)
             new.append(index)
         if new:
             outcomes.update(zip(new, self._append([requests[index] for index in new], writer), strict=True))
@@ -185,32 +188,40 @@ class Recorder:
         now_us = writer.now_us
         sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin, now=_moment(now_us))
         records = writer.append(sealed, fresh=not requests[0].given_ids)
-        expires_us = now_us + self._keys_kept_us
         receipts, start = [], 0
         for request in requests:
             end = start + len(request.prepared)
             own = tuple(records[start:end])
             start = end
-            response = request.ask.response
-            if request.claim is not None:
-                ids = [recorded.event.id for recorded in own]
-                idempotency.claim(writer, request.claim, ids, response, expires_us=expires_us)
-            receipts.append(Receipt(own, response=response))
+            ask = request.ask
+            if request.claim:
+                writer.claim(request.claim, own[0].position, len(own))
+                if ask.request is not None or ask.response is not None:
+                    ids = [recorded.event.id for recorded in own]
+                    expires_us = now_us + self._keys_kept_us
+                    idempotency.remember_extra(
+                        writer, request.claim, ask.request, ids, ask.response, expires_us=expires_us
+                    )
+            receipts.append(Receipt(own, response=ask.response))
         return receipts
 
-    def _replay(self, writer: Writer, record: idempotency.Record) -> Receipt:
-        records = []
-        for event_id in record.ids:
-            found = writer.get(parse_id(event_id))
-            if found is None:
-                raise AlreadyPurged(
-                    f"the event {event_id} that this request made was purged since",
-                    why="the request was carried out before, and what it recorded is gone for good",
-                    hint="use a new idempotency key if it should happen again",
-                    id=event_id,
-                )
-            records.append(upcast(self._catalog, found))
-        return Receipt(tuple(records), replayed=True, response=record.response)
+    def _replay(self, request: Request, writer: Writer) -> Receipt | None:
+        """What an earlier, equal request made; None when its key is free."""
+        claim = writer.claimed(request.claim)
+        if claim is None:
+            return None
+        ask = request.ask
+        found = idempotency.find(
+            writer,
+            claim,
+            request.claim,
+            ask.key,
+            request.prepared,
+            ask.request,
+            catalog=self._catalog,
+            kept_us=self._keys_kept_us,
+        )
+        return None if found is None else Receipt(found[0], replayed=True, response=found[1])
 
     def _retry(self, writer: Writer, prepared: Sequence[Prepared]) -> Receipt | None:
         """A draft that brings its own id is a retry if that id is here with the same content (G5)."""
@@ -229,7 +240,7 @@ class Recorder:
                     id=item.id,
                 )
             if there is not None:
-                found.append(upcast(self._catalog, there))
+                found.append(idempotency.upcast(self._catalog, there))
         if not found:
             return None
         if len(found) != len(prepared):
@@ -250,7 +261,7 @@ class Request(Shared):
         self._recorder = recorder
         self.ask = ask
         self.prepared: list[Prepared] = []
-        self.claim: idempotency.Key | None = None
+        self.claim = b""
         self.given_ids = False
         self.demanding = True
         self.refusal: Exception | None = None
@@ -266,11 +277,6 @@ class Request(Shared):
         return self._recorder.record(self, writer)
 
 
-def upcast(catalog: Catalog, recorded: Recorded) -> Recorded:
-    event = catalog.upcast(recorded.event)
-    return recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
-
-
 @lru_cache(maxsize=2)
 def _moment(us: int) -> datetime:
     """A time of arrival as a moment. Everybody in a group has the same."""
@@ -280,13 +286,7 @@ def _moment(us: int) -> datetime:
 def _says_the_same(event: Event, item: Prepared) -> bool:
     draft = item.draft
     return (
-        event.type == draft.type
-        and event.version == item.version
-        and event.stream == draft.stream
-        and event.actor == item.actor
-        and event.scope == draft.scope
+        idempotency.says_the_same(event, item)
         and event.causation_id == draft.causation_id
         and event.correlation_id == draft.correlation_id
-        and dict(event.tags) == dict(draft.tags)
-        and canonical(event.payload) == item.body  # Python holds True, 1 and 1.0 for equal, JSON does not
     )

@@ -1,7 +1,7 @@
 """What every store promises: the whole contract, in three protocols.
 
-    Reader   read get head purges noted notes    what both an open store and an open write can be asked
-    Writer   clock tick link sequence append purge note attempt
+    Reader   read get head purges claimed noted notes    what both an open store and an open write can be asked
+    Writer   clock tick link sequence append purge claim note attempt
     Store    write packed check close
 
 The promises are G1 to G13 of docs/guarantees.md; `everlog.testing.store_contract` proves them for any store.
@@ -56,6 +56,20 @@ class Problem(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """Which events a request made: `count` of them, from the position `first` on."""
+
+    first: Position
+    count: int
+
+
+CLAIM_BYTES = 16
+"""The length of a claim's name: enough of a hash that no two requests ever share one."""
+
+CLAIMS_KEPT_US_MIN = 24 * 60 * 60 * 1_000_000
+"""How long a store remembers a claim at the least: the seeds' minimum for an idempotency key."""
+
+
 class Reader(Protocol):
     def read(
         self,
@@ -77,6 +91,10 @@ class Reader(Protocol):
 
     def purges(self, *, after: Position = START) -> list[Purge]:
         """The purges with a reserved position above `after`, in order."""
+        ...
+
+    def claimed(self, name: bytes) -> Claim | None:
+        """What the request of this name has made, as long as it is remembered: a day at least."""
         ...
 
     def noted(self, key: str) -> str | None:
@@ -127,8 +145,12 @@ class Writer(Reader, Protocol):
         """Remove a stream's events for good and return the record of it, with the reserved position."""
         ...
 
+    def claim(self, name: bytes, first: Position, count: int) -> None:
+        """Remember that the request of this name made these events, so that a retry finds them."""
+        ...
+
     def note(self, key: str, value: str | None, *, expires_us: int | None = None) -> None:
-        """Small state that must commit with the events: idempotency records, cursors, refusals. None removes."""
+        """Small state that must commit with the events: responses, cursors, refusals. None removes."""
         ...
 
     def attempt(self) -> AbstractContextManager[None]:

@@ -13,7 +13,7 @@ from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, 
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import LogClosed
-from everlog.stores.contract import Identity, Problem
+from everlog.stores.contract import Claim, Identity, Problem
 from everlog.stores.identity import new_identity
 from everlog.stores.staging import Staged
 
@@ -28,6 +28,7 @@ class MemoryStore:
         self._sequences: dict[str, int] = {}
         self._links: dict[str, Link] = {}
         self._purges: list[Purge] = []
+        self._claims: dict[bytes, Claim] = {}
         self._notes: dict[str, tuple[str, int | None]] = {}
         self._clock = 0
         self._head = START
@@ -83,6 +84,10 @@ class MemoryStore:
     def purges(self, *, after: Position = START) -> list[Purge]:
         self._require_open()
         return [purge for purge in self._purges if purge.reserved > after]
+
+    def claimed(self, name: bytes) -> Claim | None:
+        self._require_open()
+        return self._claims.get(name)
 
     def noted(self, key: str) -> str | None:
         with self._lock:
@@ -169,6 +174,7 @@ class MemoryStore:
             for gone in removed:
                 self._places[self._by_id[gone.id]] = gone
             self._purges.append(purge)
+        self._claims.update(staged.staged_claims)
         for key, (value, expires) in staged.staged_notes.items():
             if value is None:
                 self._notes.pop(key, None)

@@ -14,7 +14,7 @@ from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
-from everlog.stores.contract import Reader, Sealed
+from everlog.stores.contract import Claim, Reader, Sealed
 
 
 class Committed(Reader, Protocol):
@@ -65,6 +65,7 @@ class Staged:
         self.links: dict[str, Link] = {}
         self.records: list[tuple[Recorded, Sealed]] = []
         self.staged_purges: list[tuple[Purge, list[Purged]]] = []
+        self.staged_claims: dict[bytes, Claim] = {}
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
         self._clock_before = self._clock
 
@@ -78,7 +79,13 @@ class Staged:
 
     @property
     def dirty(self) -> bool:
-        return bool(self.records or self.staged_purges or self.staged_notes or self._clock != self._clock_before)
+        return bool(
+            self.records
+            or self.staged_purges
+            or self.staged_notes
+            or self.staged_claims
+            or self._clock != self._clock_before
+        )
 
     # ---- reading, what is staged included
 
@@ -131,6 +138,9 @@ class Staged:
     def purges(self, *, after: Position = START) -> list[Purge]:
         staged = [purge for purge, _ in self.staged_purges if purge.reserved > after]
         return self._committed.purges(after=after) + staged
+
+    def claimed(self, name: bytes) -> Claim | None:
+        return self.staged_claims.get(name) or self._committed.claimed(name)
 
     def noted(self, key: str) -> str | None:
         staged = self.staged_notes.get(key)
@@ -217,6 +227,10 @@ class Staged:
         self.staged_purges.append((purge, removed))
         self._set(self._sequences, stream, purge.sequence)
         return purge
+
+    def claim(self, name: bytes, first: Position, count: int) -> None:
+        self._undo.append((self.staged_claims, name, self.staged_claims.get(name)))
+        self.staged_claims[name] = Claim(first, count)
 
     def note(self, key: str, value: str | None, *, expires_us: int | None = None) -> None:
         self._set(self.staged_notes, key, (value, expires_us))

@@ -83,3 +83,13 @@ def stamped(writer: Writer, origin: str, **fields: Any) -> Sealed:
     sealed = seal(made)
     assert sealed.hash == header_hash(sealed.header)
     return sealed
+
+
+def seal_any(**fields: Any) -> Sealed:
+    """An event of an origin of its own, which follows nothing."""
+    fields.setdefault("origin", "01TESTFREE" + event().id[10:])
+    return Chain(fields.pop("origin")).next(**fields)
+
+
+class Boom(Exception):
+    """What a test breaks a write with."""

@@ -25,16 +25,13 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, IdConflict, LogClosed, NotFound
 from everlog.stores.contract import Sealed, Store, Writer
-from everlog.testing.builders import Chain, event, stamped
+from everlog.testing.builders import Boom, Chain, seal_any, stamped
+from everlog.testing.small_state_contract import SmallStateContract
 
 OpenStore = Callable[[], Store]
 
 
-class Boom(Exception):
-    """What a test breaks a write with."""
-
-
-class StoreContract:
+class StoreContract(SmallStateContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError("say how to open the store")
@@ -331,44 +328,6 @@ class StoreContract:
         assert positions(store.read()) == [1, 2, 3, 4]
         assert (store.purges(), store.head()) == ([], 4)
 
-    # ---- notes
-
-    def test_notes_are_found_by_prefix_in_order_of_their_keys(self, store: Store) -> None:
-        with store.write() as writer:
-            for key in ("b/2", "a/1", "a/2", "a", "ab"):
-                writer.note(key, key.upper())
-
-        assert list(store.notes("a/").items()) == [("a/1", "A/1"), ("a/2", "A/2")]
-        assert list(store.notes("", newest_first=True)) == ["b/2", "ab", "a/2", "a/1", "a"]
-        assert list(store.notes("a", limit=2)) == ["a", "a/1"]
-
-    def test_a_note_is_replaced_and_removed(self, store: Store) -> None:
-        with store.write() as writer:
-            writer.note("k", "1")
-            writer.note("gone", "1")
-        with store.write() as writer:
-            writer.note("k", "2")
-            writer.note("gone", None)
-            assert writer.notes("") == {"k": "2"}
-
-        assert store.notes("") == {"k": "2"}
-
-    def test_an_expired_note_is_not_there(self, store: Store) -> None:
-        with store.write() as writer:
-            writer.note("old", "1", expires_us=1)
-            writer.note("new", "1", expires_us=2**60)
-
-        assert store.notes("") == {"new": "1"}
-
-    def test_notes_commit_with_the_events_of_their_write(self, store: Store) -> None:
-        """F33, F82."""
-        with pytest.raises(Boom), store.write() as writer:
-            writer.append([seal_any()])
-            writer.note("cursor", "1")
-            raise Boom
-
-        assert (store.head(), store.notes("")) == (0, {})
-
     # ---- many at once
 
     def test_two_writers_never_share_a_position_or_a_clock_value(self, store: Store) -> None:
@@ -416,6 +375,7 @@ class StoreContract:
         fill(first)
         with first.write() as writer:
             writer.note("k", "v")
+            writer.claim(CLAIMED, Position(1), 1)
             writer.purge("note/2", actor="user:ada", reason="asked to")
         before = state_of(first)
         first.close()
@@ -481,12 +441,6 @@ def append(store: Store, *sealed: Sealed) -> list[Recorded]:
         return writer.append(sealed)
 
 
-def seal_any(**fields: Any) -> Sealed:
-    """An event of an origin of its own, which follows nothing."""
-    fields.setdefault("origin", "01TESTFREE" + event().id[10:])
-    return Chain(fields.pop("origin")).next(**fields)
-
-
 def fill(store: Store) -> None:
     """A few hundred events of several streams, types, scopes and actors, in writes of several sizes."""
     chain = Chain(store.identity.origin)
@@ -527,7 +481,19 @@ def state_of(store: Store) -> Any:
         inner = _inner_state(writer, store.identity.origin)
         raise Boom  # looking at the clock must not move it
     places = [unpack(place) if isinstance(place, Packed) else place for place in store.packed()]
-    return store.identity, places, list(store.read()), store.purges(), store.notes(""), store.head(), inner
+    return (
+        store.identity,
+        places,
+        list(store.read()),
+        store.purges(),
+        store.notes(""),
+        store.claimed(CLAIMED),
+        store.head(),
+        inner,
+    )
+
+
+CLAIMED = bytes(range(16))
 
 
 def _inner_state(writer: Writer, origin: str) -> Any:

@@ -14,9 +14,9 @@ from everlog.core.query import Query
 from everlog.errors import EverlogError
 from everlog.stores.contract import Sealed, Store, Writer
 from everlog.stores.memory import MemoryStore
-from everlog.testing.builders import Chain
-from everlog.testing.store_contract import Boom
+from everlog.testing.builders import Boom, Chain
 
+CLAIMS = [bytes([number]) * 16 for number in range(3)]
 STREAMS = ["note/1", "note/2", "issue/1"]
 TYPES = ["note.added", "issue.opened"]
 SCOPES = ["", "acme", "acme/shop"]
@@ -114,6 +114,10 @@ class StoreMachine(RuleBasedStateMachine):
     def note(self, key: str, value: str | None) -> None:
         self.both(lambda writer: writer.note(key, value))
 
+    @rule(name=st.sampled_from(CLAIMS), first=st.integers(1, 30), count=st.integers(1, 3))
+    def claim(self, name: bytes, first: int, count: int) -> None:
+        self.both(lambda writer: writer.claim(name, Position(first), count))
+
     @precondition(lambda self: self.reopens)
     @rule()
     def reopen(self) -> None:
@@ -156,6 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.head() == self.model.head()
         assert stored(self.store) == stored(self.model)
         assert self.store.notes("") == self.model.notes("")
+        assert list(map(self.store.claimed, CLAIMS)) == list(map(self.model.claimed, CLAIMS))
         assert [purge.reserved for purge in self.store.purges()] == [purge.reserved for purge in self.model.purges()]
 
     def teardown(self) -> None:

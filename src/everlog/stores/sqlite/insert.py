@@ -4,58 +4,40 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
-from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 from msgspec.structs import astuple
 
+from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
+from everlog.stores.sqlite.rows import insert_rows
 from everlog.stores.staging import Staged
 
 _NAMES_REMEMBERED_MAX = 200_000
 # Expired notes are looked for once in so many: the look is a scan, and an index for it would cost every append.
 _NOTES_BETWEEN_PRUNES = 5_000
 
-# One statement for many rows spares most of the cost of calling SQLite, and lets go of the interpreter's lock once
-# where a statement for each row would hand it to another thread every time.
-_ROWS_AT_ONCE = 64
-
-
-@lru_cache(maxsize=4 * _ROWS_AT_ONCE)
-def _rows(start: str, columns: int, rows: int, end: str = "") -> str:
-    row = "(" + ", ".join("?" * columns) + ")"
-    return start + ", ".join([row] * rows) + end
-
-
-def _insert_rows(writer: sqlite3.Connection, start: str, rows: Sequence[tuple[Any, ...]], end: str = "") -> None:
-    for first in range(0, len(rows), _ROWS_AT_ONCE):
-        some = rows[first : first + _ROWS_AT_ONCE]
-        writer.execute(_rows(start, len(some[0]), len(some), end), tuple(chain.from_iterable(some)))
-
-
-# Not REPLACE: a new rowid for an old key would change two pages where one is enough.
-_KEEP_THE_NEWER = " ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_us = excluded.expires_us"
-
 
 class Inserter:
     """Remembers the numbers of names and the marks of the newest block, so that a row costs one insert."""
 
-    def __init__(self) -> None:
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
         self._notes_since_prune = _NOTES_BETWEEN_PRUNES  # the first note of a process prunes
         self.forget()
 
     def forget(self) -> None:
         """Drop everything remembered: another connection wrote, or a write was undone."""
+        self._claims.forget()
         self._scrub_noted: bool | None = None  # not known: the next write says it again
         self._newest_id = ""  # the greatest id so far, and the block that its row is in; empty means not known
         self._newest_block = -1
         self._names: dict[int, dict[str, int]] = {STREAM: {}, TYPE: {}, SCOPE: {}}
         self._marked: set[tuple[int, int, int]] = set()
 
-    def committed(self) -> None:
+    def committed(self, staged: Staged) -> None:
         """A write ended well: keep what was remembered, within bounds."""
+        self._claims.committed(staged)
         for names in self._names.values():
             if len(names) > _NAMES_REMEMBERED_MAX:
                 names.clear()
@@ -86,6 +68,8 @@ class Inserter:
             places = [(gone.position,) for gone in removed]
             writer.executemany("DELETE FROM events WHERE position = ?", places)
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
+        if staged.staged_claims:
+            self._claims.insert(writer, staged)
         if staged.staged_notes:
             self._write_notes(writer, staged)
         self._write_state(writer, staged, scrub_owed)
@@ -132,7 +116,7 @@ class Inserter:
             )
             if event.signature:
                 proofs.append((position, event.signature, b"".join(event.path)))
-        _insert_rows(writer, "INSERT INTO events VALUES ", rows)
+        insert_rows(writer, "INSERT INTO events VALUES ", rows)
         if new_marks := marks - self._marked:
             writer.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?)", sorted(new_marks))
             self._marked |= new_marks
@@ -176,11 +160,11 @@ class Inserter:
                 if sealed.hash == link.hash and sealed.event.origin == origin
             )
             rows.append(("origin " + origin, link.origin_seq, link.hash, last))
-        _insert_rows(writer, "INSERT OR REPLACE INTO state VALUES ", rows)
+        insert_rows(writer, "INSERT OR REPLACE INTO state VALUES ", rows)
 
     def _write_notes(self, writer: sqlite3.Connection, staged: Staged) -> None:
         kept = [(key, value, expires) for key, (value, expires) in staged.staged_notes.items() if value is not None]
-        _insert_rows(writer, "INSERT INTO notes VALUES ", kept, _KEEP_THE_NEWER)
+        insert_rows(writer, "INSERT OR REPLACE INTO notes VALUES ", kept)
         if len(kept) < len(staged.staged_notes):
             removed = [(key,) for key, (value, _) in staged.staged_notes.items() if value is None]
             writer.executemany("DELETE FROM notes WHERE key = ?", removed)

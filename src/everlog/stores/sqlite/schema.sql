@@ -94,13 +94,25 @@ CREATE TABLE purged (
     reserved   INTEGER NOT NULL
 ) STRICT;
 
--- Rows in the order they came, found through a narrow index: idempotency keys are random, and a group of many would
--- otherwise touch as many wide pages.
+-- Which request made which events: the name is 16 bytes of a hash over scope, actor, operation and idempotency key,
+-- `position` the first of `count` events. The two tables take turns, so that the older half can be forgotten at once.
+CREATE TABLE claims_even (
+    name     BLOB PRIMARY KEY,
+    position INTEGER NOT NULL,
+    count    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE claims_odd (
+    name     BLOB PRIMARY KEY,
+    position INTEGER NOT NULL,
+    count    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Small state that commits with the events: responses to requests, refusals, cursors.
 CREATE TABLE notes (
-    key        TEXT NOT NULL UNIQUE,
+    key        TEXT PRIMARY KEY,
     value      TEXT NOT NULL,
     expires_us INTEGER
-) STRICT;
+) STRICT, WITHOUT ROWID;
 
 -- Nobody rewrites history (G9). The one door is a purge: a row may go only when its place is already on record.
 CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events BEGIN

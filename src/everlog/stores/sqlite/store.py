@@ -27,8 +27,9 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import Identity, Problem
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Identity, Problem
 from everlog.stores.sqlite import checks, connection
+from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.insert import Inserter
 from everlog.stores.sqlite.making import make_database, schema_text
 from everlog.stores.sqlite.queries import (
@@ -42,8 +43,6 @@ from everlog.stores.sqlite.queries import (
 from everlog.stores.staging import Staged
 
 _STREAMS_REMEMBERED_MAX = 200_000
-_NOTE_KEYS_MAX = 200_000
-_WRITES_ALONE_MIN = 32
 _SCRUB_WAIT_MS = 1_000
 
 _logger = logging.getLogger("everlog")
@@ -57,6 +56,7 @@ class SqliteStore:
         create: bool = True,
         files: Files | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        claims_kept_us: int = CLAIMS_KEPT_US_MIN,
     ) -> None:
         self.path = Path(path)
         self._files = files or DiskFiles()
@@ -65,7 +65,8 @@ class SqliteStore:
         self._lock = self._files.lock(self.path.with_name(self.path.name + "-lock"))
         self._idle_readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
-        self._inserter = Inserter()
+        self._claims = Claims(claims_kept_us)
+        self._inserter = Inserter(self._claims)
         self._failed: BaseException | None = None
         self._closed = False
         self._why_closed = "open it again"
@@ -76,9 +77,6 @@ class SqliteStore:
         self._clock: int | None = None
         self._links: dict[str, Link] = {}
         self._sequences: dict[str, int] = {}
-        self._writes_alone = 0
-        self._note_keys: set[str] = set()
-        self._note_keys_complete = False
         if not self._files.exists(self.path):
             self._create(create)
         self._identity = self._read_identity()
@@ -121,9 +119,10 @@ class SqliteStore:
         )
         return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
 
+    def claimed(self, name: bytes) -> Claim | None:
+        return self._claims.find(self._fetch, name, in_write=self._in_write())
+
     def noted(self, key: str) -> str | None:
-        if self._in_write() and self._keys_known() and key not in self._note_keys:
-            return None
         rows = self._fetch("SELECT value, expires_us FROM notes WHERE key = ?", (key,))
         if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
             return None
@@ -244,19 +243,6 @@ class SqliteStore:
 
     # ---- inside: reading
 
-    def _keys_known(self) -> bool:
-        """True when `_note_keys` holds every key there is, so that a new idempotency key costs no question.
-
-        They are fetched when this process has written alone for a while, and dropped when another one writes.
-        """
-        if not self._note_keys_complete and self._writes_alone == _WRITES_ALONE_MIN:
-            self._writes_alone += 1  # asked once: a table that is too large now will not be small soon
-            keys = self._fetch("SELECT key FROM notes LIMIT ?", (_NOTE_KEYS_MAX,))
-            if len(keys) < _NOTE_KEYS_MAX:
-                self._note_keys = {key for (key,) in keys}
-                self._note_keys_complete = True
-        return self._note_keys_complete
-
     def _in_write(self) -> bool:
         return self._writing_thread == threading.get_ident()
 
@@ -336,13 +322,9 @@ class SqliteStore:
         self._head = staged.position
         self._clock = staged.clock
         self._links.update(staged.links)
-        self._writes_alone += self._writes_alone < _WRITES_ALONE_MIN
-        if self._note_keys_complete:
-            self._note_keys.update(staged.staged_notes)
-            self._note_keys_complete = len(self._note_keys) < _NOTE_KEYS_MAX
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
-        self._inserter.committed()
+        self._inserter.committed(staged)
 
     def _roll_back(self) -> None:
         """Undo an open transaction, and forget what was remembered on the strength of it."""
@@ -357,9 +339,6 @@ class SqliteStore:
         self._clock = None
         self._links = {}
         self._sequences = {}
-        self._writes_alone = 0
-        self._note_keys = set()
-        self._note_keys_complete = False
         self._inserter.forget()
 
     def _state(self, name: str) -> tuple[int, bytes]:

@@ -1,0 +1,81 @@
+"""Which request made which events: looked up for every append that carries a key, so it must cost next to nothing.
+
+Names are random, so that every claim lands on a page of its own; small rows keep those pages few. Claims live in two
+tables that take turns: when the one in use is as old as claims must be kept, the other, which is older than that, is
+emptied and used from there on. So a claim is kept for its time at least and twice that at most, and forgetting needs
+neither an index on time nor a scan.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from everlog.core.event import Position
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim
+from everlog.stores.sqlite.queries import Fetch
+from everlog.stores.sqlite.rows import insert_rows
+from everlog.stores.staging import Staged
+
+_TABLES = ("claims_even", "claims_odd")
+_REMEMBERED_MAX = 200_000
+_WRITES_ALONE_MIN = 32
+
+
+class Claims:
+    """The claims of one database, with the names remembered while nobody else writes."""
+
+    def __init__(self, kept_us: int) -> None:
+        self._kept_us = max(kept_us, CLAIMS_KEPT_US_MIN)
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything remembered: another connection wrote, or a write was undone."""
+        self._turn: tuple[int, int] | None = None  # which table is in use, and since when
+        self._writes_alone = 0
+        self._names: set[bytes] = set()
+        self._names_complete = False
+
+    def find(self, fetch: Fetch, name: bytes, *, in_write: bool) -> Claim | None:
+        if in_write and self._knows_all(fetch) and name not in self._names:
+            return None
+        found: list[Claim] = []
+        for table in _TABLES:
+            rows = fetch(f"SELECT position, count FROM {table} WHERE name = ?", (name,))
+            found += [Claim(Position(position), count) for position, count in rows]
+        # A name that was claimed again after its time is in both.
+        return max(found, key=lambda claim: claim.first, default=None)
+
+    def insert(self, writer: sqlite3.Connection, staged: Staged) -> None:
+        if self._turn is None:
+            row = writer.execute("SELECT number, position FROM state WHERE name = 'claims'").fetchone()
+            self._turn = row or (0, 0)
+        table, since_us = self._turn
+        if staged.now_us - since_us >= self._kept_us:
+            table, since_us = 1 - table, staged.now_us
+            writer.execute(f"DELETE FROM {_TABLES[table]}")
+            writer.execute("INSERT OR REPLACE INTO state VALUES ('claims', ?, x'', ?)", (table, since_us))
+            self._names_complete = False
+            self._turn = (table, since_us)
+        rows = [(name, claim.first, claim.count) for name, claim in staged.staged_claims.items()]
+        insert_rows(writer, f"INSERT OR REPLACE INTO {_TABLES[table]} VALUES ", rows)
+
+    def committed(self, staged: Staged) -> None:
+        self._writes_alone += self._writes_alone < _WRITES_ALONE_MIN
+        if self._names_complete:
+            self._names.update(staged.staged_claims)
+            self._names_complete = len(self._names) < _REMEMBERED_MAX
+
+    def _knows_all(self, fetch: Fetch) -> bool:
+        """True when every name there is is remembered, so that a new one costs no question.
+
+        They are fetched when this process has written alone for a while, and dropped when another one writes.
+        """
+        if not self._names_complete and self._writes_alone == _WRITES_ALONE_MIN:
+            self._writes_alone += 1  # asked once: tables that are too large now will not be small soon
+            names = fetch(
+                f"SELECT name FROM {_TABLES[0]} UNION ALL SELECT name FROM {_TABLES[1]} LIMIT ?", (_REMEMBERED_MAX,)
+            )
+            if len(names) < _REMEMBERED_MAX:
+                self._names = {name for (name,) in names}
+                self._names_complete = True
+        return self._names_complete
