@@ -1,0 +1,326 @@
+"""One line of a day file: its bytes, and what they mean. The only module that knows the shape of a line.
+
+A line is one JSON object in canonical form (RFC 8785), and a newline. There are three kinds; each takes one position:
+
+    event   {"actor":"user:ada",…,"id":"01K…",…,"received_at":"2026-…Z",…}      the portable event with its names
+    purged  {"purged":{"hash":…,"id":…,"origin":…,"origin_seq":…,"previous":…,"purge":…,"stream":…}}
+    purge   {"purge":{"actor":…,"id":…,"purged_at":…,"reason":…,"scopes":[…],"stream":…}}
+
+A purged line stands where the event stood, so that the order of the lines stays the order of the positions.
+Beside the event's own names, an event line may have these, which say how it was recorded and not what happened:
+
+    received_at  when it was recorded first
+    via          the origin of the log that wrote the line, if that is not the event's own origin
+    batch        [k, n]: line k of a write of n lines, so that a torn write is cut as a whole
+    claims       {"<base64 of 16 bytes>": count}: requests whose first event this is
+
+The seed's own line shape (`event_id`, `lamport_clock`, …) is read, too: see `seed_shape`.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import astuple
+
+from everlog.core.canonical import canonical
+from everlog.core.codec import HEADER_FIELDS, encode_header, payload_bytes
+from everlog.core.event import Event
+from everlog.core.ids import EventId
+from everlog.errors import EverlogError
+from everlog.stores.contract import Sealed
+from everlog.stores.jsonl import seed_shape
+
+Batch = tuple[int, int]
+
+CONFLICT_MARKERS = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
+
+
+class BadLine(Exception):
+    """A line that is none; the text says why."""
+
+
+# ---- events
+
+
+# The names in alphabetical order, which is the canonical one: the encoder keeps the order of declaration.
+class _Written(msgspec.Struct, omit_defaults=True, gc=False):
+    actor: str
+    batch: Batch | None = None
+    causation_id: str = ""
+    claims: dict[str, int] = {}
+    commitment: bytes = b""
+    correlation_id: str = ""
+    id: str = ""
+    idempotency_key: str = ""
+    lamport: int = 0
+    occurred_at: datetime | None = None
+    origin: str = ""
+    origin_seq: int = 0
+    path: tuple[bytes, ...] = ()
+    payload: msgspec.Raw | None = None
+    previous: bytes = b""
+    received_at: datetime | None = None
+    request_id: str = ""
+    salt: bytes = b""
+    scope: str = ""
+    signature: bytes = b""
+    stream: str = ""
+    tags: dict[str, str] = {}
+    type: str = ""
+    version: int = 0
+    via: str = ""
+
+
+# The event's own fields in the order of `Event`, so that one tuple makes the other; then what is local.
+class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """An event line as it is read."""
+
+    id: EventId
+    type: str
+    version: int
+    stream: str
+    lamport: int
+    origin: str
+    origin_seq: int
+    occurred_at: datetime
+    actor: str
+    scope: str = ""
+    request_id: str = ""
+    causation_id: str = ""
+    correlation_id: str = ""
+    idempotency_key: str = ""
+    tags: dict[str, str] = {}
+    commitment: bytes
+    previous: bytes = b""
+    payload: dict[str, Any] = {}
+    salt: bytes = b""
+    signature: bytes = b""
+    path: tuple[bytes, ...] = ()
+    received_at: datetime
+    via: str = ""
+    batch: Batch | None = None
+    claims: dict[str, int] = {}
+
+    def event(self) -> Event:
+        return Event(*astuple(self)[:_EVENT_FIELDS])
+
+
+_EVENT_FIELDS = len(Event.__struct_fields__)
+assert EventLine.__struct_fields__[:_EVENT_FIELDS] == Event.__struct_fields__
+
+
+# What a replay needs of a line and no more: every member that is read costs time.
+class _Replayed(msgspec.Struct, kw_only=True, gc=False):
+    id: EventId
+    type: str
+    version: int
+    stream: str
+    lamport: int
+    origin: str
+    origin_seq: int
+    occurred_at: datetime
+    actor: str
+    scope: str = ""
+    request_id: str = ""
+    causation_id: str = ""
+    correlation_id: str = ""
+    idempotency_key: str = ""
+    tags: dict[str, str] = {}
+    commitment: bytes
+    previous: bytes = b""
+    payload: dict[str, Any] = {}
+    salt: bytes = b""
+    signature: bytes = b""
+    path: tuple[bytes, ...] = ()
+
+
+assert _Replayed.__struct_fields__ == Event.__struct_fields__
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_decode_replayed = msgspec.json.Decoder(_Replayed).decode_lines
+_decode_event_line = msgspec.json.Decoder(EventLine).decode
+
+
+def event_line(
+    sealed: Sealed,
+    received_at: datetime,
+    *,
+    via: str = "",
+    batch: Batch | None = None,
+    claims: dict[str, int] | None = None,
+) -> bytes:
+    """The line of an event, newline included."""
+    event = sealed.event
+    payload = sealed.payload
+    return (
+        _encode(
+            _Written(
+                event.actor,
+                batch,
+                event.causation_id,
+                claims or {},
+                event.commitment,
+                event.correlation_id,
+                event.id,
+                event.idempotency_key,
+                event.lamport,
+                event.occurred_at,
+                event.origin,
+                event.origin_seq,
+                event.path,
+                msgspec.Raw(payload) if payload and payload != b"{}" else None,
+                event.previous,
+                received_at,
+                event.request_id,
+                event.salt,
+                event.scope,
+                event.signature,
+                event.stream,
+                dict(event.tags),
+                event.type,
+                event.version,
+                via if via != event.origin else "",
+            )
+        )
+        + b"\n"
+    )
+
+
+# ---- purges
+
+
+class PurgedLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
+    """What stands in the place of an event that was purged. Names in alphabetical order."""
+
+    hash: bytes
+    id: EventId
+    origin: str
+    origin_seq: int
+    previous: bytes
+    purge: str  # the id of the purge line
+    stream: str
+    claims: dict[str, int] = {}
+    via: str = ""
+
+
+class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The record of a purge. How many it removed is told by the purged lines that name it."""
+
+    actor: str
+    id: str
+    origin: str  # the log that purged
+    purged_at: datetime
+    reason: str
+    scopes: tuple[str, ...]
+    stream: str
+
+
+class _Marked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    batch: Batch | None = None
+    purge: PurgeLine | None = None
+    purged: PurgedLine | None = None
+
+
+_decode_marked = msgspec.json.Decoder(_Marked).decode
+
+Line = EventLine | PurgedLine | PurgeLine
+
+
+def purged_line(line: PurgedLine) -> bytes:
+    return canonical({"purged": _without_empty(msgspec.to_builtins(line))}) + b"\n"
+
+
+def purge_line(line: PurgeLine, *, batch: Batch | None = None) -> bytes:
+    said: dict[str, Any] = {"purge": msgspec.to_builtins(line)}
+    if batch is not None:
+        said["batch"] = list(batch)
+    return canonical(said) + b"\n"
+
+
+def _without_empty(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if value or name not in ("claims", "via")}
+
+
+# ---- reading
+
+
+def read_line(data: bytes) -> Line:
+    """What a line says, its newline left off; BadLine if it says nothing."""
+    return _read(data)[0]
+
+
+def read_marked_line(data: bytes) -> tuple[Line, Batch | None]:
+    """What a line says, and its place in the write that it was part of."""
+    return _read(data)
+
+
+def _read(data: bytes) -> tuple[Line, Batch | None]:
+    try:
+        line = _decode_event_line(data)
+        return line, line.batch
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        why = str(error)
+    except RecursionError as error:
+        raise BadLine("it is nested too deep") from error
+    if data.startswith((b'{"purge', b'{"batch')):
+        try:
+            marked = _decode_marked(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadLine(str(error)) from error
+        if (marked.purge is None) == (marked.purged is None):
+            raise BadLine("it is neither an event nor a purge")
+        found: Line | None = marked.purge if marked.purge is not None else marked.purged
+        assert found is not None
+        return found, marked.batch
+    if data.startswith(CONFLICT_MARKERS):
+        raise BadLine("it is a conflict marker of git: the file was committed half merged")
+    if seed_shape.looks_like_it(data):
+        return _seed_line(data), None
+    if not data.strip():
+        raise BadLine("it is empty")
+    raise BadLine(why)
+
+
+def _seed_line(data: bytes) -> EventLine:
+    try:
+        event = seed_shape.read_seed_event(data)
+    except (EverlogError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadLine(f"it has the shape of another program's event, but {error}") from error
+    fields = {name: getattr(event, name) for name in Event.__struct_fields__}
+    return EventLine(**fields, received_at=event.occurred_at)
+
+
+def read_events(data: bytes) -> list[Event]:
+    """The events of many lines at once; BadLine if one of them is anything else than an event line of ours."""
+    try:
+        return [Event(*astuple(line)) for line in _decode_replayed(data)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadLine(str(error)) from error
+
+
+def canonical_form(line: Line, batch: Batch | None) -> bytes:
+    """The bytes that a line must have, newline included; whoever changed it, even without changing what it means,
+    is found by comparing. A line of the seed's shape has none."""
+    match line:
+        case EventLine():
+            event = line.event()
+            header = encode_header(astuple(event)[: len(HEADER_FIELDS)])
+            sealed = Sealed(event, header, payload_bytes(event.payload) if event.salt else b"", b"")
+            return event_line(sealed, line.received_at, via=line.via, batch=batch, claims=line.claims)
+        case PurgedLine():
+            return purged_line(line)
+        case PurgeLine():
+            return purge_line(line, batch=batch)
+
+
+def is_whole_object(data: bytes) -> bool:
+    """True when the bytes begin with a whole JSON object, whatever follows: what no torn write can leave."""
+    try:
+        _, end = json.JSONDecoder().raw_decode(data.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return False
+    return end > 0
