@@ -18,7 +18,9 @@ from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore
 from everlog.stores.sqlite.store import SqliteStore
 
-pytest.register_assert_rewrite("everlog.testing.store_contract", "everlog.testing.store_machine")
+pytest.register_assert_rewrite(
+    "everlog.testing.store_contract", "everlog.testing.place_contract", "everlog.testing.store_machine"
+)
 
 settings.register_profile("everyday", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.register_profile("full", deadline=None, max_examples=500)

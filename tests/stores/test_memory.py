@@ -28,6 +28,10 @@ class TestMemoryStore(StoreContract):
         assert second.head() == 0
         assert second.identity != first.identity
 
+    def test_places_survive_reopening(self, open_store: OpenStore) -> None:
+        """As little as events do."""
+        self.test_survives_reopening(open_store)
+
     def test_two_open_stores_of_one_log_see_each_other(self, open_store: OpenStore) -> None:
         """There are no two of one log."""
         one, other = open_store(), open_store()

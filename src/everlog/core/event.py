@@ -96,6 +96,7 @@ class Purged(msgspec.Struct, frozen=True, gc=False):
     origin_seq: int
     hash: bytes
     previous: bytes
+    reserved: Position = START  # the purge that removed it, by its reserved position
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):

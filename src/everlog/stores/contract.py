@@ -1,8 +1,8 @@
 """What every store promises: the whole contract, in three protocols.
 
     Reader   read get head purges claimed noted notes    what both an open store and an open write can be asked
-    Writer   clock tick link sequence append purge claim note attempt
-    Store    write packed check close
+    Writer   clock tick link sequence append place purge claim note attempt
+    Store    write packed clock kept check close
 
 The promises are G1 to G13 of docs/guarantees.md; `everlog.testing.store_contract` proves them for any store.
 """
@@ -68,6 +68,21 @@ CLAIM_BYTES = 16
 
 CLAIMS_KEPT_US_MIN = 24 * 60 * 60 * 1_000_000
 """How long a store remembers a claim at the least: the seeds' minimum for an idempotency key."""
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """A note with the moment after which it is not there any more."""
+
+    key: str
+    value: str
+    expires_us: int | None = None
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """A claim with the name of its request."""
+
+    name: bytes
+    claim: Claim
 
 
 class Reader(Protocol):
@@ -141,6 +156,14 @@ class Writer(Reader, Protocol):
         """
         ...
 
+    def place(self, places: Sequence[Packed | Purged | Purge]) -> None:
+        """Put places of another log here as they stand: same positions, sequences, times of arrival and bytes.
+
+        They come in order, purges at the position they reserved, and the first follows the head. This is how a copy
+        is made, and its maker's word that they are whole: `verify` proves it afterwards.
+        """
+        ...
+
     def purge(self, stream: str, *, actor: str, reason: str) -> Purge:
         """Remove a stream's events for good and return the record of it, with the reserved position."""
         ...
@@ -159,6 +182,8 @@ class Writer(Reader, Protocol):
 
 
 class Store(Reader, Protocol):
+    """An open log. Made with `identity=…` where there is none yet, it is the log that the identity says."""
+
     @property
     def identity(self) -> Identity: ...
 
@@ -168,6 +193,14 @@ class Store(Reader, Protocol):
 
     def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         """Every place of the log in order, as stored bytes, purged events included, uninterpreted."""
+        ...
+
+    def clock(self) -> int:
+        """The Lamport clock as it stands on the disk, also for who may not write."""
+        ...
+
+    def kept(self) -> Iterator[Note | Claimed]:
+        """What a copy must take over beside the places: every claim and every note, each once, in any order."""
         ...
 
     def check(self) -> Iterator[Problem]:

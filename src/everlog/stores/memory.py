@@ -13,16 +13,18 @@ from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, 
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import LogClosed
-from everlog.stores.contract import Claim, Identity, Problem
+from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
 from everlog.stores.staging import Staged
 
 
 class MemoryStore:
-    def __init__(self, *, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+    def __init__(
+        self, *, now_us: Callable[[], int] = lambda: time.time_ns() // 1000, identity: Identity | None = None
+    ) -> None:
         self._now_us = now_us
         self._lock = threading.RLock()
-        self._identity = new_identity(now_us())
+        self._identity = identity or new_identity(now_us())
         self._places: list[Packed | Purged] = []  # in order of position
         self._by_id: dict[EventId, int] = {}  # id -> index in _places
         self._sequences: dict[str, int] = {}
@@ -111,6 +113,15 @@ class MemoryStore:
             places = self._places[bisect_right(self._places, after, key=_position) :]
         yield from places
 
+    def kept(self) -> Iterator[Note | Claimed]:
+        self._require_open()
+        now = self._now_us()
+        with self._lock:
+            claims = [Claimed(name, claim) for name, claim in self._claims.items()]
+            notes = [Note(key, value, expires) for key, (value, expires) in self._notes.items()]
+        yield from claims
+        yield from (note for note in notes if note.expires_us is None or note.expires_us > now)
+
     def check(self) -> Iterator[Problem]:
         return iter(())
 
@@ -154,26 +165,29 @@ class MemoryStore:
     # ---- inside
 
     def _persist(self, staged: Staged) -> None:
-        for recorded, sealed in staged.records:
-            event = sealed.event
-            self._by_id[event.id] = len(self._places)
-            self._places.append(
-                Packed(
-                    recorded.position,
-                    recorded.sequence,
-                    recorded.received_us,
-                    sealed.header,
-                    sealed.payload,
-                    event.salt,
-                    event.signature,
-                    event.path,
-                )
-            )
-            self._sequences[event.stream] = recorded.sequence
         for purge, removed in staged.staged_purges:
             for gone in removed:
                 self._places[self._by_id[gone.id]] = gone
             self._purges.append(purge)
+            self._sequences[purge.stream] = purge.sequence
+        new: list[tuple[EventId, Packed | Purged]] = [(gone.id, gone) for gone in staged.placed_purged]
+        for recorded, sealed in staged.records:
+            event = sealed.event
+            self._sequences[event.stream] = recorded.sequence
+            place = Packed(
+                recorded.position,
+                recorded.sequence,
+                recorded.received_us,
+                sealed.header,
+                sealed.payload,
+                event.salt,
+                event.signature,
+                event.path,
+            )
+            new.append((event.id, place))
+        for event_id, placed in sorted(new, key=lambda item: item[1].position):
+            self._by_id[event_id] = len(self._places)
+            self._places.append(placed)
         self._claims.update(staged.staged_claims)
         for key, (value, expires) in staged.staged_notes.items():
             if value is None:

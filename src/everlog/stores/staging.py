@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from everlog.core.clock import receive, send
+from everlog.core.codec import Packed, header_hash, unpack
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
@@ -65,6 +68,7 @@ class Staged:
         self.links: dict[str, Link] = {}
         self.records: list[tuple[Recorded, Sealed]] = []
         self.staged_purges: list[tuple[Purge, list[Purged]]] = []
+        self.placed_purged: list[Purged] = []  # what another log had left of purged events, in order
         self.staged_claims: dict[bytes, Claim] = {}
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
         self._clock_before = self._clock
@@ -82,6 +86,7 @@ class Staged:
         return bool(
             self.records
             or self.staged_purges
+            or self.placed_purged
             or self.staged_notes
             or self.staged_claims
             or self._clock != self._clock_before
@@ -193,9 +198,50 @@ class Staged:
                 ends[event.origin] = sealed
         self.position, self._clock = position, clock  # the clock is never below an event that is here
         for origin, end in ends.items():
-            if end.event.origin_seq > self.link(origin).origin_seq:
-                self._set(self.links, origin, Link(end.event.origin_seq, end.hash))
+            self._go_on_after(origin, Link(end.event.origin_seq, end.hash))
         return new
+
+    def place(self, places: Sequence[Packed | Purged | Purge]) -> None:
+        for place in places:
+            position = place.reserved if isinstance(place, Purge) else place.position
+            if position != self.position + 1:
+                raise Conflict(
+                    f"position {position} cannot follow position {self.position}",
+                    why="the places of a copied log come in order, without a gap, into a log that has none of them",
+                    hint="copy into a new log",
+                    position=position,
+                )
+            match place:
+                case Packed():
+                    self._place_event(place)
+                case Purged():
+                    self.placed_purged.append(place)
+                    self._go_on_after(place.origin, Link(place.origin_seq, place.hash))
+                case Purge():
+                    self.staged_purges.append((place, []))  # what it removed is placed by itself
+                    self._set(self._sequences, place.stream, place.sequence)
+            self.position = position
+
+    def _place_event(self, place: Packed) -> None:
+        recorded = unpack(place)
+        event = recorded.event
+        last = self.sequence(event.stream)
+        if place.sequence != last + 1:
+            raise Conflict(
+                f"{event.stream} has sequence {place.sequence} after {last}",
+                why="the sequences of a stream have no gap",
+                hint="everlog verify on the log that is copied",
+                position=place.position,
+            )
+        digest = header_hash(place.header)
+        self.records.append((recorded, Sealed(event, place.header, place.payload, digest)))
+        self._set(self._sequences, event.stream, place.sequence)
+        self._clock = max(self._clock, event.lamport)
+        self._go_on_after(event.origin, Link(event.origin_seq, digest))
+
+    def _go_on_after(self, origin: str, link: Link) -> None:
+        if link.origin_seq > self.link(origin).origin_seq:
+            self._set(self.links, origin, link)
 
     def purge(self, stream: str, *, actor: str, reason: str) -> Purge:
         if any(recorded.event.stream == stream for recorded, _ in self.records):
@@ -224,7 +270,7 @@ class Staged:
             sequence=self.sequence(stream),
             count=len(removed),
         )
-        self.staged_purges.append((purge, removed))
+        self.staged_purges.append((purge, [replace(gone, reserved=purge.reserved) for gone in removed]))
         self._set(self._sequences, stream, purge.sequence)
         return purge
 
@@ -238,15 +284,17 @@ class Staged:
     def attempt(self) -> _Attempt:
         return _Attempt(self)
 
-    def marker(self) -> tuple[Position, int, int, int, int]:
+    def marker(self) -> tuple[Position, int, int, int, int, int]:
         """Where this write stands, for `back_to`."""
-        return self.position, self._clock, len(self.records), len(self.staged_purges), len(self._undo)
+        lengths = len(self.records), len(self.staged_purges), len(self.placed_purged), len(self._undo)
+        return self.position, self._clock, *lengths
 
-    def back_to(self, marker: tuple[Position, int, int, int, int]) -> None:
+    def back_to(self, marker: tuple[Position, int, int, int, int, int]) -> None:
         """Undo everything since the marker."""
-        self.position, self._clock, records, purges, undo = marker
+        self.position, self._clock, records, purges, purged, undo = marker
         del self.records[records:]
         del self.staged_purges[purges:]
+        del self.placed_purged[purged:]
         self._ids.clear()  # rebuilt from `records` when it is asked for again
         while len(self._undo) > undo:
             holder, key, old = self._undo.pop()

@@ -26,12 +26,13 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, IdConflict, LogClosed, NotFound
 from everlog.stores.contract import Sealed, Store, Writer
 from everlog.testing.builders import Boom, Chain, seal_any, stamped
+from everlog.testing.place_contract import PlaceContract
 from everlog.testing.small_state_contract import SmallStateContract
 
 OpenStore = Callable[[], Store]
 
 
-class StoreContract(SmallStateContract):
+class StoreContract(SmallStateContract, PlaceContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError("say how to open the store")

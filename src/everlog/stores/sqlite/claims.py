@@ -9,10 +9,11 @@ neither an index on time nor a scan.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 
 from everlog.core.event import Position
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim
-from everlog.stores.sqlite.queries import Fetch
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed
+from everlog.stores.sqlite.queries import PAGE_ROWS, Fetch
 from everlog.stores.sqlite.rows import insert_rows
 from everlog.stores.staging import Staged
 
@@ -44,6 +45,19 @@ class Claims:
             found += [Claim(Position(position), count) for position, count in rows]
         # A name that was claimed again after its time is in both.
         return max(found, key=lambda claim: claim.first, default=None)
+
+    def every(self, fetch: Fetch) -> Iterator[Claimed]:
+        """All that is remembered, page by page; of a name that is in both tables the newer claim."""
+        for table, other in (_TABLES, _TABLES[::-1]):
+            after = b""
+            while rows := fetch(
+                f"SELECT name, position, count FROM {table} AS mine WHERE name > ? AND NOT EXISTS (SELECT 1 FROM"
+                f" {other} AS other WHERE other.name = mine.name AND other.position > mine.position)"
+                " ORDER BY name LIMIT ?",
+                (after, PAGE_ROWS),
+            ):
+                yield from (Claimed(name, Claim(Position(position), count)) for name, position, count in rows)
+                after = rows[-1][0]
 
     def insert(self, writer: sqlite3.Connection, staged: Staged) -> None:
         if self._turn is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import astuple
 
+from everlog.core.event import Link, Position
 from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
 from everlog.stores.sqlite.rows import insert_rows
@@ -16,6 +17,8 @@ from everlog.stores.staging import Staged
 _NAMES_REMEMBERED_MAX = 200_000
 # Expired notes are looked for once in so many: the look is a scan, and an index for it would cost every append.
 _NOTES_BETWEEN_PRUNES = 5_000
+
+_PURGED = "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Inserter:
@@ -47,6 +50,8 @@ class Inserter:
     def insert(self, writer: sqlite3.Connection, staged: Staged, *, scrub_owed: bool = False) -> None:
         if staged.records:
             self._insert_events(writer, staged)
+        if staged.placed_purged:
+            writer.executemany(_PURGED, [astuple(gone) for gone in staged.placed_purged])
         for purge, removed in staged.staged_purges:
             writer.execute(
                 "INSERT INTO purges VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -61,10 +66,7 @@ class Inserter:
                     purge.count,
                 ),
             )
-            writer.executemany(
-                "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(*astuple(gone), purge.reserved) for gone in removed],
-            )
+            writer.executemany(_PURGED, [astuple(gone) for gone in removed])
             places = [(gone.position,) for gone in removed]
             writer.executemany("DELETE FROM events WHERE position = ?", places)
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
@@ -154,12 +156,7 @@ class Inserter:
         if staged.records:
             rows.append(("ids", self._newest_block, self._newest_id.encode(), 0))
         for origin, link in staged.links.items():
-            last = next(
-                recorded.position
-                for recorded, sealed in reversed(staged.records)
-                if sealed.hash == link.hash and sealed.event.origin == origin
-            )
-            rows.append(("origin " + origin, link.origin_seq, link.hash, last))
+            rows.append(("origin " + origin, link.origin_seq, link.hash, _place_of(staged, origin, link)))
         insert_rows(writer, "INSERT OR REPLACE INTO state VALUES ", rows)
 
     def _write_notes(self, writer: sqlite3.Connection, staged: Staged) -> None:
@@ -172,3 +169,11 @@ class Inserter:
         if self._notes_since_prune >= _NOTES_BETWEEN_PRUNES:
             self._notes_since_prune = 0
             writer.execute("DELETE FROM notes WHERE expires_us <= ?", (staged.now_us,))
+
+
+def _place_of(staged: Staged, origin: str, link: Link) -> Position:
+    """Where the end of an origin's chain stands: nearly always the last event of this write."""
+    for recorded, sealed in reversed(staged.records):
+        if sealed.hash == link.hash and sealed.event.origin == origin:
+            return recorded.position
+    return next(gone.position for gone in staged.placed_purged if (gone.origin, gone.hash) == (origin, link.hash))

@@ -5,18 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from everlog.files import Files
-from everlog.stores.identity import new_identity
+from everlog.stores.contract import Identity
 from everlog.stores.sqlite import connection
 
 
-def make_database(files: Files, path: Path, *, now_us: int) -> None:
+def make_database(files: Files, path: Path, identity: Identity) -> None:
     """A new, empty log under this name; the caller holds its lock."""
     # Built beside and renamed when it is whole: a crash in between leaves no half log under this name.
     draft = path.with_name(path.name + ".new")
     for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
         if files.exists(leftover):
             files.unlink(leftover)
-    identity = new_identity(now_us)
     schema = schema_text()
     # SQLite gives its side files the mode of the file itself, so that is set before SQLite sees it.
     files.close(files.open(draft, exclusive=True))

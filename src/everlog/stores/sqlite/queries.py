@@ -252,7 +252,7 @@ def read_places(fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
         )
         last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
         gone = fetch(
-            "SELECT position, sequence, id, origin, origin_seq, hash, previous FROM purged"
+            "SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM purged"
             " WHERE position > ? AND position <= ? ORDER BY position",
             (after, last),
         )

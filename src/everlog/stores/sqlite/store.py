@@ -27,7 +27,8 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Identity, Problem
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem
+from everlog.stores.identity import new_identity
 from everlog.stores.sqlite import checks, connection
 from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.insert import Inserter
@@ -57,6 +58,7 @@ class SqliteStore:
         files: Files | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         claims_kept_us: int = CLAIMS_KEPT_US_MIN,
+        identity: Identity | None = None,
     ) -> None:
         self.path = Path(path)
         self._files = files or DiskFiles()
@@ -78,7 +80,7 @@ class SqliteStore:
         self._links: dict[str, Link] = {}
         self._sequences: dict[str, int] = {}
         if not self._files.exists(self.path):
-            self._create(create)
+            self._create(create, identity)
         self._identity = self._read_identity()
         self._inode = self._files.inode(self.path)
         _every_store.add(self)
@@ -141,6 +143,13 @@ class SqliteStore:
     def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         return self._merged_places(after)
 
+    def kept(self) -> Iterator[Note | Claimed]:
+        yield from self._claims.every(self._fetch)
+        rows = self._fetch(
+            "SELECT key, value, expires_us FROM notes WHERE expires_us IS NULL OR expires_us > ?", (self._now_us(),)
+        )
+        yield from (Note(*row) for row in rows)
+
     def check(self) -> Iterator[Problem]:
         with connection.own_errors(self.path, "checking"), self._reader() as reader:
             reader.execute("BEGIN")  # one moment for all that is compared: the log may be written meanwhile
@@ -193,6 +202,8 @@ class SqliteStore:
     # ---- what a write starts from
 
     def clock(self) -> int:
+        if not self._in_write():
+            return self._state("clock")[0]  # another process may have written since this one last did
         if self._clock is None:
             self._clock = self._state("clock")[0]
         return self._clock
@@ -322,6 +333,8 @@ class SqliteStore:
         self._head = staged.position
         self._clock = staged.clock
         self._links.update(staged.links)
+        for purge, _ in staged.staged_purges:
+            self._sequences[purge.stream] = purge.sequence
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
         self._inserter.committed(staged)
@@ -383,7 +396,7 @@ class SqliteStore:
 
     # ---- inside: opening
 
-    def _create(self, allowed: bool) -> None:
+    def _create(self, allowed: bool, identity: Identity | None) -> None:
         if not allowed:
             raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")
         folder = self.path.absolute().parent
@@ -395,7 +408,7 @@ class SqliteStore:
         self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
         try:
             if not self._files.exists(self.path):  # another process may have been faster
-                make_database(self._files, self.path, now_us=self._now_us())
+                make_database(self._files, self.path, identity or new_identity(self._now_us()))
         finally:
             self._lock.release()
 
