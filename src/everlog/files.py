@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from everlog.errors import EverlogError
 from everlog.lock_file import FILE_MODE, LockFile
@@ -34,6 +34,14 @@ class Handle:
 
     number: int
     path: Path
+
+
+class Stamp(NamedTuple):
+    """What tells at a glance whether a file is the one that was looked at before."""
+
+    size: int
+    changed_ns: int
+    inode: int
 
 
 class Lock(Protocol):
@@ -93,6 +101,10 @@ class Files(Protocol):
 
     def inode(self, path: Path) -> tuple[int, int] | None:
         """Which file a name stands for now, or None: a name may come to stand for another one."""
+        ...
+
+    def stamp(self, path: Path) -> Stamp | None:
+        """The stamp of a file or a directory, or None if there is none."""
         ...
 
     def names(self, directory: Path) -> list[str]:
@@ -212,6 +224,14 @@ class DiskFiles(Files):
             except FileNotFoundError:
                 return None
         return found.st_dev, found.st_ino
+
+    def stamp(self, path: Path) -> Stamp | None:
+        with Telling("look at", path):
+            try:
+                found = os.stat(path)  # noqa: PTH116 - a Path would cost more than the call itself
+            except FileNotFoundError:
+                return None
+        return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
     def names(self, directory: Path) -> list[str]:
         with Telling("list", directory):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from everlog.errors import Busy
-from everlog.files import DIR_MODE, Files, Handle
+from everlog.files import DIR_MODE, Files, Handle, Stamp
 from everlog.lock_file import FILE_MODE
 from everlog.os_errors import explained, failed_flush
 
@@ -142,6 +142,7 @@ class RecordingFiles(Files):
         self._open: dict[int, int] = {}
         self._faults: list[_Fault] = []
         self._calls: Counter[str] = Counter()
+        self._changes: Counter[int] = Counter()
         self._locks: dict[Path, threading.Lock] = {}
 
     # --- marks and faults
@@ -267,6 +268,12 @@ class RecordingFiles(Files):
         found = self.by_name.get(path)
         return None if found is None else (0, id(found))
 
+    def stamp(self, path: Path) -> Stamp | None:
+        if path in self.dirs:
+            return Stamp(0, sum(1 for known in self.by_name if known.parent == path), 0)
+        file = self.by_name.get(path)
+        return None if file is None else Stamp(len(self.contents[file]), self._changes[file], file)
+
     def names(self, directory: Path) -> list[str]:
         if directory not in self.dirs:
             raise _os_error(errno.ENOENT, directory)
@@ -328,8 +335,10 @@ class RecordingFiles(Files):
                 self._next_file = max(self._next_file, file + 1)
             case Write(file, at, data):
                 write_into(self.contents[file], at, data)
+                self._changes[file] += 1
             case Truncate(file, size):
                 cut_or_extend(self.contents[file], size)
+                self._changes[file] += 1
             case Rename(source, target, file):
                 del self.by_name[source]
                 self.by_name[target] = file

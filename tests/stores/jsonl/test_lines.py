@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,7 +18,6 @@ from everlog.stores.jsonl.lines import (
     EventLine,
     PurgedLine,
     PurgeLine,
-    canonical_form,
     event_line,
     is_whole_object,
     purge_line,
@@ -71,7 +71,9 @@ def test_a_line_is_the_portable_event_in_canonical_form_and_when_it_was_recorded
     )
     line = event_line(made, NOON)
 
-    assert line == canonical({**event_object(made.event), "received_at": "2026-11-15T12:00:00Z"}) + b"\n"
+    said = canonical({**event_object(made.event), "received_at": "2026-11-15T12:00:00Z"})[:-1]
+    assert line == said + f',"whole":"{zlib.crc32(said):08x}"}}\n'.encode()
+    assert line == canonical(json.loads(line)) + b"\n"
     assert line.count(b"\n") == 1
     found = read_line(line[:-1])
     assert isinstance(found, EventLine)
@@ -120,16 +122,24 @@ def test_a_purge_and_what_it_left_come_back() -> None:
     assert read_line(purged_line(claimed)[:-1]) == claimed
 
 
-def test_every_kind_of_line_has_one_form() -> None:
+def test_every_changed_bit_of_every_kind_of_line_is_noticed() -> None:
     made = Chain().next(payload={"b": 1, "a": 2.5})
     for line in (
-        event_line(made, NOON, via="01TESTORGN0000000000000009", batch=(1, 2), claims={"b": 1, "a": 2}),
-        purged_line(PURGED),
-        purge_line(PURGE, batch=(2, 2)),
+        event_line(made, NOON, via="01TESTORGN0000000000000009", batch=(1, 2), claims={"b": 1, "a": 2})[:-1],
+        purged_line(PURGED)[:-1],
+        purge_line(PURGE, batch=(2, 2))[:-1],
     ):
-        assert canonical_form(*read_marked_line(line[:-1])) == line
-    spaced = event_line(made, NOON).replace(b'"b":1', b'"b": 1')
-    assert canonical_form(*read_marked_line(spaced[:-1])) != spaced
+        for bit in range(len(line) * 8):
+            changed = bytearray(line)
+            changed[bit // 8] ^= 1 << bit % 8
+            with pytest.raises(BadLine):
+                read_line(bytes(changed))
+
+
+def test_a_line_without_its_last_member_is_not_ours() -> None:
+    line = event_line(Chain().next(), NOON)
+    with pytest.raises(BadLine, match="checksum"):
+        read_line(line[: line.index(b',"whole"')] + b"}")
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,16 @@ Beside the event's own names, an event line may have these, which say how it was
     batch        [k, n]: line k of a write of n lines, so that a torn write is cut as a whole
     claims       {"<base64 of 16 bytes>": count}: requests whose first event this is
 
+The last member of every line is `whole`: the CRC-32 of the bytes before it, in hexadecimal. It tells a line that the
+disk or an editor changed from one that was written so, also in the parts that no hash covers.
+
 The seed's own line shape (`event_id`, `lamport_clock`, …) is read, too: see `seed_shape`.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from datetime import datetime
 from typing import Any
 
@@ -27,7 +31,6 @@ import msgspec
 from msgspec.structs import astuple
 
 from everlog.core.canonical import canonical
-from everlog.core.codec import HEADER_FIELDS, encode_header, payload_bytes
 from everlog.core.event import Event
 from everlog.core.ids import EventId
 from everlog.errors import EverlogError
@@ -104,6 +107,7 @@ class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=Fal
     via: str = ""
     batch: Batch | None = None
     claims: dict[str, int] = {}
+    whole: str = ""
 
     def event(self) -> Event:
         return Event(*astuple(self)[:_EVENT_FIELDS])
@@ -156,7 +160,7 @@ def event_line(
     """The line of an event, newline included."""
     event = sealed.event
     payload = sealed.payload
-    return (
+    return _ended(
         _encode(
             _Written(
                 event.actor,
@@ -186,7 +190,6 @@ def event_line(
                 via if via != event.origin else "",
             )
         )
-        + b"\n"
     )
 
 
@@ -223,6 +226,7 @@ class _Marked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc
     batch: Batch | None = None
     purge: PurgeLine | None = None
     purged: PurgedLine | None = None
+    whole: str = ""
 
 
 _decode_marked = msgspec.json.Decoder(_Marked).decode
@@ -231,18 +235,32 @@ Line = EventLine | PurgedLine | PurgeLine
 
 
 def purged_line(line: PurgedLine) -> bytes:
-    return canonical({"purged": _without_empty(msgspec.to_builtins(line))}) + b"\n"
+    said = {name: value for name, value in msgspec.to_builtins(line).items() if value or name == "previous"}
+    return _ended(canonical({"purged": said}))
 
 
 def purge_line(line: PurgeLine, *, batch: Batch | None = None) -> bytes:
     said: dict[str, Any] = {"purge": msgspec.to_builtins(line)}
     if batch is not None:
         said["batch"] = list(batch)
-    return canonical(said) + b"\n"
+    return _ended(canonical(said))
 
 
-def _without_empty(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if value or name not in ("claims", "via")}
+# ---- the last member
+
+_WHOLE = b',"whole":"%08x"}'
+_WHOLE_BYTES = len(_WHOLE % 0)
+
+
+def _ended(data: bytes) -> bytes:
+    """The object with its last member, and the newline."""
+    said = data[:-1]
+    return said + _WHOLE % zlib.crc32(said) + b"\n"
+
+
+def _refuse_changed(data: bytes) -> None:
+    if data[-_WHOLE_BYTES:] != _WHOLE % zlib.crc32(data[:-_WHOLE_BYTES]):
+        raise BadLine("its checksum does not fit: the disk or somebody changed it")
 
 
 # ---- reading
@@ -261,6 +279,7 @@ def read_marked_line(data: bytes) -> tuple[Line, Batch | None]:
 def _read(data: bytes) -> tuple[Line, Batch | None]:
     try:
         line = _decode_event_line(data)
+        _refuse_changed(data)
         return line, line.batch
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         why = str(error)
@@ -273,6 +292,7 @@ def _read(data: bytes) -> tuple[Line, Batch | None]:
             raise BadLine(str(error)) from error
         if (marked.purge is None) == (marked.purged is None):
             raise BadLine("it is neither an event nor a purge")
+        _refuse_changed(data)
         found: Line | None = marked.purge if marked.purge is not None else marked.purged
         assert found is not None
         return found, marked.batch
@@ -300,21 +320,6 @@ def read_events(data: bytes) -> list[Event]:
         return [Event(*astuple(line)) for line in _decode_replayed(data)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadLine(str(error)) from error
-
-
-def canonical_form(line: Line, batch: Batch | None) -> bytes:
-    """The bytes that a line must have, newline included; whoever changed it, even without changing what it means,
-    is found by comparing. A line of the seed's shape has none."""
-    match line:
-        case EventLine():
-            event = line.event()
-            header = encode_header(astuple(event)[: len(HEADER_FIELDS)])
-            sealed = Sealed(event, header, payload_bytes(event.payload) if event.salt else b"", b"")
-            return event_line(sealed, line.received_at, via=line.via, batch=batch, claims=line.claims)
-        case PurgedLine():
-            return purged_line(line)
-        case PurgeLine():
-            return purge_line(line, batch=batch)
 
 
 def is_whole_object(data: bytes) -> bool:
