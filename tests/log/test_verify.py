@@ -130,17 +130,17 @@ EDITS: dict[str, tuple[str, str]] = {
     "a row is put in for the reserved position": (at(10, "position = 11"), "position_missing"),
     "a row is added": (
         "INSERT INTO events SELECT 15, stream, 2, type, scope, received_us,"
-        " json_set(header, '$[0]', '01K00000000000000000000000', '$[6]', 99), payload, salt FROM events"
+        " json_set(header, '$[0]', '01K00000000000000000000000', '$[6]', 99), payload, salt, NULL FROM events"
         " WHERE position = 14",
         "chain_broken",
     ),
     "a row is repeated": (
-        "INSERT INTO events SELECT 15, stream, 2, type, scope, received_us, header, payload, salt FROM events"
+        "INSERT INTO events SELECT 15, stream, 2, type, scope, received_us, header, payload, salt, NULL FROM events"
         " WHERE position = 14",
         "id_twice",
     ),
     "a purged row is put back": (
-        "INSERT INTO events SELECT 3, stream, 77, type, scope, received_us, header, payload, salt FROM events"
+        "INSERT INTO events SELECT 3, stream, 77, type, scope, received_us, header, payload, salt, NULL FROM events"
         " WHERE position = 1",
         "out_of_order",
     ),

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.stateful import rule
 
 from everlog.stores.contract import Store
-from everlog.stores.sqlite import checks, insert, queries
+from everlog.stores.sqlite import checks, claims, insert, queries, tail
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.store_machine import StoreMachine
 
@@ -29,13 +30,16 @@ class SqliteMachine(StoreMachine):
 
 
 class SmallPagesMachine(SqliteMachine):
-    """The same with pages of two rows, blocks of four positions and two blocks at once, so that every seam is met."""
+    """The same with pages of two rows, blocks of four positions, two blocks at once and a tail of three events, so
+    that every seam is met."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(queries, "PAGE_ROWS", 2)
-        self.patch.setattr(checks, "PAGE_ROWS", 2)
+        for paged in (queries, checks, claims):
+            self.patch.setattr(paged, "PAGE_ROWS", 2)
+        self.patch.setattr(tail, "TAIL_MAX", 3)
+        self.patch.setattr(tail, "_LEARNT_AT_ONCE_MAX", 5)
         self.patch.setattr(queries, "_BLOCKS_AT_ONCE", 2)
         for module in (queries, insert, checks):
             self.patch.setattr(module, "BLOCK", 4)
@@ -46,7 +50,25 @@ class SmallPagesMachine(SqliteMachine):
         self.patch.undo()
 
 
+class TwoHandlesMachine(SmallPagesMachine):
+    """The same again with two open stores that take turns, as two processes would: each must notice the other."""
+
+    other: Store | None = None
+
+    @rule()
+    def take_turns(self) -> None:
+        mine, self.store = self.store, self.other or self.open_store(False)
+        self.other = mine
+
+    def teardown(self) -> None:
+        if self.other is not None:
+            self.other.close()
+        super().teardown()
+
+
 TestSqliteMachine: Any = SqliteMachine.TestCase
 TestSqliteMachine.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 TestSmallPagesMachine: Any = SmallPagesMachine.TestCase
 TestSmallPagesMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTwoHandlesMachine: Any = TwoHandlesMachine.TestCase
+TestTwoHandlesMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -114,9 +114,17 @@ class StoreMachine(RuleBasedStateMachine):
     def note(self, key: str, value: str | None) -> None:
         self.both(lambda writer: writer.note(key, value))
 
-    @rule(name=st.sampled_from(CLAIMS), first=st.integers(1, 30), count=st.integers(1, 3))
-    def claim(self, name: bytes, first: int, count: int) -> None:
-        self.both(lambda writer: writer.claim(name, Position(first), count))
+    @rule(name=st.sampled_from(CLAIMS), batch=st.lists(drafts, min_size=1, max_size=3))
+    def append_and_claim(self, name: bytes, batch: list[dict[str, str]]) -> None:
+        made = [self.chain.next(**fields) for fields in batch]
+        self.made += made
+
+        def work(writer: Writer) -> Any:
+            first = writer.append(made)[0].position
+            writer.claim(name, first, len(made))
+            return writer.claimed(name)
+
+        self.both(work)
 
     @precondition(lambda self: self.reopens)
     @rule()

@@ -12,7 +12,7 @@ import msgspec
 from everlog.core.codec import assemble, header_hash
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
-from everlog.stores.sqlite.queries import BLOCK, PAGE_ROWS, SCOPE, STREAM, TYPE, Fetch
+from everlog.stores.sqlite.queries import BLOCK, INDEXED, PAGE_ROWS, SCOPE, STREAM, TYPE, Fetch
 
 
 def problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
@@ -105,10 +105,30 @@ def _column_problems(fetch: Fetch) -> Iterator[Problem]:
             strays.discard((event.id, position))
         after = rows[-1][0]
 
+    yield from _stream_problems(fetch)
     purged = {position for (position,) in fetch("SELECT position FROM purged", ())}
     for event_id, position in sorted(strays, key=lambda stray: stray[1]):
         if position not in purged:
             yield Problem(position, "index_disagrees", f"the id {event_id} is filed here and is not here")
+
+
+def _stream_problems(fetch: Fetch) -> Iterator[Problem]:
+    """The index of streams must lead to every event that it should hold, and to nothing else."""
+    missing = fetch(
+        "SELECT events.position FROM events LEFT JOIN stream_places AS place ON place.stream = events.stream AND"
+        f" place.sequence = events.sequence WHERE events.position <= {INDEXED}"
+        " AND place.position IS NOT events.position LIMIT 20",
+        (),
+    )
+    for (position,) in missing:
+        yield Problem(position, "index_disagrees", "its stream's index does not lead to it")
+    false = fetch(
+        "SELECT place.position FROM stream_places AS place LEFT JOIN events ON events.position = place.position"
+        " WHERE events.stream IS NOT place.stream OR events.sequence IS NOT place.sequence LIMIT 20",
+        (),
+    )
+    for (position,) in false:
+        yield Problem(position, "index_disagrees", "the index of a stream leads here, and its event is not here")
 
 
 def _known_ends(fetch: Fetch) -> tuple[int, dict[str, int]]:

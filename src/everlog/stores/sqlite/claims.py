@@ -1,7 +1,7 @@
 """Which request made which events: looked up for every append that carries a key, so it must cost next to nothing.
 
-Names are random, so that every claim lands on a page of its own; small rows keep those pages few. Claims live in two
-tables that take turns: when the one in use is as old as claims must be kept, the other, which is older than that, is
+A claim is first stored with the first event of its request; the tail (`tail.py`) moves it to a table later. There are
+two that take turns: when the one in use is as old as claims must be kept, the other, which is older than that, is
 emptied and used from there on. So a claim is kept for its time at least and twice that at most, and forgetting needs
 neither an index on time nor a scan.
 """
@@ -9,14 +9,15 @@ neither an index on time nor a scan.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from everlog.core.event import Position
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed
-from everlog.stores.sqlite.queries import PAGE_ROWS, Fetch
+from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Claimed
+from everlog.stores.sqlite.queries import INDEXED, PAGE_ROWS, Fetch
 from everlog.stores.sqlite.rows import insert_rows
 from everlog.stores.staging import Staged
 
+_IN_TAIL = f"SELECT position, claim FROM events WHERE position > {INDEXED}"
 _TABLES = ("claims_even", "claims_odd")
 _REMEMBERED_MAX = 200_000
 _WRITES_ALONE_MIN = 32
@@ -40,6 +41,8 @@ class Claims:
         if in_write and self._knows_all(fetch) and name not in self._names:
             return None
         found: list[Claim] = []
+        if not in_write:  # a writer knows the tail; and the tail is asked first, because claims move from it to here
+            found += [read_claim(*row)[1] for row in fetch(_IN_TAIL + " AND substr(claim, 1, 16) = ?", (name,))]
         for table in _TABLES:
             rows = fetch(f"SELECT position, count FROM {table} WHERE name = ?", (name,))
             found += [Claim(Position(position), count) for position, count in rows]
@@ -47,7 +50,9 @@ class Claims:
         return max(found, key=lambda claim: claim.first, default=None)
 
     def every(self, fetch: Fetch) -> Iterator[Claimed]:
-        """All that is remembered, page by page; of a name that is in both tables the newer claim."""
+        """All that is remembered, page by page; of a name that is there twice the newer claim."""
+        newest = dict(read_claim(*row) for row in fetch(_IN_TAIL + " AND claim IS NOT NULL ORDER BY position", ()))
+        yield from (Claimed(name, claim) for name, claim in newest.items())
         for table, other in (_TABLES, _TABLES[::-1]):
             after = b""
             while rows := fetch(
@@ -56,22 +61,33 @@ class Claims:
                 " ORDER BY name LIMIT ?",
                 (after, PAGE_ROWS),
             ):
-                yield from (Claimed(name, Claim(Position(position), count)) for name, position, count in rows)
+                yield from (
+                    Claimed(name, Claim(Position(position), count))
+                    for name, position, count in rows
+                    if name not in newest
+                )
                 after = rows[-1][0]
 
-    def insert(self, writer: sqlite3.Connection, staged: Staged) -> None:
+    def insert(self, writer: sqlite3.Connection, claims: Mapping[bytes, Claim], *, now_us: int) -> None:
+        """Put claims into the table whose turn it is, in the order of their names."""
         if self._turn is None:
             row = writer.execute("SELECT number, position FROM state WHERE name = 'claims'").fetchone()
             self._turn = row or (0, 0)
         table, since_us = self._turn
-        if staged.now_us - since_us >= self._kept_us:
-            table, since_us = 1 - table, staged.now_us
+        if now_us - since_us >= self._kept_us:
+            table, since_us = 1 - table, now_us
             writer.execute(f"DELETE FROM {_TABLES[table]}")
             writer.execute("INSERT OR REPLACE INTO state VALUES ('claims', ?, x'', ?)", (table, since_us))
             self._names_complete = False
             self._turn = (table, since_us)
-        rows = [(name, claim.first, claim.count) for name, claim in staged.staged_claims.items()]
+        rows = sorted((name, claim.first, claim.count) for name, claim in claims.items())
         insert_rows(writer, f"INSERT OR REPLACE INTO {_TABLES[table]} VALUES ", rows)
+
+    def learn(self, name: bytes) -> None:
+        """Another process claimed it."""
+        self._turn = None  # it may have been the other one's turn to forget
+        if self._names_complete:
+            self._names.add(name)
 
     def committed(self, staged: Staged) -> None:
         self._writes_alone += self._writes_alone < _WRITES_ALONE_MIN
@@ -93,3 +109,13 @@ class Claims:
                 self._names = {name for (name,) in names}
                 self._names_complete = True
         return self._names_complete
+
+
+def claim_column(name: bytes, count: int) -> bytes:
+    """A claim as the first event of its request carries it: the name, and the count where it is not 1."""
+    return name if count == 1 else name + count.to_bytes((count.bit_length() + 7) // 8, "big")
+
+
+def read_claim(position: int, stored: bytes) -> tuple[bytes, Claim]:
+    """The name and the claim of such a column."""
+    return stored[:CLAIM_BYTES], Claim(Position(position), int.from_bytes(stored[CLAIM_BYTES:], "big") or 1)

@@ -9,9 +9,10 @@ from typing import Any
 from msgspec.structs import astuple
 
 from everlog.core.event import Link, Position
-from everlog.stores.sqlite.claims import Claims
+from everlog.stores.sqlite.claims import claim_column
 from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
 from everlog.stores.sqlite.rows import insert_rows
+from everlog.stores.sqlite.tail import Tail
 from everlog.stores.staging import Staged
 
 _NAMES_REMEMBERED_MAX = 200_000
@@ -24,23 +25,25 @@ _PURGED = "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 class Inserter:
     """Remembers the numbers of names and the marks of the newest block, so that a row costs one insert."""
 
-    def __init__(self, claims: Claims) -> None:
-        self._claims = claims
+    def __init__(self, tail: Tail) -> None:
+        self._tail = tail
         self._notes_since_prune = _NOTES_BETWEEN_PRUNES  # the first note of a process prunes
         self.forget()
 
     def forget(self) -> None:
-        """Drop everything remembered: another connection wrote, or a write was undone."""
-        self._claims.forget()
+        """Drop everything remembered: a write was undone."""
+        self._names: dict[int, dict[str, int]] = {STREAM: {}, TYPE: {}, SCOPE: {}}
+        self._marked: set[tuple[int, int, int]] = set()
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Another process wrote. Names and marks stay: nobody changes or removes them."""
         self._scrub_noted: bool | None = None  # not known: the next write says it again
         self._newest_id = ""  # the greatest id so far, and the block that its row is in; empty means not known
         self._newest_block = -1
-        self._names: dict[int, dict[str, int]] = {STREAM: {}, TYPE: {}, SCOPE: {}}
-        self._marked: set[tuple[int, int, int]] = set()
 
-    def committed(self, staged: Staged) -> None:
+    def committed(self) -> None:
         """A write ended well: keep what was remembered, within bounds."""
-        self._claims.committed(staged)
         for names in self._names.values():
             if len(names) > _NAMES_REMEMBERED_MAX:
                 names.clear()
@@ -50,6 +53,7 @@ class Inserter:
     def insert(self, writer: sqlite3.Connection, staged: Staged, *, scrub_owed: bool = False) -> None:
         if staged.records:
             self._insert_events(writer, staged)
+        self._tail.index(writer, staged)
         if staged.placed_purged:
             writer.executemany(_PURGED, [astuple(gone) for gone in staged.placed_purged])
         for purge, removed in staged.staged_purges:
@@ -69,9 +73,10 @@ class Inserter:
             writer.executemany(_PURGED, [astuple(gone) for gone in removed])
             places = [(gone.position,) for gone in removed]
             writer.executemany("DELETE FROM events WHERE position = ?", places)
+            stream = self._name_id(writer, STREAM, purge.stream)
+            entries = [(stream, gone.sequence) for gone in removed]
+            writer.executemany("DELETE FROM stream_places WHERE stream = ? AND sequence = ?", entries)
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
-        if staged.staged_claims:
-            self._claims.insert(writer, staged)
         if staged.staged_notes:
             self._write_notes(writer, staged)
         self._write_state(writer, staged, scrub_owed)
@@ -84,6 +89,7 @@ class Inserter:
         rows: list[tuple[Any, ...]] = []
         proofs: list[tuple[Any, ...]] = []
         marks: set[tuple[int, int, int]] = set()
+        claims = {claim.first: claim_column(name, claim.count) for name, claim in staged.staged_claims.items()}
         marked = (-1, -1, -1)
         for recorded, sealed in staged.records:
             event = sealed.event
@@ -114,6 +120,7 @@ class Inserter:
                     sealed.header.decode(),
                     sealed.payload.decode(),
                     event.salt,
+                    claims.get(position),
                 )
             )
             if event.signature:

@@ -26,13 +26,21 @@ PAGE_ROWS = 1000
 _BLOCKS_AT_ONCE = 64
 
 # The texts as bytes: one that is not UTF-8 any more is damage of one row, and must not hide the rows around it.
-COLUMNS = "position, sequence, received_us, CAST(header AS BLOB), CAST(payload AS BLOB), salt"
-_BY_POSITION = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ?"
-# Named, because the planner would rather walk the primary key, which is already in the order that is asked for.
-_BY_SEQUENCE = (
-    f"SELECT {COLUMNS} FROM events INDEXED BY events_by_stream"
-    " WHERE stream = ? AND sequence > ? AND sequence < ? AND position > ? AND position <= ?"
+COLUMNS = (
+    "events.position, events.sequence, received_us, CAST(header AS BLOB), CAST(payload AS BLOB), salt"  # of `events`
 )
+_BY_POSITION = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ?"
+
+INDEXED = "coalesce((SELECT number FROM state WHERE name = 'indexed'), 0)"
+"""Up to which position the index of streams and the table of claims hold everything."""
+
+# A stream's events in its index, and those behind it. CROSS, because the order of the tables is the plan.
+_BOUNDS = "sequence > ? AND {0}sequence < ? AND {0}position > ? AND {0}position <= ?"
+_IN_INDEX = (
+    f"SELECT {COLUMNS} FROM stream_places AS place CROSS JOIN events ON events.position = place.position"
+    " WHERE place.stream = ? AND place." + _BOUNDS.format("place.")
+)
+_IN_TAIL = f"SELECT {COLUMNS} FROM events WHERE position > {INDEXED} AND stream = ? AND " + _BOUNDS.format("")
 _END = 2**62
 
 Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
@@ -86,20 +94,32 @@ def _position_pages(
 def _stream_pages(
     fetch: Fetch, plan: _Plan, after: Position, last: Position, limit: int | None, newest_first: bool
 ) -> Iterator[list[Any]]:
+    """A stream's events from its index and from behind it, page by page.
+
+    Events move from behind the index into it, so whoever reads forward looks there once more when he has come to its
+    end, in the same statement as behind it; whoever reads backward has been behind it before.
+    """
     low, high = 0, _END
     size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit)
-    order = " ORDER BY sequence DESC LIMIT ?" if newest_first else " ORDER BY sequence LIMIT ?"
-    while True:
-        values = (plan.stream, low, high, after, last, *plan.values, size)
-        rows = fetch(_BY_SEQUENCE + plan.conditions + order, values)
-        if rows:
-            yield rows
-        if len(rows) < size:
-            return
-        if newest_first:
-            high = rows[-1][1]
-        else:
-            low = rows[-1][1]
+    indexed = _IN_INDEX + plan.conditions
+    behind = _IN_TAIL + plan.conditions
+    if newest_first:
+        steps = [behind + " ORDER BY sequence DESC LIMIT ?", indexed + " ORDER BY place.sequence DESC LIMIT ?"]
+    else:
+        both = f"SELECT * FROM ({indexed}) UNION ALL SELECT * FROM ({behind}) ORDER BY 2 LIMIT ?"
+        steps = [indexed + " ORDER BY place.sequence LIMIT ?", both]
+    for step in steps:
+        while True:
+            bounds = (plan.stream, low, high, after, last, *plan.values)
+            rows = fetch(step, (*bounds, *bounds, size) if "UNION ALL" in step else (*bounds, size))
+            if rows:
+                yield rows
+                if newest_first:
+                    high = rows[-1][1]
+                else:
+                    low = rows[-1][1]
+            if len(rows) < size:
+                break
 
 
 def records(fetch: Fetch, rows: list[Any]) -> Iterator[Recorded]:
@@ -191,7 +211,9 @@ def _plan(fetch: Fetch, query: Query) -> _Plan | None:
         if marked is None:
             marked = (family, json.dumps(ids))
     if query.kind:
-        conditions.append(" AND stream IN (SELECT name_id FROM names WHERE family = 0 AND name >= ? AND name < ?)")
+        conditions.append(
+            " AND events.stream IN (SELECT name_id FROM names WHERE family = 0 AND name >= ? AND name < ?)"
+        )
         values += [query.kind + "/", query.kind + "0"]
     if query.actor:
         conditions.append(" AND json_extract(header, '$[8]') = ?")

@@ -35,7 +35,8 @@ CREATE TABLE events (
     received_us INTEGER NOT NULL,
     header      TEXT NOT NULL,
     payload     TEXT NOT NULL,
-    salt        BLOB NOT NULL
+    salt        BLOB NOT NULL,
+    claim       BLOB
 ) STRICT;
 
 -- Signatures, apart: an unsigned log pays nothing for them.
@@ -45,7 +46,14 @@ CREATE TABLE proofs (
     path      BLOB NOT NULL
 ) STRICT;
 
-CREATE UNIQUE INDEX events_by_stream ON events (stream, sequence);
+-- Where a stream's events are: the index of streams. It is filled a thousand events at a time, because each entry
+-- lands on a page of its own; `state` says up to which position ("indexed"), and what comes after is found by a scan.
+CREATE TABLE stream_places (
+    stream   INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (stream, sequence)
+) STRICT, WITHOUT ROWID;
 
 -- Finding an id. Ids that this log makes grow with their positions, so the first id of each block of 128 positions
 -- leads to any of them; an index entry for every event would cost a tenth of the whole append. Ids that came from
@@ -95,7 +103,8 @@ CREATE TABLE purged (
 ) STRICT;
 
 -- Which request made which events: the name is 16 bytes of a hash over scope, actor, operation and idempotency key,
--- `position` the first of `count` events. The two tables take turns, so that the older half can be forgotten at once.
+-- `position` the first of `count` events. A claim is first stored in the column of that event, and moved here with
+-- the index of streams. The two tables take turns, so that the older half can be forgotten at once.
 CREATE TABLE claims_even (
     name     BLOB PRIMARY KEY,
     position INTEGER NOT NULL,

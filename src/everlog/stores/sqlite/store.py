@@ -34,6 +34,7 @@ from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.insert import Inserter
 from everlog.stores.sqlite.making import make_database, schema_text
 from everlog.stores.sqlite.queries import (
+    INDEXED,
     STREAM,
     find_row,
     name_ids,
@@ -41,9 +42,9 @@ from everlog.stores.sqlite.queries import (
     read_records,
     records,
 )
+from everlog.stores.sqlite.tail import Tail
 from everlog.stores.staging import Staged
 
-_STREAMS_REMEMBERED_MAX = 200_000
 _SCRUB_WAIT_MS = 1_000
 
 _logger = logging.getLogger("everlog")
@@ -68,7 +69,8 @@ class SqliteStore:
         self._idle_readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
         self._claims = Claims(claims_kept_us)
-        self._inserter = Inserter(self._claims)
+        self._tail = Tail(self._claims)
+        self._inserter = Inserter(self._tail)
         self._failed: BaseException | None = None
         self._closed = False
         self._why_closed = "open it again"
@@ -78,7 +80,6 @@ class SqliteStore:
         self._head: Position | None = None
         self._clock: int | None = None
         self._links: dict[str, Link] = {}
-        self._sequences: dict[str, int] = {}
         if not self._files.exists(self.path):
             self._create(create, identity)
         self._identity = self._read_identity()
@@ -122,7 +123,9 @@ class SqliteStore:
         return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
 
     def claimed(self, name: bytes) -> Claim | None:
-        return self._claims.find(self._fetch, name, in_write=self._in_write())
+        if self._in_write():
+            return self._tail.claimed(self._fetch, name)
+        return self._claims.find(self._fetch, name, in_write=False)
 
     def noted(self, key: str) -> str | None:
         rows = self._fetch("SELECT value, expires_us FROM notes WHERE key = ?", (key,))
@@ -216,18 +219,7 @@ class SqliteStore:
         return found
 
     def sequence(self, stream: str) -> int:
-        found = self._sequences.get(stream)
-        if found is None:
-            ((live, purged),) = self._fetch(
-                "SELECT (SELECT max(sequence) FROM events WHERE stream ="
-                " (SELECT name_id FROM names WHERE family = 0 AND name = ?)),"
-                " (SELECT max(sequence) FROM purges WHERE stream = ?)",
-                (stream, stream),
-            )
-            if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
-                self._sequences.clear()
-            found = self._sequences[stream] = max(live or 0, purged or 0)
-        return found
+        return self._tail.sequence(self._fetch, stream)
 
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
         rows = find_row(self._fetch, event_id)
@@ -241,8 +233,10 @@ class SqliteStore:
         if not found:
             return [], ()
         rows = self._fetch(
-            "SELECT position, sequence, CAST(header AS BLOB) FROM events WHERE stream = ? ORDER BY sequence",
-            (found[0],),
+            "SELECT position, sequence, CAST(header AS BLOB) FROM events WHERE position IN"
+            f" (SELECT position FROM stream_places WHERE stream = ?) OR (position > {INDEXED} AND stream = ?)"
+            " ORDER BY sequence",
+            (found[0], found[0]),
         )
         removed, scopes = [], set()
         for position, sequence, header in rows:
@@ -261,9 +255,14 @@ class SqliteStore:
         with connection.own_errors(self.path, "reading"):
             if self._in_write() and self._writer is not None:
                 # Inside a write the writer's own connection answers: it sees what its transaction has locked in.
-                return self._writer.execute(sql, values).fetchall()
+                return self._writer_fetch(sql, values)
             with self._reader() as reader:
                 return reader.execute(sql, values).fetchall()
+
+    def _writer_fetch(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        assert self._writer is not None
+        with connection.own_errors(self.path, "reading"):
+            return self._writer.execute(sql, values).fetchall()
 
     def _reader(self) -> connection.Borrowed:
         if self._closed:
@@ -310,11 +309,17 @@ class SqliteStore:
             writer.execute("BEGIN IMMEDIATE")
             (version,) = writer.execute("PRAGMA data_version").fetchone()
         if version != self._data_version:
-            self._forget_committed()
-            self._data_version = version
+            self._head = None
+            self._clock = None
+            self._links = {}
+            self._inserter.catch_up()
             self._refuse_cut_log(writer)
-            if self._state("scrub")[0]:
+            self._tail.catch_up(self._writer_fetch)
+            self._data_version = version
+            if self._writer_fetch("SELECT number FROM state WHERE name = 'scrub' AND number > 0", ()):
                 self._purged_bytes_left = True  # a purge was committed, and its process ended before it tidied up
+        elif not self._tail.known:
+            self._tail.catch_up(self._writer_fetch)
 
     def _commit(self, staged: Staged) -> None:
         writer = self._writer
@@ -333,11 +338,8 @@ class SqliteStore:
         self._head = staged.position
         self._clock = staged.clock
         self._links.update(staged.links)
-        for purge, _ in staged.staged_purges:
-            self._sequences[purge.stream] = purge.sequence
-        for recorded, _ in staged.records:
-            self._sequences[recorded.event.stream] = recorded.sequence
-        self._inserter.committed(staged)
+        self._tail.committed(staged)
+        self._inserter.committed()
 
     def _roll_back(self) -> None:
         """Undo an open transaction, and forget what was remembered on the strength of it."""
@@ -351,7 +353,7 @@ class SqliteStore:
         self._head = None
         self._clock = None
         self._links = {}
-        self._sequences = {}
+        self._tail.forget()
         self._inserter.forget()
 
     def _state(self, name: str) -> tuple[int, bytes]:

@@ -1,0 +1,126 @@
+"""The newest events, which the indexes do not hold yet.
+
+The index of streams and the table of claims are keyed at random: each entry lands on a page of its own, and every
+page that a write touches is written and flushed with it. So they are filled in bulk, a thousand events at once and in
+the order of their keys, inside the transaction of some write. Up to then a writer knows the newest events by heart,
+and a reader finds them by a short scan.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from everlog.core.event import START
+from everlog.stores.contract import Claim
+from everlog.stores.sqlite.claims import Claims, read_claim
+from everlog.stores.sqlite.queries import INDEXED, Fetch
+from everlog.stores.staging import Staged
+
+TAIL_MAX = 1_024
+"""Events that may wait for the indexes."""
+
+_STREAMS_REMEMBERED_MAX = 200_000
+# More news than this from other processes: forgetting is cheaper than learning them.
+_LEARNT_AT_ONCE_MAX = 4 * TAIL_MAX
+
+_NEWS = (
+    "SELECT position, name, sequence, claim FROM events JOIN names ON name_id = stream WHERE position > ?"
+    " ORDER BY position LIMIT ?"
+)
+_STATE = f"SELECT {INDEXED}, (SELECT count(*) FROM purges)"
+_ALL = 2**62
+
+
+class Tail:
+    """What a writer knows of the newest events, and of the streams that it met."""
+
+    def __init__(self, claims: Claims) -> None:
+        self._table = claims
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything remembered: a write was undone."""
+        self.known = False
+        self._indexed = START
+        self._seen = START  # all events up to here are in the indexes or known by heart
+        self._purges = 0
+        self._sequences: dict[str, int] = {}
+        self._claims: dict[bytes, Claim] = {}  # of the events behind the index
+        self._table.forget()
+
+    def catch_up(self, fetch: Fetch) -> None:
+        """Learn what other processes wrote. What is known of streams stays right: events are only added."""
+        ((indexed, purges),) = fetch(_STATE, ())
+        rows = fetch(_NEWS, (self._seen, _LEARNT_AT_ONCE_MAX)) if self.known and purges == self._purges else []
+        if not self.known or purges != self._purges or len(rows) == _LEARNT_AT_ONCE_MAX:
+            self.forget()
+            rows = fetch(_NEWS, (indexed, _ALL))
+            self._seen = indexed
+        elif not rows:
+            self._table.forget()  # somebody wrote, and not events: perhaps claims without any, of a copy
+        self.known = True
+        self._indexed, self._purges = indexed, purges
+        self._claims = {name: claim for name, claim in self._claims.items() if claim.first > indexed}
+        for position, stream, sequence, stored in rows:
+            self._seen = position
+            self._sequences[stream] = sequence
+            if stored is not None:
+                name, claim = read_claim(position, stored)
+                self._table.learn(name)
+                if position > indexed:
+                    self._claims[name] = claim
+
+    def sequence(self, fetch: Fetch, stream: str) -> int:
+        """The last sequence of a stream."""
+        found = self._sequences.get(stream)
+        if found is None:
+            ((live, purged),) = fetch(
+                "SELECT (SELECT max(sequence) FROM stream_places WHERE stream ="
+                " (SELECT name_id FROM names WHERE family = 0 AND name = ?)),"
+                " (SELECT max(sequence) FROM purges WHERE stream = ?)",
+                (stream, stream),
+            )
+            found = self._sequences[stream] = max(live or 0, purged or 0)
+        return found
+
+    def claimed(self, fetch: Fetch, name: bytes) -> Claim | None:
+        """What a request made, for a writer: from memory, where it is likely."""
+        return self._claims.get(name) or self._table.find(fetch, name, in_write=True)
+
+    def index(self, writer: sqlite3.Connection, staged: Staged) -> None:
+        """Fill the indexes if it is time, with the events of this write included."""
+        # A purge leaves nothing in the rows to index later, so everything is indexed before it.
+        if staged.position - self._indexed <= TAIL_MAX and not staged.staged_purges:
+            self._index_claims_of_others(writer, staged)
+            return
+        writer.execute(
+            "INSERT INTO stream_places SELECT stream, sequence, position FROM events WHERE position > ?"
+            " ORDER BY stream, sequence",
+            (self._indexed,),
+        )
+        self._table.insert(writer, {**self._claims, **staged.staged_claims}, now_us=staged.now_us)
+        writer.execute("INSERT OR REPLACE INTO state VALUES ('indexed', ?, x'', 0)", (staged.position,))
+        self._claims.clear()
+        self._indexed = staged.position
+
+    def _index_claims_of_others(self, writer: sqlite3.Connection, staged: Staged) -> None:
+        """Claims on events of earlier writes, which a copy brings: those events cannot carry them any more."""
+        first = staged.records[0][0].position if staged.records else staged.position + 1
+        others = {name: claim for name, claim in staged.staged_claims.items() if claim.first < first}
+        if others:
+            self._table.insert(writer, others, now_us=staged.now_us)
+
+    def committed(self, staged: Staged) -> None:
+        """A write ended well: know what it wrote."""
+        sequences = self._sequences
+        for purge, _ in staged.staged_purges:
+            self._purges += 1
+            sequences[purge.stream] = purge.sequence
+        for recorded, _ in staged.records:
+            sequences[recorded.event.stream] = recorded.sequence
+        self._seen = staged.position
+        if self._indexed != staged.position:
+            self._claims.update(staged.staged_claims)
+        self._table.committed(staged)
+        if len(sequences) > _STREAMS_REMEMBERED_MAX:
+            self.forget()  # the next write catches up with the tail
