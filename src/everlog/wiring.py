@@ -11,12 +11,13 @@ from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.declared import FILE_NAME as TYPES_FILE
 from everlog.catalog.declared import read_types
-from everlog.errors import InvalidSettings
+from everlog.cutover.copy import UNFINISHED, Target, put_into_place
+from everlog.errors import Conflict, InvalidSettings, NotALog
 from everlog.files import DiskFiles, Files
 from everlog.log.drafts import Limits
 from everlog.log.log import Log
 from everlog.settings import Loaded, Settings, find_folder, load
-from everlog.stores.contract import Store
+from everlog.stores.contract import Identity, Store
 
 
 def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str = "", create: bool = True) -> Log:
@@ -49,17 +50,66 @@ def open_folder(
     return _log(store, _catalog(settings, folder, catalog), settings, actor)
 
 
-def open_store(url: str, *, base: Path, create: bool = True, claims_kept_us: int = 0) -> Store:
+def open_store(
+    url: str, *, base: Path, create: bool = True, claims_kept_us: int = 0, identity: Identity | None = None
+) -> Store:
+    """The store of a URL; if it is made here, it is the log of this identity, or else a new one."""
     require_url(url)
     if url == "memory:":
         from everlog.stores.memory import MemoryStore
 
-        return MemoryStore()
+        return MemoryStore(identity=identity)
     from everlog.stores.sqlite.store import SqliteStore
 
     return SqliteStore(
-        base / url.removeprefix("sqlite:").removeprefix("//"), create=create, claims_kept_us=claims_kept_us
+        base / url.removeprefix("sqlite:").removeprefix("//"),
+        create=create,
+        claims_kept_us=claims_kept_us,
+        identity=identity,
     )
+
+
+def store_path(url: str, *, base: Path) -> Path | None:
+    """The file or folder that holds the store of a URL; None for one that lives elsewhere."""
+    require_url(url)
+    scheme, _, rest = url.partition(":")
+    return None if scheme in ("memory", "postgresql", "postgres") else base / rest.removeprefix("//")
+
+
+def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
+    """Where a copy goes: into a draft beside its own name where it has one, else into the store itself."""
+    path = store_path(url, base=base)
+    if path is None:
+
+        def open_itself(identity: Identity) -> Store:
+            return open_store(url, base=base, identity=identity)
+
+        return Target(name=url, draft=url, open=open_itself, swap=lambda: None)
+    draft = path.with_name(path.name + ".copying")
+    files = files or DiskFiles()
+    if files.exists(path):
+        raise Conflict(
+            f"{path} is there already",
+            why="a copy goes into a new log, and never writes over one",
+            hint="name another place, or move that one away",
+            path=str(path),
+        )
+
+    def open_draft(identity: Identity) -> Store:
+        return open_store(f"{url.partition(':')[0]}:{draft}", base=Path(), identity=identity)
+
+    return Target(name=str(path), draft=str(draft), open=open_draft, swap=lambda: put_into_place(files, draft, path))
+
+
+def refuse_unfinished(store: Store, where: str) -> None:
+    """Refuse a log that is still being copied into: it has not all of its events yet."""
+    if store.noted(UNFINISHED) is not None:
+        store.close()
+        raise NotALog(
+            f"{where} is an unfinished copy",
+            why="everlog copy was stopped before it was whole",
+            hint="run the same everlog copy again: it goes on where it was",
+        )
 
 
 def require_url(url: str) -> None:
@@ -121,6 +171,7 @@ def _imported(name: str) -> Catalog:
 
 
 def _log(store: Store, catalog: Catalog, settings: Settings, actor: str) -> Log:
+    refuse_unfinished(store, "this log")
     return Log(
         store,
         catalog,

@@ -28,6 +28,7 @@ COMMANDS = {
     "tail": ("Read", "log", "Show the newest events and wait for more."),
     "show": ("Read", "show", "Show one event in full."),
     "errors": ("Read", "refusals", "Show what was refused, and why."),
+    "copy": ("Move", "copy", "Copy a whole log into another store."),
     "verify": ("Check", "verify", "Prove the log from its bytes."),
     "doctor": ("Check", "doctor", "Look for problems, and say how to fix them."),
     "schema": ("Check", "schema", "Event types: list, show, export, check, lock, add."),

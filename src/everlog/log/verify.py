@@ -36,7 +36,7 @@ def verify(store: Store, *, progress: Callable[[int], None] = lambda position: N
     while True:
         # The head first: what is recorded from here on is looked at, but nobody is missed who was not there yet.
         head, purges = store.head(), store.purges()
-        audit = _Audit(store.identity.origin, purges)
+        audit = Audit(store.identity.origin, purges)
         for place in store.packed():
             audit.take(place)
             if place.position % 1000 == 0:
@@ -49,7 +49,9 @@ def verify(store: Store, *, progress: Callable[[int], None] = lambda position: N
     return Report(audit.events, audit.purged, head, audit.digest.hexdigest(), problems)
 
 
-class _Audit:
+class Audit:
+    """What is wrong with places, told one by one in order; `end` says that there are no more."""
+
     def __init__(self, origin: str, purges: list[Purge]) -> None:
         self.events = 0
         self.purged = 0

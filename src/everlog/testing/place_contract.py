@@ -18,7 +18,7 @@ from everlog.core.query import Query
 from everlog.errors import AlreadyPurged, Conflict
 from everlog.stores.contract import Claim, Claimed, Note, Store, seal
 from everlog.stores.memory import MemoryStore
-from everlog.testing.builders import Boom, Chain, event, seal_any, stamped
+from everlog.testing.builders import Boom, Chain, seal_any, stamped
 
 Place = Packed | Purged | Purge
 
@@ -172,7 +172,7 @@ def a_full_log() -> MemoryStore:
     with store.write() as writer:
         writer.append([peer.next(stream="note/4", payload={"text": "grüße\u2028", "n": -0.5}, scope="acme")])
         signed = replace(peer.next(stream="note/4").event, signature=b"s" * 64, path=(b"p" * 32, b"q" * 32))
-        erased = replace(event(origin=PEER, origin_seq=3, stream="note/4", lamport=9), payload={}, salt=b"")
+        erased = replace(peer.next(stream="note/4").event, payload={}, salt=b"")
         writer.append([seal(signed), seal(erased)])
     purge("note/1")
     own("note/1", "note/2")

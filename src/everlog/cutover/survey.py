@@ -1,0 +1,101 @@
+"""What two logs must have in common to be called equal: counts, and two digests over every place.
+
+`digest` is the one that `verify` prints, over the header hashes. `places` is over everything that a copy must keep:
+positions, sequences, times of arrival, payloads, salts, signatures, purges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import chain, islice
+from typing import TypeVar
+
+import msgspec
+
+from everlog.core.codec import Packed
+from everlog.core.event import START, Position, Purge, Purged
+from everlog.log.verify import Audit
+from everlog.stores.contract import Problem, Store
+
+Place = Packed | Purged | Purge
+
+_encode = msgspec.msgpack.Encoder().encode
+_Item = TypeVar("_Item")
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A log in a few numbers. Equal logs have equal summaries."""
+
+    events: int
+    purged: int
+    purges: int
+    head: Position
+    digest: str
+    places: str
+
+
+class Survey:
+    """Sees every place once, in order, and says afterwards what it saw and what was wrong with it."""
+
+    def __init__(self, origin: str, purges: list[Purge]) -> None:
+        self._audit = Audit(origin, purges)
+        self._places = hashlib.sha256()
+        self._purges = 0
+        self.head = START
+
+    def take(self, place: Place) -> None:
+        self._places.update(_encode((type(place).__name__, msgspec.structs.astuple(place))))
+        self.head = position_of(place)
+        if isinstance(place, Purge):
+            self._purges += 1
+        else:
+            self._audit.take(place)
+
+    def end(self) -> Summary:
+        self._audit.end(self.head)
+        return Summary(
+            self._audit.events,
+            self._audit.purged,
+            self._purges,
+            self.head,
+            self._audit.digest.hexdigest(),
+            self._places.hexdigest(),
+        )
+
+    @property
+    def problems(self) -> list[Problem]:
+        return self._audit.problems
+
+
+def survey(store: Store, *, progress: Callable[[int], None] = lambda position: None) -> tuple[Summary, list[Problem]]:
+    """The summary of a log that nobody writes to, read from its bytes."""
+    purges = store.purges()
+    seen = Survey(store.identity.origin, purges)
+    for place in places_of(store, purges):
+        seen.take(place)
+        if seen.head % 1000 == 0:
+            progress(seen.head)
+    progress(seen.head)
+    return seen.end(), seen.problems
+
+
+def places_of(store: Store, purges: list[Purge]) -> Iterator[Place]:
+    """Every place of a log as of one moment, with these purges at the positions that they reserved.
+
+    The purges are asked for before, and must be asked for again afterwards: one in between fits neither.
+    """
+    places: Iterable[Place] = store.packed()
+    return merge(places, purges, key=position_of)
+
+
+def position_of(place: Place) -> Position:
+    return place.reserved if isinstance(place, Purge) else place.position
+
+
+def batches(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
+    """The items, so many at a time."""
+    left = iter(items)
+    for first in left:
+        yield list(chain([first], islice(left, size - 1)))
