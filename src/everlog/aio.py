@@ -9,8 +9,9 @@ Appends of many tasks share flushes with each other and with threads. Reads go t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -19,18 +20,47 @@ from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
 from everlog.errors import EverlogError, LogClosed
 from everlog.log.committer import Item
 from everlog.log.drafts import Draft
+from everlog.log.expect import Expect, Expectation
 from everlog.log.log import Log
-from everlog.log.requests import Ask, Receipt
+from everlog.log.requests import Receipt, Request
 from everlog.log.subscribers import POLL_S, items_of
 
 
-async def append(log: Log, type: str, *, stream: str, payload: Any = None, key: str = "", **fields: Any) -> Recorded:
+async def append(
+    log: Log,
+    type: str,
+    *,
+    stream: str,
+    payload: Any = None,
+    actor: str = "",
+    scope: str = "",
+    expect: Expectation = Expect.ANY,
+    key: str = "",
+    operation: str = "",
+    id: str = "",
+    occurred_at: datetime | None = None,
+    request_id: str = "",
+    causation_id: str = "",
+    correlation_id: str = "",
+    tags: Mapping[str, str] | None = None,
+) -> Recorded:
     """`Log.append` for a task. When it returns, the event is on the disk."""
-    # Copied, because between asking and recording the caller's own code may run.
-    tags = dict(fields.pop("tags", None) or {})
-    said = {} if payload is None else dict(payload) if isinstance(payload, dict) else payload
-    draft = Draft(type=type, stream=stream, payload=said, tags=tags, **fields)
-    return (await commit(log, [draft], key=key, operation=type)).records[0]
+    draft = Draft(  # by place: by name it would cost a microsecond
+        type,
+        stream,
+        # Copied, because between asking and recording the caller's own code may run.
+        {} if payload is None else dict(payload) if isinstance(payload, dict) else payload,
+        actor,
+        scope,
+        expect,
+        id,
+        occurred_at,
+        request_id,
+        causation_id,
+        correlation_id,
+        dict(tags) if tags else {},
+    )
+    return (await _commit(log, log.request((draft,), key, operation or type))).records[0]
 
 
 async def append_batch(
@@ -48,13 +78,18 @@ async def commit(
     request: Any = None,
     response: Any = None,
 ) -> Receipt:
+    return await _commit(log, log.request(drafts, key, operation, request, response))
+
+
+async def _commit(log: Log, request: Request) -> Receipt:
     loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Receipt] = loop.create_future()
+    request.ticket = answer = loop.create_future()
     try:
-        _waker_of(loop).hand_over(log, Ask(tuple(drafts), key or "", operation, request, response), answer)
-        return await answer
+        _waker_of(loop).hand_over(log, request)
+        receipt: Receipt = await answer
+        return receipt
     except EverlogError as error:
-        await asyncio.to_thread(log.remember_refusal, error, drafts, operation)
+        await asyncio.to_thread(log.remember_refusal, error, request.drafts, request.operation)
         raise
 
 
@@ -117,36 +152,37 @@ class _LoopWaker:
     """Resolves the futures of one event loop, a whole group with one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._waiting: dict[Log, _Gathered] = {}
+        self._waiting: dict[Log, list[Request]] = {}
         self._loop = ref(loop)  # weak, or the entry in `_wakers` would keep its own key alive
 
-    def hand_over(self, log: Log, ask: Ask, answer: asyncio.Future[Receipt]) -> None:
-        """Give an ask to the log, together with those of every task that is ready to run now.
+    def hand_over(self, log: Log, request: Request) -> None:
+        """Give a request to the log, together with those of every task that is ready to run now.
 
         The first one is held until the loop has run what is ready: it costs microseconds and fills the group.
         """
-        loop = self._loop()
-        waiting = self._waiting.setdefault(log, [])
-        if not waiting and loop is not None:
-            loop.call_soon(self._commit_gathered, log)
-        waiting.append((ask, answer))
+        waiting = self._waiting.get(log)
+        if waiting is None:
+            waiting = self._waiting[log] = []
+            loop = self._loop()
+            if loop is not None:
+                loop.call_soon(self._commit_gathered, log)
+        waiting.append(request)
 
     def _commit_gathered(self, log: Log) -> None:
         gathered = self._waiting.pop(log)
         try:
-            requests = [log.request(ask) for ask, _ in gathered]
-            log.make_ready(requests)
+            log.make_ready(gathered)
             ready = []
-            for request, (_, answer) in zip(requests, gathered, strict=True):
+            for request in gathered:
                 if request.refusal is None:
-                    ready.append((request, answer))
-                elif not answer.done():
-                    answer.set_exception(request.refusal)
+                    ready.append(request)
+                elif not request.ticket.done():
+                    request.ticket.set_exception(request.refusal)
             log.commit_later(ready, self)
         except Exception as error:  # the log was closed meanwhile, or no thread can be had
-            for _, answer in gathered:
-                if not answer.done():
-                    answer.set_exception(error)
+            for request in gathered:
+                if not request.ticket.done():
+                    request.ticket.set_exception(error)
 
     def tell(self, items: list[Item]) -> None:
         loop = self._loop()
@@ -156,7 +192,6 @@ class _LoopWaker:
                 loop.call_soon_threadsafe(_resolve, items)
 
 
-_Gathered = list[tuple[Ask, "asyncio.Future[Receipt]"]]
 _wakers: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopWaker] = WeakKeyDictionary()
 
 

@@ -18,7 +18,7 @@ from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Cursor, Page
 from everlog.errors import EverlogError, WriterStopped
 from everlog.log import pages, verify
-from everlog.log.committer import Committer
+from everlog.log.committer import Committer, Item
 from everlog.log.log import Log
 from everlog.stores.contract import Sealed, Store
 from everlog.stores.sqlite import checks, connection, insert
@@ -227,13 +227,13 @@ def head_taken_after_the_purges(patch: pytest.MonkeyPatch) -> None:
 def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """G7: the answer comes before the write has ended."""
 
-    def submit(self: Committer, work: Any, *, alone: bool = False) -> Any:
+    def submit(self: Committer, item: Item) -> Any:
         manager = self._store.write()
-        result = work(manager.__enter__())
+        result = item.do(manager.__enter__())
         _Unfinished.managers.append(manager)
         return result
 
-    patch.setattr(Committer, "submit", submit)
+    patch.setattr(Committer, "submit_item", submit)
 
 
 class _Unfinished:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from everlog.errors import LogClosed, StorageFull, Unavailable
-from everlog.log.committer import GROUP_MAX, Committer, Item
+from everlog.log.committer import GROUP_MAX, Committer, Item, Plain
 from everlog.stores.contract import Writer
 from everlog.stores.memory import MemoryStore
 
@@ -238,7 +238,7 @@ def test_a_group_has_a_bound(store: Store, committer: Bench) -> None:
     told = Told()
     store.entered.clear()
     store.go_on.clear()
-    committer.submit_later([(note(f"n{number}"), number) for number in range(2 * GROUP_MAX + 10)], told)
+    committer.submit_later([Plain(note(f"n{number}"), ticket=number) for number in range(2 * GROUP_MAX + 10)], told)
     store.go_on.set()
     told.wait_for(2 * GROUP_MAX + 10)
     assert max(store.groups) <= GROUP_MAX
@@ -282,9 +282,9 @@ def test_those_without_a_thread_are_led_by_the_committers_own_and_told_at_once(
     callers = held_up(store, committer)
     told = Told()
     for number in range(5):
-        committer.submit_later([(note(f"n{number}"), number)], told)
+        committer.submit_later([Plain(note(f"n{number}"), ticket=number)], told)
     mistake = ValueError("mine")
-    committer.submit_later([(failing("bad", mistake), "bad")], told)
+    committer.submit_later([Plain(failing("bad", mistake), ticket="bad")], told)
     store.go_on.set()
     callers.join()
     told.wait_for(6)
@@ -299,10 +299,10 @@ def test_the_committers_thread_outlives_a_group_that_broke(
     store: Store, committer: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = Told()
-    committer.submit_later([(failing("bad", SystemExit()), 1)], told)
+    committer.submit_later([Plain(failing("bad", SystemExit()), ticket=1)], told)
     told.wait_for(1)
     assert isinstance(told.items[0].error, Unavailable)
-    committer.submit_later([(note("later"), 2)], told)
+    committer.submit_later([Plain(note("later"), ticket=2)], told)
     told.wait_for(2)
     assert told.items[1].result == "later"
 
@@ -315,7 +315,7 @@ def test_threads_and_tasks_hand_the_lead_over_without_losing_anything(store: Sto
         for step in range(200):
             name = f"{number}/{step}"
             if (step + number) % 2:
-                committer.submit_later([(note(name), name)], told)
+                committer.submit_later([Plain(note(name), ticket=name)], told)
             else:
                 assert committer.submit(note(name)) == name
 
@@ -335,7 +335,7 @@ def test_closing_waits_for_what_was_submitted(store: Store, committer: Bench) ->
     callers = held_up(store, committer)
     told = Told()
     callers.submit("waiting", note("waiting"))
-    committer.submit_later([(note("later"), 1)], told)
+    committer.submit_later([Plain(note("later"), ticket=1)], told)
     closing = threading.Thread(target=committer.close)
     closing.start()
     time.sleep(0.05)
@@ -355,7 +355,7 @@ def test_after_closing_there_is_no_more_work(store: Store, committer: Bench) -> 
     with pytest.raises(LogClosed):
         committer.submit(note("a"))
     with pytest.raises(LogClosed):
-        committer.submit_later([(note("a"), 1)], Told())
+        committer.submit_later([Plain(note("a"), ticket=1)], Told())
     assert store.notes("") == {}
 
 

@@ -18,13 +18,14 @@ from everlog.errors import NotCanonical
 DEPTH_MAX = 64
 NUMBER_MAX = 2**53 - 1
 
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+encode_plain = msgspec.json.Encoder(order="sorted").encode
+"""The canonical bytes of a value that is known to be plain: ASCII throughout, no floats, no number too large."""
 
 
 def canonical(value: Any) -> bytes:
     """The RFC 8785 bytes of a JSON value made of dict, list, str, int, float, bool and None."""
     if _is_plain(value, 1):
-        return _encode_sorted(value)
+        return encode_plain(value)
     _refuse(value, "$", 1)
     # Floats and keys beyond ASCII follow ECMAScript's rules for printing and sorting, which this library keeps.
     import rfc8785

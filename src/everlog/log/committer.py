@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
@@ -31,20 +30,6 @@ GROUP_MAX = 256
 """Works in one group. Larger groups gain nothing and make the first of them wait for the last."""
 
 
-class Shared(ABC):
-    """Work that may be done together with others of its kind, cheaper than one by one."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def may_share(self) -> bool: ...
-
-    @abstractmethod
-    def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
-        """What became of each: its result, or the exception that refuses it alone."""
-
-
 class Waker(Protocol):
     """Tells those who do not wait in a thread of their own, all of a group at once."""
 
@@ -52,20 +37,36 @@ class Waker(Protocol):
 
 
 class Item:
-    """One caller's work, and what became of it."""
+    """One caller's work, and what became of it. What most items never need lies in the class, not in each of them."""
 
-    __slots__ = ("alone", "asked", "done", "error", "gate", "result", "ticket", "waker", "work")
+    result: Any = None
+    error: BaseException | None = None
+    done = False
+    asked = False
+    alone = False  # must not share its write with others
+    gate: threading.Lock | None = None
+    waker: Waker | None = None
+    ticket: Any = None  # the waker's own, to know whom to tell
+    may_share = False  # may be done together with its neighbours, cheaper than one by one
 
-    def __init__(self, work: Work[Any]) -> None:
-        self.work = work
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.done = False
-        self.asked = False
-        self.alone = False
-        self.gate: threading.Lock | None = None
-        self.waker: Waker | None = None
-        self.ticket: Any = None  # the waker's own, to know whom to tell
+    def do(self, writer: Writer) -> Any:
+        raise NotImplementedError
+
+    def do_together(self, items: Sequence[Any], writer: Writer) -> list[Any]:
+        """What became of each: its result, or the exception that refuses it alone."""
+        raise NotImplementedError
+
+
+class Plain(Item):
+    """Any function of a writer."""
+
+    def __init__(self, work: Work[Any], *, alone: bool = False, ticket: Any = None) -> None:
+        self._work = work
+        self.alone = alone
+        self.ticket = ticket
+
+    def do(self, writer: Writer) -> Any:
+        return self._work(writer)
 
 
 class Committer:
@@ -85,14 +86,16 @@ class Committer:
 
         `alone` is for work that must not share its write with others'.
         """
-        item = Item(work)
-        item.alone = alone
+        result: T = self.submit_item(Plain(work, alone=alone))
+        return result
+
+    def submit_item(self, item: Item) -> Any:
         with HeldBack():
             if self._begin(item):
                 try:
                     # The shortest way, for a caller that found nobody else: an exception undoes the whole write.
                     with self._store.write() as writer:
-                        item.result = work(writer)
+                        item.result = item.do(writer)
                 finally:
                     self._pass_the_lead()
                 item.done = True
@@ -104,8 +107,7 @@ class Committer:
                 self._lead_once()
         if item.error is not None:
             raise item.error
-        result: T = item.result
-        return result
+        return item.result
 
     def _begin(self, item: Item) -> bool:
         """True when nobody leads: then this caller does. Otherwise the item waits its turn."""
@@ -119,13 +121,10 @@ class Committer:
             self._waiting.append(item)
             return False
 
-    def submit_later(self, works: Iterable[tuple[Work[Any], Any]], waker: Waker) -> None:
-        """Have works done by the committer's own thread; the waker is told, with their tickets, when they are."""
-        items = []
-        for work, ticket in works:
-            item = Item(work)
-            item.waker, item.ticket = waker, ticket
-            items.append(item)
+    def submit_later(self, items: Sequence[Item], waker: Waker) -> None:
+        """Have items done by the committer's own thread; the waker is told when they are."""
+        for item in items:
+            item.waker = waker
         with self._lock:
             self._require_open()
             if items and not self._leading:
@@ -258,7 +257,7 @@ def _runs(group: list[Item]) -> Iterator[list[Item]]:
     """The group in its order, neighbours that may share together: a later append never overtakes an earlier one."""
     run: list[Item] = []
     for item in group:
-        if run and not (_may_share(item.work) and _may_share(run[-1].work)):
+        if run and not (item.may_share and run[-1].may_share):
             yield run
             run = []
         run.append(item)
@@ -271,16 +270,15 @@ def _do(run: list[Item], writer: Writer) -> None:
     for item in run:
         try:
             with writer.attempt():
-                item.result = item.work(writer)
+                item.result = item.do(writer)
         except Exception as error:
             item.error = error
 
 
 def _do_together(run: list[Item], writer: Writer) -> bool:
-    works: list[Any] = [item.work for item in run]
     try:
         with writer.attempt():
-            outcomes = works[0].together(works, writer)
+            outcomes = run[0].do_together(run, writer)
     except Exception:
         _logger.exception("works could not be done together, and are done one by one")
         return False
@@ -290,10 +288,6 @@ def _do_together(run: list[Item], writer: Writer) -> bool:
         else:
             item.result = outcome
     return True
-
-
-def _may_share(work: Any) -> bool:
-    return isinstance(work, Shared) and work.may_share
 
 
 def _tell(group: list[Item]) -> None:

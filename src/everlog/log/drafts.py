@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from everlog.catalog.catalog import Catalog
-from everlog.core.canonical import canonical
+from everlog.core.canonical import canonical, encode_plain
 from everlog.core.codec import SALT_BYTES, commitment
 from everlog.core.fields import require_shape, require_tags, require_text
 from everlog.core.ids import EventId, parse_id
 from everlog.errors import EventTooLarge, InvalidField
 from everlog.log.expect import Expect, Expectation
-from everlog.log.secrets import known_clean, refuse_secrets, remember_clean, suspicious
+from everlog.log.secrets import familiar, known_clean, refuse_secrets, remember_clean, suspicious
 
 _logger = logging.getLogger("everlog")
 _NO_TAGS: Mapping[str, str] = {}
@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     payload_bytes_warn: int = 64 * 1024
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True):
     """One event as its caller says it; the log adds id, clock, origin, chain and commitment."""
 
     type: str
@@ -66,7 +66,8 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Limits) -> list[Prepared]:
     """Every draft checked and encoded, or the first refusal."""
-    prepared = []
+    prepared: list[Prepared] = []
+    doubtful: list[Prepared] = []
     checked = ("", "", "")  # the texts of the draft before: in a batch they are mostly the same
     validate = catalog.validate
     bytes_looked_at = min(limits.payload_bytes_warn, limits.payload_bytes_max)
@@ -86,12 +87,19 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
         if draft.tags != {} or draft.occurred_at is not None:
             draft = _owned(draft)
         version, payload = validate(draft.type, draft.payload)
-        body = canonical(payload)
+        known = familiar(payload)
+        body = encode_plain(payload) if known else canonical(payload)
         if len(body) > bytes_looked_at:
             _require_size(draft, body, limits)
         event_id = parse_id(draft.id) if draft.id else None
-        prepared.append(Prepared(draft, version, payload, body, salt, commitment(salt, body), by, event_id))
-    _refuse_secrets(prepared)
+        item = Prepared(draft, version, payload, body, salt, commitment(salt, body), by, event_id)
+        prepared.append(item)
+        if not known:
+            doubtful.append(item)
+        if draft.tags:
+            refuse_secrets(draft.type, draft.tags)
+    if doubtful:
+        _refuse_secrets(doubtful)
     return prepared
 
 
@@ -193,12 +201,8 @@ def _require_size(draft: Draft, body: bytes, limits: Limits) -> None:
 def _refuse_secrets(prepared: Sequence[Prepared]) -> None:
     # Three looks, each for what the one before could not clear: known strings, literal markers, patterns.
     doubtful = [item for item in prepared if not known_clean(item.payload)]
-    if doubtful:
-        if suspicious(b"\n".join([item.body for item in doubtful])):
-            for item in doubtful:
-                refuse_secrets(item.draft.type, item.payload)
+    if doubtful and suspicious(b"\n".join([item.body for item in doubtful])):
         for item in doubtful:
-            remember_clean(item.payload)
-    for item in prepared:
-        if item.draft.tags:
-            refuse_secrets(item.draft.type, item.draft.tags)
+            refuse_secrets(item.draft.type, item.payload)
+    for item in doubtful:
+        remember_clean(item.payload)

@@ -28,7 +28,7 @@ from everlog.log.drafts import Draft, Limits
 from everlog.log.expect import Expect, Expectation
 from everlog.log.idempotency import forget_responses, upcast
 from everlog.log.refusals import Refusal, Refusals, forget_refusals
-from everlog.log.requests import Ask, DryRun, Receipt, Recorder, Request
+from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, Writer, seal
@@ -90,21 +90,21 @@ class Log:
 
         `expect` is a demand on the stream; `key` makes a retry safe: the same request again returns the same record.
         """
-        draft = Draft(
-            type=type,
-            stream=stream,
-            payload={} if payload is None else payload,
-            actor=actor,
-            scope=scope,
-            expect=expect,
-            id=id,
-            occurred_at=occurred_at,
-            request_id=request_id,
-            causation_id=causation_id,
-            correlation_id=correlation_id,
-            tags=tags or {},
+        draft = Draft(  # by place: by name it would cost a microsecond
+            type,
+            stream,
+            {} if payload is None else payload,
+            actor,
+            scope,
+            expect,
+            id,
+            occurred_at,
+            request_id,
+            causation_id,
+            correlation_id,
+            tags or {},
         )
-        return self.commit([draft], key=key, operation=operation or type, dry_run=dry_run).records[0]
+        return self.commit((draft,), key=key, operation=operation or type, dry_run=dry_run).records[0]
 
     def append_batch(
         self, drafts: Sequence[Draft], *, key: str = "", operation: str = "batch", dry_run: bool = False
@@ -127,11 +127,12 @@ class Log:
         `request` is anything else that makes two requests differ, `response` what a replay should be answered with.
         """
         try:
-            made = self.request(Ask(tuple(drafts), key or "", operation, request, response, dry_run))
+            made = Request(self._recorder, tuple(drafts), key or "", operation, request, response, dry_run)
             self._recorder.make_ready([made])
             if made.refusal is not None:
                 raise made.refusal
-            return self._committer.submit(made)
+            receipt: Receipt = self._committer.submit_item(made)
+            return receipt
         except DryRun as answer:
             return answer.receipt
         except EverlogError as error:
@@ -139,16 +140,18 @@ class Log:
                 self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
             raise
 
-    def request(self, ask: Ask) -> Request:
-        """An ask on its way."""
-        return Request(self._recorder, ask)
+    def request(
+        self, drafts: Sequence[Draft], key: str, operation: str, request: Any = None, response: Any = None
+    ) -> Request:
+        """What `commit` would do, for `make_ready` and `commit_later`."""
+        return Request(self._recorder, tuple(drafts), key or "", operation, request, response)
 
     def make_ready(self, requests: Sequence[Request]) -> None:
         """Prepare requests, all at once; who is refused has a `refusal`. Then they are ready for `commit_later`."""
         self._recorder.make_ready(requests)
 
-    def commit_later(self, requests: Iterable[tuple[Request, Any]], waker: Waker) -> None:
-        """Requests with a ticket each, for those who cannot wait in a thread: see `everlog.aio`."""
+    def commit_later(self, requests: Sequence[Request], waker: Waker) -> None:
+        """Requests whose `ticket` says whom to tell, for those who cannot wait in a thread: see `everlog.aio`."""
         self._committer.submit_later(requests, waker)
 
     def remember_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:

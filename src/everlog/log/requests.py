@@ -21,7 +21,7 @@ from everlog.core.fields import require_text
 from everlog.core.ids import IdSource, refuse_future_id
 from everlog.errors import EverlogError, IdConflict, InvalidField
 from everlog.log import idempotency
-from everlog.log.committer import Shared
+from everlog.log.committer import Item
 from everlog.log.demands import has_demands, require_demands
 from everlog.log.drafts import Draft, Limits, Prepared, prepare
 from everlog.log.secrets import refuse_secrets, suspicious
@@ -34,17 +34,6 @@ class Receipt(msgspec.Struct, frozen=True):
 
     records: tuple[Recorded, ...]
     replayed: bool = False
-    response: Any = None
-    dry_run: bool = False
-
-
-class Ask(msgspec.Struct, frozen=True):
-    """One call of `commit`: the drafts, and what makes a retry of it safe."""
-
-    drafts: tuple[Draft, ...]  # the caller's list may change before they are looked at
-    key: str = ""
-    operation: str = "batch"
-    request: Any = None
     response: Any = None
     dry_run: bool = False
 
@@ -89,9 +78,9 @@ class Recorder:
                 self.make_ready([request])
 
     def _prepare(self, requests: Sequence[Request]) -> None:
-        drafts: Sequence[Draft] = requests[0].ask.drafts
+        drafts: Sequence[Draft] = requests[0].drafts
         if len(requests) > 1:
-            drafts = [draft for request in requests for draft in request.ask.drafts]
+            drafts = [draft for request in requests for draft in request.drafts]
         if not all(isinstance(draft, Draft) for draft in drafts):
             raise InvalidField(
                 "the batch holds something that is no draft",
@@ -100,37 +89,42 @@ class Recorder:
                 field="drafts",
             )
         prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits)
+        keys = [request.key for request in requests if request.key != ""]
+        if keys:
+            for key in keys:
+                require_text("idempotency key", key)
+            if suspicious("\n".join(keys).encode()):
+                for key in keys:
+                    refuse_secrets("the idempotency key", {"key": key})
         start = 0
         for request in requests:
-            end = start + len(request.ask.drafts)
+            end = start + len(request.drafts)
             self._complete(request, prepared if len(requests) == 1 else prepared[start:end])
             start = end
 
     def _complete(self, request: Request, prepared: list[Prepared]) -> None:
-        ask = request.ask
         if not prepared:
             raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
         request.prepared = prepared
-        if ask.key != "":
-            require_text("idempotency key", ask.key)
-            if suspicious(ask.key.encode()):
-                refuse_secrets("the idempotency key", {"key": ask.key})
-            require_text("operation", ask.operation)
-            first = prepared[0]
-            request.claim = idempotency.claim_name(first.draft.scope, first.actor, ask.operation, ask.key)
-            if ask.request is not None or ask.response is not None:
+        first = prepared[0]
+        if request.key != "":
+            operation = request.operation
+            if operation != first.draft.type:  # which is known to be short and plain
+                require_text("operation", operation)
+            request.claim = idempotency.claim_name(first.draft.scope, first.actor, operation, request.key)
+            if request.request is not None or request.response is not None:
                 # What has no single JSON form could neither be compared nor be answered again as it is.
-                canonical(ask.request)
-                canonical(ask.response)
-        for item in prepared:
-            if item.id is not None:
-                request.given_ids = True
-                break
-        request.demanding = request.given_ids or ask.dry_run or has_demands(prepared, self._catalog)
+                canonical(request.request)
+                canonical(request.response)
+        if len(prepared) == 1:
+            request.given_ids = first.id is not None
+        else:
+            request.given_ids = bool([True for item in prepared if item.id is not None])
+        request.may_share = not (request.given_ids or request.dry_run or has_demands(prepared, self._catalog))
 
     def record(self, request: Request, writer: Writer) -> Receipt:
         """Carry out one request inside a write."""
-        ask, prepared = request.ask, request.prepared
+        prepared = request.prepared
         if request.claim:
             found = self._replay(request, writer)
             if found is not None:
@@ -139,34 +133,36 @@ class Recorder:
             found = self._retry(writer, prepared)
             if found is not None:
                 return found
-        if request.demanding:
+        if not request.may_share:
             require_demands(writer, prepared, self._catalog)
         (receipt,) = self._append([request], writer)
-        if ask.dry_run:
+        if request.dry_run:
             raise DryRun(msgspec.structs.replace(receipt, dry_run=True))
         return receipt
 
     def record_together(self, requests: Sequence[Request], writer: Writer) -> list[Receipt | Exception]:
         """Carry out requests that demand nothing: a receipt or a refusal for each, in their order."""
+        claims = [request.claim for request in requests if request.claim]
+        if len(set(claims)) == len(claims) and not writer.claimed_among(claims):
+            return list(self._append(requests, writer))  # as nearly always: nothing but new requests
         outcomes: dict[int, Receipt | Exception] = {}
         new: list[int] = []
         again: list[int] = []  # the same key twice in one group: the second is a retry of the first
         claimed: set[bytes] = set()
         for index, request in enumerate(requests):
-            claim = request.claim
-            if claim:
-                if claim in claimed:
-                    again.append(index)
-                    continue
-                try:
-                    replayed = self._replay(request, writer)
-                    if replayed is not None:
-                        outcomes[index] = replayed
-                        continue
-                except EverlogError as refusal:
-                    outcomes[index] = refusal
-                    continue
-                claimed.add(claim)
+            if request.claim in claimed:
+                again.append(index)
+                continue
+            try:
+                replayed = self._replay(request, writer) if request.claim else None
+            except EverlogError as refusal:
+                outcomes[index] = refusal
+                continue
+            if replayed is not None:
+                outcomes[index] = replayed
+                continue
+            if request.claim:
+                claimed.add(request.claim)
             new.append(index)
         if new:
             outcomes.update(zip(new, self._append([requests[index] for index in new], writer), strict=True))
@@ -181,10 +177,10 @@ class Recorder:
         """Stamp and stage the events of all the requests in one walk, and claim their keys."""
         if len(requests) == 1:
             prepared: Sequence[Prepared] = requests[0].prepared
-            keys = [requests[0].ask.key] * len(prepared)
+            keys = [requests[0].key] * len(prepared)
         else:
             prepared = [item for request in requests for item in request.prepared]
-            keys = [request.ask.key for request in requests for _ in request.prepared]
+            keys = [request.key for request in requests for _ in request.prepared]
         now_us = writer.now_us
         sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin, now=_moment(now_us))
         records = writer.append(sealed, fresh=not requests[0].given_ids)
@@ -193,16 +189,15 @@ class Recorder:
             end = start + len(request.prepared)
             own = tuple(records[start:end])
             start = end
-            ask = request.ask
             if request.claim:
                 writer.claim(request.claim, own[0].position, len(own))
-                if ask.request is not None or ask.response is not None:
+                if request.request is not None or request.response is not None:
                     ids = [recorded.event.id for recorded in own]
                     expires_us = now_us + self._keys_kept_us
                     idempotency.remember_extra(
-                        writer, request.claim, ask.request, ids, ask.response, expires_us=expires_us
+                        writer, request.claim, request.request, ids, request.response, expires_us=expires_us
                     )
-            receipts.append(Receipt(own, response=ask.response))
+            receipts.append(Receipt(own, False, request.response))
         return receipts
 
     def _replay(self, request: Request, writer: Writer) -> Receipt | None:
@@ -210,14 +205,13 @@ class Recorder:
         claim = writer.claimed(request.claim)
         if claim is None:
             return None
-        ask = request.ask
         found = idempotency.find(
             writer,
             claim,
             request.claim,
-            ask.key,
+            request.key,
             request.prepared,
-            ask.request,
+            request.request,
             catalog=self._catalog,
             kept_us=self._keys_kept_us,
         )
@@ -252,29 +246,37 @@ class Recorder:
         return Receipt(tuple(found), replayed=True)
 
 
-class Request(Shared):
-    """One ask on its way: made ready outside the write, carried out inside it."""
+class Request(Item):
+    """One call of `commit` on its way: made ready outside the write, carried out inside it."""
 
-    __slots__ = ("_recorder", "ask", "claim", "demanding", "given_ids", "prepared", "refusal")
+    claim = b""
+    given_ids = False
+    refusal: Exception | None = None
+    prepared: Sequence[Prepared] = ()
 
-    def __init__(self, recorder: Recorder, ask: Ask) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        drafts: tuple[Draft, ...],  # the caller's list may change before they are looked at
+        key: str,
+        operation: str,
+        request: Any = None,
+        response: Any = None,
+        dry_run: bool = False,
+    ) -> None:
         self._recorder = recorder
-        self.ask = ask
-        self.prepared: list[Prepared] = []
-        self.claim = b""
-        self.given_ids = False
-        self.demanding = True
-        self.refusal: Exception | None = None
+        self.drafts = drafts
+        self.key = key
+        self.operation = operation
+        self.request = request
+        self.response = response
+        self.dry_run = dry_run
 
-    @property
-    def may_share(self) -> bool:
-        return not self.demanding
-
-    def together(self, works: Sequence[Any], writer: Writer) -> list[Any]:
-        return self._recorder.record_together(works, writer)
-
-    def __call__(self, writer: Writer) -> Receipt:
+    def do(self, writer: Writer) -> Receipt:
         return self._recorder.record(self, writer)
+
+    def do_together(self, items: Sequence[Any], writer: Writer) -> list[Any]:
+        return self._recorder.record_together(items, writer)
 
 
 @lru_cache(maxsize=2)

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from everlog.core.canonical import NUMBER_MAX
 from everlog.core.paths import below
 from everlog.errors import SecretFound
 
@@ -227,6 +228,27 @@ _CLEARED_MAX = 20_000
 _CLEARED_CHARS_MAX = 200
 _cleared_strings: set[str] = set()
 _cleared_keys: set[str] = set()
+# Those of them that are plain ASCII, for `familiar`.
+_plain_strings: set[str] = set()
+_plain_keys: set[str] = set()
+
+
+def familiar(payload: Mapping[str, Any]) -> bool:
+    """True when a flat payload says nothing new: every string was cleared before and is plain, so that the payload
+    holds no secret and the fast encoder's output is canonical. One walk in place of two; False says nothing."""
+    keys, strings = _plain_keys, _plain_strings
+    for key, item in payload.items():
+        if key not in keys:
+            return False
+        if type(item) is str:
+            if item not in strings:
+                return False
+        elif type(item) is int:
+            if not -NUMBER_MAX <= item <= NUMBER_MAX:
+                return False
+        elif item is not None and type(item) is not bool:
+            return False
+    return True
 
 
 def known_clean(payload: Mapping[str, Any]) -> bool:
@@ -257,15 +279,19 @@ def _known_clean_value(value: Any) -> bool:
 def remember_clean(payload: Any) -> None:
     """Keep the keys and strings of a payload in which nothing was found. A key that names a secret is never kept."""
     if len(_cleared_strings) > _CLEARED_MAX or len(_cleared_keys) > _CLEARED_MAX:
-        _cleared_strings.clear()
-        _cleared_keys.clear()
+        for remembered in (_cleared_strings, _cleared_keys, _plain_strings, _plain_keys):
+            remembered.clear()
     if isinstance(payload, str):
         if len(payload) <= _CLEARED_CHARS_MAX:
             _cleared_strings.add(payload)
+            if payload.isascii():
+                _plain_strings.add(payload)
     elif isinstance(payload, Mapping):
         for key, item in payload.items():
             if len(key) <= _CLEARED_CHARS_MAX and not _names_a_secret(key):
                 _cleared_keys.add(key)
+                if key.isascii():
+                    _plain_keys.add(key)
                 remember_clean(item)
     elif isinstance(payload, list | tuple):
         for item in payload:

@@ -1,6 +1,6 @@
 """What every store promises: the whole contract, in three protocols.
 
-    Reader   read get head purges claimed noted notes    what both an open store and an open write can be asked
+    Reader   read get head purges claimed claimed_among noted notes    what a store and an open write can be asked
     Writer   clock tick link sequence append place purge claim note attempt
     Store    write packed clock kept check close
 
@@ -9,7 +9,7 @@ The promises are G1 to G13 of docs/guarantees.md; `everlog.testing.store_contrac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -110,6 +110,10 @@ class Reader(Protocol):
 
     def claimed(self, name: bytes) -> Claim | None:
         """What the request of this name has made, as long as it is remembered: a day at least."""
+        ...
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        """Those of the names that are claimed: a quick answer for many, of which nearly always none is."""
         ...
 
     def noted(self, key: str) -> str | None:

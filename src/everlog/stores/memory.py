@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from everlog.core.codec import Packed, header_hash, pack, unpack
@@ -90,6 +90,10 @@ class MemoryStore:
     def claimed(self, name: bytes) -> Claim | None:
         self._require_open()
         return self._claims.get(name)
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        self._require_open()
+        return set() if self._claims.keys().isdisjoint(names) else self._claims.keys() & set(names)
 
     def noted(self, key: str) -> str | None:
         with self._lock:

@@ -6,7 +6,7 @@ costs one bulk insert, and undoing one of them costs no trip to the disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -146,6 +146,10 @@ class Staged:
 
     def claimed(self, name: bytes) -> Claim | None:
         return self.staged_claims.get(name) or self._committed.claimed(name)
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        found = self._committed.claimed_among(names)
+        return found.union(self.staged_claims.keys() & set(names)) if self.staged_claims else found
 
     def noted(self, key: str) -> str | None:
         staged = self.staged_notes.get(key)

@@ -21,6 +21,12 @@ class SmallStateContract:
 
         assert store.claimed(b"1" * 16) == Claim(Position(1), 2)
         assert store.claimed(b"2" * 16) is None
+        assert store.claimed_among([b"1" * 16, b"2" * 16]) == {b"1" * 16}
+        assert store.claimed_among([b"2" * 16, b"3" * 16]) == set()
+        with store.write() as writer:
+            writer.claim(b"3" * 16, writer.append([seal_any()])[0].position, 1)
+            assert writer.claimed_among([b"2" * 16]) == set()
+            assert writer.claimed_among([b"1" * 16, b"2" * 16, b"3" * 16]) == {b"1" * 16, b"3" * 16}
 
     def test_claims_commit_with_the_events_of_their_write(self, store: Store) -> None:
         """F82: neither a failed write nor a failed attempt claims anything."""

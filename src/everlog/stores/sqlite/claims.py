@@ -9,7 +9,7 @@ neither an index on time nor a scan.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from everlog.core.event import Position
 from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Claimed
@@ -48,6 +48,10 @@ class Claims:
             found += [Claim(Position(position), count) for position, count in rows]
         # A name that was claimed again after its time is in both.
         return max(found, key=lambda claim: claim.first, default=None)
+
+    def has_none_of(self, fetch: Fetch, names: Collection[bytes]) -> bool:
+        """True when it is known without a question that none of the names is claimed; for a writer."""
+        return self._knows_all(fetch) and self._names.isdisjoint(names)
 
     def every(self, fetch: Fetch) -> Iterator[Claimed]:
         """All that is remembered, page by page; of a name that is there twice the newer claim."""

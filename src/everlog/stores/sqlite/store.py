@@ -15,7 +15,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -126,6 +126,11 @@ class SqliteStore:
         if self._in_write():
             return self._tail.claimed(self._fetch, name)
         return self._claims.find(self._fetch, name, in_write=False)
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        if self._in_write():
+            return self._tail.claimed_among(self._fetch, names)
+        return {name for name in names if self.claimed(name) is not None}
 
     def noted(self, key: str) -> str | None:
         rows = self._fetch("SELECT value, expires_us FROM notes WHERE key = ?", (key,))

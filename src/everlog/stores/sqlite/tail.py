@@ -9,6 +9,7 @@ and a reader finds them by a short scan.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 
 from everlog.core.event import START
 from everlog.stores.contract import Claim
@@ -86,6 +87,11 @@ class Tail:
     def claimed(self, fetch: Fetch, name: bytes) -> Claim | None:
         """What a request made, for a writer: from memory, where it is likely."""
         return self._claims.get(name) or self._table.find(fetch, name, in_write=True)
+
+    def claimed_among(self, fetch: Fetch, names: Collection[bytes]) -> set[bytes]:
+        if self._table.has_none_of(fetch, names) and self._claims.keys().isdisjoint(names):
+            return set()
+        return {name for name in names if self.claimed(fetch, name) is not None}
 
     def index(self, writer: sqlite3.Connection, staged: Staged) -> None:
         """Fill the indexes if it is time, with the events of this write included."""
