@@ -574,3 +574,19 @@ def test_names_that_are_remembered_are_forgotten_when_another_process_claims(pat
         assert writer.claimed(bytes(16)) is not None
     one.close()
     other.close()
+
+
+def test_every_claim_is_found_wherever_it_lies_by_now(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F82: in the tail, in a table, among the names that are remembered: a claim that is missed is a second event."""
+    monkeypatch.setattr(tail, "TAIL_MAX", 50)
+    store = SqliteStore(path)
+    for number in range(200):
+        names = [other.to_bytes(16, "big") for other in range(number)]
+        with store.write() as writer:
+            assert writer.claimed_among([*names, bytes([255]) * 16]) == set(names)
+            assert all(writer.claimed(name) for name in names[:: 1 + number // 20])
+            assert writer.claimed(bytes([255]) * 16) is None
+            writer.append([stamped(writer, store.identity.origin)], fresh=True)
+            writer.claim(number.to_bytes(16, "big"), Position(number + 1), 1)
+    assert store.claimed_among(names) == set(names)
+    store.close()

@@ -76,14 +76,17 @@ class Claims:
         """Put claims into the table whose turn it is, in the order of their names."""
         if self._turn is None:
             row = writer.execute("SELECT number, position FROM state WHERE name = 'claims'").fetchone()
-            self._turn = row or (0, 0)
+            self._turn = row or (1, now_us - self._kept_us)  # a new log: as if the other table had had its time
         table, since_us = self._turn
         if now_us - since_us >= self._kept_us:
-            table, since_us = 1 - table, now_us
+            table = 1 - table
             writer.execute(f"DELETE FROM {_TABLES[table]}")
-            writer.execute("INSERT OR REPLACE INTO state VALUES ('claims', ?, x'', ?)", (table, since_us))
-            self._names_complete = False
-            self._turn = (table, since_us)
+            writer.execute("INSERT OR REPLACE INTO state VALUES ('claims', ?, x'', ?)", (table, now_us))
+            self._turn = (table, now_us)
+            self._names_complete = False  # fetched again: it would hold names that are free now
+            self._writes_alone = min(self._writes_alone, _WRITES_ALONE_MIN)
+        if self._names_complete:
+            self._names.update(claims)  # those of the tail were in no table when the names were fetched
         rows = sorted((name, claim.first, claim.count) for name, claim in claims.items())
         insert_rows(writer, f"INSERT OR REPLACE INTO {_TABLES[table]} VALUES ", rows)
 
