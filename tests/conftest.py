@@ -15,6 +15,7 @@ from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.catalog import Catalog
 from everlog.log.log import Log
 from everlog.stores.contract import Store
+from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.memory import MemoryStore
 from everlog.stores.sqlite.store import SqliteStore
 
@@ -110,6 +111,8 @@ def make_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         store: Store
         if kind == "memory":
             store = MemoryStore(**timed)
+        elif kind == "jsonl":
+            store = JsonlStore(path or tmp_path_factory.mktemp("log") / "log", **timed)
         else:
             store = SqliteStore(path or tmp_path_factory.mktemp("log") / "log.db", **timed)
         options.setdefault("catalog", CATALOG)
@@ -122,7 +125,7 @@ def make_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         log.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "jsonl"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Each kind of store in turn; the log's own promises must hold on all of them."""
     return str(request.param)

@@ -21,7 +21,9 @@ from everlog.stores.contract import Identity, Store
 
 
 def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str = "", create: bool = True) -> Log:
-    """The log of a URL (`sqlite:log.db`, `memory:`), made if it is not there; without one, the nearest .everlog.
+    """The log of a URL (`sqlite:log.db`, `jsonl:log/`, `memory:`), made if it is not there.
+
+    Without a URL it is that of the nearest .everlog.
 
     `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`.
     """
@@ -59,6 +61,10 @@ def open_store(
         from everlog.stores.memory import MemoryStore
 
         return MemoryStore(identity=identity)
+    if url.startswith("jsonl:"):
+        from everlog.stores.jsonl.store import JsonlStore
+
+        return JsonlStore(base / url.removeprefix("jsonl:").removeprefix("//"), create=create, identity=identity)
     from everlog.stores.sqlite.store import SqliteStore
 
     return SqliteStore(
@@ -115,12 +121,12 @@ def refuse_unfinished(store: Store, where: str) -> None:
 def require_url(url: str) -> None:
     """Refuse what is not the URL of a log, and say what would be."""
     scheme, separator, rest = url.partition(":")
-    if url == "memory:" or (scheme == "sqlite" and rest):
+    if url == "memory:" or (scheme in ("sqlite", "jsonl") and rest):
         return
     looks_like_a_path = bool(url) and (not separator or "/" in scheme or "." in scheme)
     raise InvalidSettings(
         f"{url!r} is not the URL of a log",
-        why="a URL is sqlite:PATH or memory:",
+        why="a URL is sqlite:PATH, jsonl:PATH or memory:",
         hint=f"sqlite:{url}" if looks_like_a_path else "sqlite:log.db",
         url=url,
     )

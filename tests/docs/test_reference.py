@@ -108,7 +108,11 @@ def test_every_exit_code_is_documented(pages: dict[str, Page]) -> None:
 
 def test_every_problem_that_verify_can_name_is_documented(pages: dict[str, Page]) -> None:
     told = set()
-    for name in ("src/everlog/log/verify.py", "src/everlog/stores/sqlite/checks.py"):
+    for name in (
+        "src/everlog/log/verify.py",
+        "src/everlog/stores/sqlite/checks.py",
+        "src/everlog/stores/jsonl/checks.py",
+    ):
         told |= set(
             re.findall(
                 r"(?:Problem|_report)\([^,\"]+, \"(\w+)\"|yield \"(\w+)\"", (ROOT / name).read_text(encoding="utf-8")

@@ -161,6 +161,10 @@ def _file_checks(path: Path) -> Iterator[Check]:
     from everlog.stores.contract import FORMAT
 
     files = DiskFiles()
+    if path.is_dir():
+        yield _modes(path)
+        yield _disk(path)
+        return
     handle = files.open(path)
     try:
         first = files.read(handle, 100, at=0)
@@ -177,14 +181,19 @@ def _file_checks(path: Path) -> Iterator[Check]:
         "write-ahead log" if wal else "the file is not in WAL mode, which every log is made in",
         "" if wal else "some other program changed it; restore a backup, or copy the log",
     )
+    yield _modes(path)
+    yield _disk(path)
+
+
+def _modes(path: Path) -> Check:
     mode = stat.S_IMODE(path.stat().st_mode)
-    yield Check(
+    right = "750" if path.is_dir() else "640"
+    return Check(
         "modes",
         WARN if mode & 0o007 else OK,
         f"{path.name} has mode {mode:o}" + (", open to everybody" if mode & 0o007 else ""),
-        f"chmod 640 {path}" if mode & 0o007 else "",
+        f"chmod {right} {path}" if mode & 0o007 else "",
     )
-    yield _disk(path)
 
 
 def _disk(path: Path) -> Check:

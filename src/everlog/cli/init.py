@@ -15,6 +15,9 @@ GITIGNORE = """\
 *-shm
 *-lock*
 *.everlog-tmp
+# Of a JSONL log: the clock, and what is local to this copy.
+clock.json
+local/
 """
 
 TYPES = """\
@@ -96,6 +99,7 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
     Example:
       everlog init
       everlog init services/shop --agents-md
+      everlog init --store jsonl:.
     """
     from everlog import wiring
     from everlog.errors import InvalidSettings
@@ -154,10 +158,10 @@ def _refuse_unknown_store(store: str) -> None:
     from everlog.errors import InvalidSettings
 
     scheme, _, rest = store.partition(":")
-    if scheme != "sqlite" or not rest:
+    if scheme not in ("sqlite", "jsonl") or not rest:
         raise InvalidSettings(
             f"{store!r} is not the URL of a log that stays",
-            why="a store is sqlite:PATH",
+            why="a store is sqlite:PATH or jsonl:PATH",
             hint="everlog init --store sqlite:log.db",
         )
 

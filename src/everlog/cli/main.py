@@ -31,6 +31,7 @@ COMMANDS = {
     "copy": ("Move", "copy", "Copy a whole log into another store."),
     "verify": ("Check", "verify", "Prove the log from its bytes."),
     "doctor": ("Check", "doctor", "Look for problems, and say how to fix them."),
+    "index": ("Check", "index", "The index of a JSONL log: rebuild."),
     "schema": ("Check", "schema", "Event types: list, show, export, check, lock, add."),
     "config": ("Other", "config", "Settings: show, get, set, path."),
     "completion": ("Other", "completion", "Print a completion script for a shell."),

@@ -129,9 +129,9 @@ class Session:
 
     def url_from_here(self) -> str:
         scheme, _, path = self.url.partition(":")
-        if scheme != "sqlite" or self.directory == Path():
+        if scheme not in ("sqlite", "jsonl") or self.directory == Path():
             return self.url
-        return f"sqlite:{self.directory / path.removeprefix('//')}"
+        return f"{scheme}:{self.directory / path.removeprefix('//')}"
 
     def _hear_warnings(self) -> None:
         """What the library would only log becomes a warning of this run."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -212,3 +212,12 @@ class Store(Reader, Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Indexed(Protocol):
+    """A store whose index is apart from its events and can be made anew from them."""
+
+    def rebuild_index(self, *, accept_missing: bool = False) -> int:
+        """Make it, and return the number of events. `accept_missing`: go on without those that are not there."""
+        ...

@@ -160,7 +160,7 @@ def event_line(
     """The line of an event, newline included."""
     event = sealed.event
     payload = sealed.payload
-    return _ended(
+    return ended(
         _encode(
             _Written(
                 event.actor,
@@ -205,7 +205,8 @@ class PurgedLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fal
     origin_seq: int
     previous: bytes
     purge: str  # the id of the purge line
-    stream: str
+    stream: str = ""  # empty in a copy of another store, where the purge's line says it
+    sequence: int = 0  # in such a copy: its place in the stream
     claims: dict[str, int] = {}
     via: str = ""
 
@@ -220,6 +221,7 @@ class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fals
     reason: str
     scopes: tuple[str, ...]
     stream: str
+    sequence: int = 0  # in a copy of another store: the stream's last, after which it goes on
 
 
 class _Marked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -234,16 +236,25 @@ _decode_marked = msgspec.json.Decoder(_Marked).decode
 Line = EventLine | PurgedLine | PurgeLine
 
 
-def purged_line(line: PurgedLine) -> bytes:
+def purged_line(line: PurgedLine, *, batch: Batch | None = None) -> bytes:
     said = {name: value for name, value in msgspec.to_builtins(line).items() if value or name == "previous"}
-    return _ended(canonical({"purged": said}))
+    return _marked("purged", said, batch)
 
 
 def purge_line(line: PurgeLine, *, batch: Batch | None = None) -> bytes:
-    said: dict[str, Any] = {"purge": msgspec.to_builtins(line)}
-    if batch is not None:
-        said["batch"] = list(batch)
-    return _ended(canonical(said))
+    said = msgspec.to_builtins(line)
+    if not line.sequence:
+        del said["sequence"]
+    return _marked("purge", said, batch)
+
+
+def _marked(kind: str, said: dict[str, Any], batch: Batch | None) -> bytes:
+    return ended(canonical({kind: said} if batch is None else {"batch": list(batch), kind: said}))
+
+
+def writer_of(line: Line) -> str:
+    """The origin of the log that wrote the line."""
+    return line.origin if isinstance(line, PurgeLine) else line.via or line.origin
 
 
 # ---- the last member
@@ -252,13 +263,13 @@ _WHOLE = b',"whole":"%08x"}'
 _WHOLE_BYTES = len(_WHOLE % 0)
 
 
-def _ended(data: bytes) -> bytes:
+def ended(data: bytes) -> bytes:
     """The object with its last member, and the newline."""
     said = data[:-1]
     return said + _WHOLE % zlib.crc32(said) + b"\n"
 
 
-def _refuse_changed(data: bytes) -> None:
+def refuse_changed(data: bytes) -> None:
     if data[-_WHOLE_BYTES:] != _WHOLE % zlib.crc32(data[:-_WHOLE_BYTES]):
         raise BadLine("its checksum does not fit: the disk or somebody changed it")
 
@@ -279,7 +290,7 @@ def read_marked_line(data: bytes) -> tuple[Line, Batch | None]:
 def _read(data: bytes) -> tuple[Line, Batch | None]:
     try:
         line = _decode_event_line(data)
-        _refuse_changed(data)
+        refuse_changed(data)
         return line, line.batch
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         why = str(error)
@@ -292,7 +303,7 @@ def _read(data: bytes) -> tuple[Line, Batch | None]:
             raise BadLine(str(error)) from error
         if (marked.purge is None) == (marked.purged is None):
             raise BadLine("it is neither an event nor a purge")
-        _refuse_changed(data)
+        refuse_changed(data)
         found: Line | None = marked.purge if marked.purge is not None else marked.purged
         assert found is not None
         return found, marked.batch

@@ -1,0 +1,301 @@
+"""Bringing the index up to the day files.
+
+Most of the time somebody appended: the files that are known have the bytes that are known, and new lines stand behind
+them. Their order is the order of arrival.
+
+After a merge, a checkout or an edit, lines are new in the midst of files, moved or gone. Who is known keeps its
+position; who is new arrived now, and gets a position at the end, in the causal order `(lamport, id)`, whatever file
+it stands in. A reader that has seen N never finds something new at or below N (G3).
+
+The order of such an arrival is in no file. So it is made durable with the index; an index that is made from nothing
+takes the order of the lines and begins a new epoch, by which every cursor is told (G8).
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everlog.files import Files, Stamp
+from everlog.stores.jsonl.day_files import Found, day_names, read_from, scan, torn_at
+from everlog.stores.jsonl.index import Index, new_epoch
+from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, writer_of
+from everlog.stores.jsonl.rows import Rows, add_purged
+
+UNREADABLE, MARKER, TWICE = "line_unreadable", "conflict_marker", "twice"
+
+_logger = logging.getLogger("everlog")
+
+
+@dataclass(slots=True)
+class Read:
+    """What was read of a day file: its new lines, from `start` on, which is 0 when it was read anew."""
+
+    name: str
+    stamp: Stamp
+    start: int
+    found: list[Found]
+    last_write: tuple[int, bytes] = (0, b"")
+
+    @property
+    def end(self) -> int:
+        return self.found[-1].end if self.found else self.start
+
+
+@dataclass(slots=True)
+class Change:
+    """How the files differ from what the index knows."""
+
+    read: list[Read] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    appended_only: bool = True
+
+    def __bool__(self) -> bool:
+        return bool(self.read or self.gone)
+
+
+Mend = Callable[[Read, int | None, bytes], None]
+"""Cut the torn tail, if any, and put what is kept on the disk; see `everlog.stores.jsonl.store`."""
+
+
+def find_change(index: Index, files: Files, events: Path, *, own: str, mend: Mend | None) -> Change:
+    """Look at every file; read what is not known. `mend` is None where nothing can be written."""
+    known = index.stamps()
+    names = day_names(files, events)
+    change = Change(gone=[name for name in known if name not in names])
+    newest_known = max(known, default="")
+    for name in names:
+        stamp = files.stamp(events / name)
+        assert stamp is not None
+        start = 0
+        if name in known:
+            file, before = known[name]
+            if stamp == before:
+                continue
+            start = _grown_from(index, files, events / name, file, before, stamp)
+            change.appended_only &= start > 0 or before.size == 0
+        elif name < newest_known:
+            change.appended_only = False
+        change.read.append(_read(files, events, name, start, own=own, mend=mend, is_newest=name == names[-1]))
+    change.appended_only &= not change.gone
+    if len(change.read) > 1 and any(each.start and each.name != change.read[0].name for each in change.read):
+        change.appended_only = False  # two known files grew: nobody here does that
+    return change
+
+
+def _grown_from(index: Index, files: Files, path: Path, file: int, before: Stamp, now: Stamp) -> int:
+    """Where the new lines begin if the file only grew, else 0."""
+    if now.inode != before.inode or now.size <= before.size:
+        return 0
+    rows = index.fetch("SELECT at, size, id FROM events WHERE file = ? ORDER BY at DESC LIMIT 1", (file,))
+    if not rows:
+        return 0
+    at, size, event_id = rows[0]
+    data = read_from(files, path, at)
+    same = event_id.encode() in data[:size] and data[before.size - at - 1 : before.size - at] == b"\n"
+    return before.size if same else 0
+
+
+def _read(files: Files, events: Path, name: str, start: int, *, own: str, mend: Mend | None, is_newest: bool) -> Read:
+    path = events / name
+    data = read_from(files, path, start)
+    found = list(scan(data, start))
+    read = Read(name, Stamp(0, 0, 0), start, found)
+    if is_newest:
+        cut = torn_at(data, start, found, own=own)
+        if cut is not None:
+            read.found = [each for each in found if each.at < cut]
+            _logger.warning(
+                "%s: cut %d bytes of a write that was never finished, at byte %d", path, start + len(data) - cut, cut
+            )
+        if mend is not None:
+            mend(read, cut, data)
+    stamp = files.stamp(path)
+    assert stamp is not None
+    read.stamp = stamp
+    return read
+
+
+def record_change(index: Index, change: Change, *, own: str) -> None:
+    """Bring the index up to what was found."""
+    if change.appended_only:
+        with index.change() as connection:
+            rows = Rows(index, connection, own=own)
+            for read in change.read:
+                file = _file_id(connection, read)
+                _note_bad(connection, file, read.found, fresh=not read.start)
+                for found in read.found:
+                    if found.line is not None and not _known_already(index, connection, file, found):
+                        rows.take(file, found.at, found.size, found.line)
+            rows.end()
+        return
+    with index.change(durable=True) as connection:
+        _record_merge(index, connection, change, own=own)
+
+
+def fill_new(index: Index, reads: Iterable[Read], *, own: str) -> None:
+    """An index from nothing: the order of the lines is the order of the positions."""
+    seen: set[str] = set()
+    with index.change() as connection:
+        rows = Rows(index, connection, own=own)
+        for read in reads:
+            file = _file_id(connection, read)
+            _note_bad(connection, file, read.found, fresh=False)
+            for found in read.found:
+                line = found.line
+                if line is None:
+                    continue
+                if line.id in seen:
+                    rows.end()  # the first one must be found to be compared with
+                    _known_already(index, connection, file, found)
+                    continue
+                seen.add(line.id)
+                rows.take(file, found.at, found.size, line)
+        rows.end()
+
+
+def read_whole(files: Files, events: Path, *, own: str, mend: Mend | None) -> Iterable[Read]:
+    """Every day file in order, one at a time."""
+    names = day_names(files, events)
+    for name in names:
+        yield _read(files, events, name, 0, own=own, mend=mend, is_newest=name == names[-1])
+
+
+# ---- a merge
+
+
+def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, *, own: str) -> None:
+    gone = {row[0]: row[1:] for row in _rows_of(index, [*change.gone, *(read.name for read in change.read)])}
+    for name in change.gone:
+        connection.execute("DELETE FROM bad_lines WHERE file = (SELECT file FROM files WHERE name = ?)", (name,))
+        connection.execute("DELETE FROM files WHERE name = ?", (name,))
+    new: list[tuple[int, Found]] = []
+    for read in change.read:
+        file = _file_id(connection, read)
+        _note_bad(connection, file, read.found, fresh=True)
+        for found in read.found:
+            if found.line is None:
+                continue
+            before = gone.pop(found.line.id, None)
+            if before is not None and isinstance(found.line, EventLine):
+                connection.execute(
+                    "UPDATE events SET file = ?, at = ?, size = ? WHERE position = ?",
+                    (file, found.at, found.size, before[0]),
+                )
+            elif before is not None and isinstance(found.line, PurgedLine):
+                position, sequence, stream = before
+                connection.execute("DELETE FROM events WHERE position = ?", (position,))
+                add_purged(connection, position, sequence, stream, found.line)
+            elif not _known_already(index, connection, file, found):
+                new.append((file, found))
+    for event_id, (position, sequence, stream) in gone.items():
+        connection.execute("DELETE FROM events WHERE position = ?", (position,))
+        connection.execute("INSERT INTO missing VALUES (?, ?, ?, ?)", (position, stream, sequence, event_id))
+    _record_arrivals(index, connection, new, own=own)
+
+
+def _record_arrivals(index: Index, connection: sqlite3.Connection, new: list[tuple[int, Found]], *, own: str) -> None:
+    ours = [each for each in new if each[1].line is not None and writer_of(each[1].line) == own]
+    theirs = sorted((each for each in new if each not in ours), key=lambda each: _causal(each[1].line))
+    if ours:
+        # Written here and not in the index: a power cut took the index back. Readers may have seen them at positions
+        # that cannot be told any more, now that the files have changed besides.
+        connection.execute("UPDATE about SET epoch = ?", (new_epoch(),))
+    rows = Rows(index, connection, own=own)
+    for file, found in ours + theirs:
+        assert found.line is not None
+        rows.take(file, found.at, found.size, found.line)
+    rows.end()
+
+
+def _causal(line: Line | None) -> tuple[int, int, str]:
+    """Events in causal order, then what was purged, then the purges: each after what it is about."""
+    match line:
+        case EventLine():
+            return (0, line.lamport, line.id)
+        case PurgedLine():
+            return (1, line.origin_seq, line.id)
+        case PurgeLine():
+            return (2, 0, line.id)
+        case None:
+            raise AssertionError("a line without content arrives nowhere")
+
+
+def _rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int]]:
+    rows: list[tuple[str, int, int, int]] = []
+    for name in names:
+        rows += index.fetch(
+            "SELECT id, position, sequence, stream FROM events WHERE file = (SELECT file FROM files WHERE name = ?)",
+            (name,),
+        )
+    return rows
+
+
+def _known_already(index: Index, connection: sqlite3.Connection, file: int, found: Found) -> bool:
+    """True when the line's id has a position; the line is then a copy, a return, or a contradiction, and told so."""
+    line = found.line
+    assert line is not None
+    if isinstance(line, PurgeLine):
+        return bool(index.fetch("SELECT 1 FROM purges WHERE purge = ?", (line.id,)))
+    purged = index.fetch("SELECT hash FROM purged WHERE id = ?", (line.id,))
+    if purged:
+        if isinstance(line, EventLine):
+            reason = f"event {line.id} was purged, and is here again"
+            _note(connection, file, found.at, "purged_came_back", reason)
+        return True
+    missing = index.fetch("SELECT position, sequence, stream FROM missing WHERE id = ?", (line.id,))
+    if missing:
+        position, sequence, stream = missing[0]
+        connection.execute("DELETE FROM missing WHERE position = ?", (position,))
+        if isinstance(line, PurgedLine):
+            add_purged(connection, position, sequence, stream, line)
+            return True
+        rows = Rows(index, connection, own="")
+        rows.take(file, found.at, found.size, line)  # at the end, and then back to where it was
+        rows.end()
+        connection.execute(
+            "UPDATE events SET position = ?, sequence = ? WHERE position = ?", (position, sequence, rows.position)
+        )
+        return True
+    there = index.fetch(
+        "SELECT position, sequence, stream, file, at FROM events WHERE id = ?",
+        (line.id,),
+    )
+    if not there:
+        return False
+    position, sequence, stream, *place = there[0]
+    if isinstance(line, PurgedLine):
+        connection.execute("DELETE FROM events WHERE position = ?", (position,))
+        add_purged(connection, position, sequence, stream, line)
+        return True
+    if place != [file, found.at]:
+        # The same event may well stand in two lines after a merge; `check` compares what they say.
+        _note(connection, file, found.at, TWICE, f"event {line.id} stands in another line, too")
+    return True
+
+
+def _file_id(connection: sqlite3.Connection, read: Read) -> int:
+    stamp = read.stamp
+    rows = connection.execute(
+        "INSERT INTO files (name, size, changed_ns, inode) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET"
+        " size = excluded.size, changed_ns = excluded.changed_ns, inode = excluded.inode RETURNING file",
+        (read.name, stamp.size, stamp.changed_ns, stamp.inode),
+    ).fetchall()
+    file: int = rows[0][0]
+    return file
+
+
+def _note_bad(connection: sqlite3.Connection, file: int, lines: list[Found], *, fresh: bool) -> None:
+    if fresh:
+        connection.execute("DELETE FROM bad_lines WHERE file = ?", (file,))
+    for found in lines:
+        if found.line is None:
+            code = MARKER if "conflict marker" in found.reason else UNREADABLE
+            _note(connection, file, found.at, code, found.reason)
+
+
+def _note(connection: sqlite3.Connection, file: int, at: int, code: str, reason: str) -> None:
+    connection.execute("INSERT OR REPLACE INTO bad_lines VALUES (?, ?, ?, ?)", (file, at, code, reason))

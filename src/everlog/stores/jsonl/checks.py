@@ -1,0 +1,75 @@
+"""Damage of the day files and of the index: what `verify` asks of this store beside the events.
+
+Every byte is read again. A line that cannot be read is named with its file and its number, and stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from everlog.core.codec import header_bytes
+from everlog.core.event import START, Position
+from everlog.stores.contract import Problem
+from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan
+from everlog.stores.jsonl.folder import Folder
+from everlog.stores.jsonl.index import Index
+from everlog.stores.jsonl.lines import EventLine, read_line
+from everlog.stores.jsonl.notes import NotesFile
+
+
+def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem]:
+    for name in day_names(folder.files, folder.events):
+        yield from _file_problems(folder, index, name)
+    for name in other_names(folder.files, folder.events):
+        yield Problem(START, "foreign_file", f"events/{name} is not named after a day, and its lines are not read")
+    for position, event_id in index.missing():
+        yield Problem(Position(position), "log_cut_off", f"event {event_id} was here and is in no file any more")
+    if notes.bad_lines():
+        yield Problem(START, "notes_damaged", f"{notes.bad_lines()} lines of local/notes.jsonl cannot be read")
+
+
+def _file_problems(folder: Folder, index: Index, name: str) -> Iterator[Problem]:
+    known = index.stamps().get(name)
+    if known is None:
+        yield Problem(START, "index_disagrees", f"events/{name} is not in the index")
+        return
+    file, stamp = known
+    rows = {
+        at: (position, event_id)
+        for position, event_id, at in index.fetch("SELECT position, id, at FROM events WHERE file = ?", (file,))
+    }
+    data = read_from(folder.files, folder.events / name)[: stamp.size]  # the log may be written meanwhile
+    for number, found in enumerate(scan(data), 1):
+        place = f"events/{name} line {number}"
+        row = rows.pop(found.at, None)
+        position = Position(row[0]) if row else START
+        if found.line is None:
+            if "conflict marker" in found.reason:
+                yield Problem(position, "conflict_marker", f"{place}: {found.reason}")
+            else:
+                yield Problem(position, "line_unreadable", f"{place}: {found.reason}")
+        elif isinstance(found.line, EventLine) and (row is None or row[1] != found.line.id):
+            yield from _stranger(folder, index, found, place, position)
+    for position, event_id in rows.values():
+        yield Problem(Position(position), "index_disagrees", f"event {event_id} is not where the index says")
+
+
+def _stranger(folder: Folder, index: Index, found: Found, place: str, position: Position) -> Iterator[Problem]:
+    """An event line that the index does not know by this place."""
+    line = found.line
+    assert isinstance(line, EventLine)
+    if index.fetch("SELECT 1 FROM purged WHERE id = ?", (line.id,)):
+        yield Problem(START, "purged_came_back", f"{place}: event {line.id} was purged and is here again")
+        return
+    rows = index.fetch(
+        "SELECT position, name, at, events.size FROM events JOIN files USING (file) WHERE id = ?", (line.id,)
+    )
+    if not rows:
+        yield Problem(position, "index_disagrees", f"{place}: event {line.id} is not in the index")
+        return
+    there, name, at, size = rows[0]
+    other = read_line(read_from(folder.files, folder.events / name, at)[:size])
+    if not isinstance(other, EventLine) or header_bytes(other.event()) != header_bytes(line.event()):
+        yield Problem(
+            Position(there), "id_conflict", f"{place}: it has the id {line.id} of another event, and is left out"
+        )

@@ -1,0 +1,204 @@
+"""The day files: finding them, reading their lines, appending, and telling a torn tail from damage.
+
+Lines end with the byte 0x0A and with nothing else: U+2028, U+0085 and a carriage return are part of a text (F02).
+
+What a crash can leave at the end of the newest file is the last write, which nobody was told of: a part of its lines,
+a line without its end, or sectors that read as zeros. That is cut. Damage looks different: a whole line that
+does not read, junk after a whole line, a zero byte in the midst of a sector. It stays where it is and is reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from everlog.files import Files, Handle
+from everlog.stores.jsonl.lines import BadLine, Batch, Line, is_whole_object, read_marked_line, writer_of
+
+NAME = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl")
+_SECTOR_BYTES = 512
+_ZEROS = re.compile(rb"\x00+")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A line at its place: `size` without the newline; a line that cannot be read has a reason instead of content."""
+
+    at: int
+    size: int
+    line: Line | None
+    batch: Batch | None = None
+    reason: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.at + self.size + 1
+
+
+def day_name(now_us: int) -> str:
+    """The file of a moment, by its UTC day."""
+    return datetime.fromtimestamp(now_us // 1_000_000, UTC).strftime("%Y-%m-%d") + ".jsonl"
+
+
+def day_names(files: Files, events: Path) -> list[str]:
+    """The day files in order; their order is the order of the lines."""
+    return [name for name in files.names(events) if NAME.fullmatch(name)] if files.exists(events) else []
+
+
+def other_names(files: Files, events: Path) -> list[str]:
+    """Files beside the day files that somebody may take for events."""
+    if not files.exists(events):
+        return []
+    return [name for name in files.names(events) if name.endswith(".jsonl") and not NAME.fullmatch(name)]
+
+
+def read_from(files: Files, path: Path, at: int = 0) -> bytes:
+    handle = files.open(path)
+    try:
+        return files.read(handle, max(files.size(handle) - at, 0), at=at)
+    finally:
+        files.close(handle)
+
+
+def scan(data: bytes, start: int = 0) -> Iterator[Found]:
+    """Every line of the bytes, which stand in their file from `start` on."""
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at)
+        if end < 0:
+            end = len(data)
+        text = data[at:end]
+        try:
+            line, batch = read_marked_line(text)
+            yield Found(start + at, len(text), line, batch)
+        except BadLine as error:
+            yield Found(start + at, len(text), None, None, str(error))
+        at = end + 1
+
+
+def torn_at(data: bytes, start: int, found: list[Found], *, own: str) -> int | None:
+    """Where the torn last write begins, or None if the end is whole (or is damage, which is not for cutting).
+
+    `data` stands in its file from `start` on and `found` are its lines; both may be a tail of the file that begins
+    at the start of a write. Only lines that the log of the origin `own` wrote are ever cut: half a batch of somebody
+    else came through git, and is not torn.
+    """
+    first = _first_of_open_write(found)
+    if first is None:
+        return None
+    rest = found[first:]
+    if any(each.line is not None and writer_of(each.line) != own for each in rest):
+        return None
+    begin = rest[0].at
+    tail = data[begin - start :]
+    if _is_prefix_of_batch(rest) and tail.endswith(b"\n"):
+        return begin  # whole lines, but not all of them
+    if _only_one_batch(rest) and _looks_torn(tail, begin, rest[-1]):
+        return begin
+    return None
+
+
+def _first_of_open_write(found: list[Found]) -> int | None:
+    """The index of the first line after the last whole write, None if there is none."""
+    index = 0
+    last = None
+    while index < len(found):
+        size = _whole_write(found, index)
+        if size == 0:
+            last = index if last is None else last
+            index += 1
+        else:
+            last = None
+            index += size
+    return last
+
+
+def _whole_write(found: list[Found], index: int) -> int:
+    """How many lines the whole write that begins here has, 0 if none does."""
+    first = found[index]
+    if first.line is None:
+        return 0
+    if first.batch is None:
+        return 1
+    number, count = first.batch
+    group = found[index : index + count - number + 1]
+    whole = len(group) == count - number + 1 and all(
+        each.batch == (number + offset, count) for offset, each in enumerate(group)
+    )
+    return len(group) if whole else 0
+
+
+def _is_prefix_of_batch(rest: list[Found]) -> bool:
+    count = rest[0].batch[1] if rest[0].batch else 0
+    return count > len(rest) and all(each.batch == (number, count) for number, each in enumerate(rest, 1))
+
+
+def _only_one_batch(rest: list[Found]) -> bool:
+    """True when the lines that can be read in the rest may all come from one write that was not finished."""
+    marks = [each.batch for each in rest if each.line is not None]
+    if None in marks:
+        return False
+    numbers = [mark[0] for mark in marks if mark is not None]
+    counts = {mark[1] for mark in marks if mark is not None}
+    return len(counts) <= 1 and numbers == sorted(set(numbers))
+
+
+def _looks_torn(tail: bytes, begin: int, last: Found) -> bool:
+    zeros = list(_ZEROS.finditer(tail))
+    if zeros:
+        # Sectors that never came read as zeros: up to the next sector, or up to the end.
+        return all((begin + run.end()) % _SECTOR_BYTES == 0 or run.end() == len(tail) for run in zeros)
+    return not tail.endswith(b"\n") and not is_whole_object(tail[last.at - begin :])
+
+
+class Tail:
+    """The end of the newest day file, open for appending."""
+
+    def __init__(self, files: Files, events: Path) -> None:
+        self._files = files
+        self._events = events
+        self._handle: Handle | None = None
+        self.name = ""
+
+    def open(self, name: str) -> bool:
+        """Make `name` the file that is appended to; True when it is a new one."""
+        if self._handle is not None and self.name == name:
+            return False
+        self.close()
+        path = self._events / name
+        fresh = not self._files.exists(path)
+        self._handle = self._files.open(path, create=True)
+        self.name = name
+        return fresh
+
+    def append(self, data: bytes, *, at: int) -> None:
+        """Write at the end and flush. A full disk leaves the file as it was."""
+        assert self._handle is not None
+        try:
+            self._files.write_all(self._handle, data, at=at)
+        except BaseException:
+            self._files.truncate(self._handle, at)  # or the next line would be glued to half of this one
+            raise
+        self._files.flush(self._handle)
+
+    def settle(self, data: bytes, *, at: int) -> None:
+        """What was read may be only in memory, left there by a killed writer. After a failed flush it even counts as
+        clean, and flushing it again would do nothing: so the last write is written once more."""
+        assert self._handle is not None
+        if data:
+            self._files.write_all(self._handle, data, at=at)
+        self._files.flush(self._handle)
+        self._files.fsync_dir(self._events)
+
+    def cut(self, size: int) -> None:
+        assert self._handle is not None
+        self._files.truncate(self._handle, size)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._files.close(self._handle)
+            self._handle = None
+            self.name = ""

@@ -1,0 +1,177 @@
+"""The folder of a JSONL log: where everything lies, and who the log is.
+
+    PATH/
+      log.json                 who the log is, the same in every clone
+      events/2026-11-15.jsonl  one file a UTC day, one line an event: the truth
+      clock.json               the Lamport clock, for people and other tools; never trusted below the log
+      .gitignore               clock.json and local/
+      local/                   this copy's own business, never in git
+        origin.json            the origin that this copy's events carry
+        notes.jsonl            small state that is not history
+        purge.json             a purge under way, to be finished after a crash
+        index.db               derived from the events; may be deleted
+        lock  lock.queue       never deleted
+
+Two clones of one repository share `log.json` and nothing in `local/`: so each is an origin of its own, and what both
+append offline never collides.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from everlog.core.ids import IdSource
+from everlog.errors import Damaged, EverlogError, NewerFormat, NotALog, NotFound
+from everlog.files import Files, replace_file
+from everlog.stores.contract import FORMAT, Identity
+
+_Kind = TypeVar("_Kind")
+
+IGNORED = "# Local to this copy: the clock, the index, the notes and the lock. The events are not in this list.\n"
+IGNORED += "clock.json\nlocal/\n*.everlog-tmp\n"
+
+
+class _Log(msgspec.Struct):
+    log_id: str
+    created_us: int
+    format: int = 0
+    everlog: str = ""
+
+
+class _Origin(msgspec.Struct):
+    origin: str
+
+
+class _Clock(msgspec.Struct):
+    value: int
+
+
+class Folder:
+    def __init__(self, path: Path, files: Files) -> None:
+        self.path = path
+        self.files = files
+        self.log_file = path / "log.json"
+        self.events = path / "events"
+        self.clock_file = path / "clock.json"
+        self.local = path / "local"
+        self.origin_file = self.local / "origin.json"
+        self.notes_file = self.local / "notes.jsonl"
+        self.purge_file = self.local / "purge.json"
+        self.index_file = self.local / "index.db"
+        self.lock_file = self.local / "lock"
+        self.log_id = ""
+        self.created_us = 0
+
+    # ---- who the log is
+
+    def is_log(self) -> bool:
+        return self.files.exists(self.log_file)
+
+    def has_events(self) -> bool:
+        """True when there are day files without a log.json: what the seed's program leaves."""
+        return self.files.exists(self.events) and any(
+            name.endswith(".jsonl") for name in self.files.names(self.events)
+        )
+
+    def make_parents(self) -> None:
+        """The folder itself and the place of the lock: all that must be there before anybody can be alone."""
+        parent = self.path.absolute().parent
+        if not self.files.exists(parent):
+            raise NotFound(
+                f"{self.path} cannot be made", why=f"there is no folder {parent}", hint=f"mkdir -p {parent}"
+            )
+        self.files.make_dir(self.path)
+        self.make_local()
+
+    def make_local(self) -> None:
+        self.files.make_dir(self.local)
+        if not self.files.exists(self.local / ".gitignore"):
+            replace_file(self.files, self.local / ".gitignore", b"*\n")
+
+    def make(self, identity: Identity) -> None:
+        """A new log, whole when `log.json` has its name; the caller holds the lock."""
+        self.files.make_dir(self.events)
+        if not self.files.exists(self.path / ".gitignore"):
+            replace_file(self.files, self.path / ".gitignore", IGNORED.encode())
+        self._write(self.origin_file, {"origin": identity.origin})
+        said = {
+            "created_us": identity.created_us,
+            "everlog": "jsonl",
+            "format": FORMAT,
+            "log_id": identity.log_id,
+        }
+        self._write(self.log_file, said)
+
+    def read_identity(self) -> None:
+        found = self._read(self.log_file, _Log)
+        if found.everlog != "jsonl":
+            raise NotALog(
+                f"{self.path} is not an everlog log",
+                why="its log.json is of another program",
+                hint="name another folder",
+            )
+        if found.format > FORMAT:
+            raise NewerFormat(
+                f"{self.path} has format {found.format}, this everlog reads up to {FORMAT}",
+                why="it was written by a newer everlog",
+                hint="upgrade everlog; the files were not touched",
+                path=str(self.path),
+                format=found.format,
+            )
+        self.log_id, self.created_us = found.log_id, found.created_us
+
+    def origin(self) -> str:
+        """The origin of this copy, or nothing if it has never written."""
+        return self._read(self.origin_file, _Origin).origin if self.files.exists(self.origin_file) else ""
+
+    def new_origin(self, now_us: int) -> str:
+        """Give this copy an origin of its own. A clone gets one before its first write, and so does a copy whose own
+        events were taken away: going on with the old one would give its numbers out a second time (F11)."""
+        (origin,) = IdSource(now_ms=lambda: now_us // 1000).take(1)
+        self._write(self.origin_file, {"origin": origin})
+        return origin
+
+    # ---- the clock, for others
+
+    def clock(self) -> int:
+        """What clock.json says; nothing that is wrong with it matters."""
+        try:
+            return max(msgspec.json.decode(self.files.read_all(self.clock_file), type=_Clock).value, 0)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, EverlogError):
+            return 0
+
+    def write_clock(self, value: int, updated: str, *, durable: bool) -> None:
+        data = b'{"last_updated":"%s","value":%d}\n' % (updated.encode(), value)
+        if durable:
+            replace_file(self.files, self.clock_file, data)
+            return
+        # No flush: after a crash it may be old, empty or gone, and the log is asked instead.
+        draft = self.local / "clock.everlog-tmp"
+        handle = self.files.open(draft, create=True)
+        try:
+            self.files.truncate(handle, 0)
+            self.files.write_all(handle, data, at=0)
+        finally:
+            self.files.close(handle)
+        self.files.rename(draft, self.clock_file)
+
+    # ---- inside
+
+    def _write(self, path: Path, said: dict[str, object]) -> None:
+        replace_file(
+            self.files, path, msgspec.json.format(msgspec.json.encode(said, order="sorted"), indent=2) + b"\n"
+        )
+
+    def _read(self, path: Path, kind: type[_Kind]) -> _Kind:
+        try:
+            return msgspec.json.decode(self.files.read_all(path), type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Damaged(
+                f"{path} cannot be read",
+                why=str(error),
+                hint=f"git checkout {path.name}, or restore it from a backup; the events are not touched",
+                path=str(path),
+            ) from error

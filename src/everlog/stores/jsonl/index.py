@@ -1,0 +1,264 @@
+"""The index: one SQLite file that may be deleted at any time, or a database in memory where nothing can be written.
+
+One connection, used under one lock: a look-up takes microseconds, and nobody ever sees half of a change. It is in WAL
+mode with `synchronous = NORMAL`: a power cut may take its last commits back, and what they said is read from the day
+files again. Only what a merge brought is made durable at once, because its order is in no file.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files as package_files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from everlog.core.event import BEGINNING, START, Link, Position, Purge
+from everlog.core.ids import IdSource
+from everlog.errors import LogClosed
+from everlog.files import Stamp
+from everlog.stores.contract import Claim
+
+STREAM, TYPE, SCOPE, KIND = 0, 1, 2, 3
+_FORMAT = 1
+_NAMES_REMEMBERED_MAX = 200_000
+_NAMES_ASKED_MAX = 500
+_INDEXES = (
+    "CREATE UNIQUE INDEX IF NOT EXISTS events_by_id ON events (id)",
+    "CREATE INDEX IF NOT EXISTS events_by_stream ON events (stream, position)",
+    "CREATE INDEX IF NOT EXISTS events_by_type ON events (type, position)",
+    "CREATE INDEX IF NOT EXISTS events_by_scope ON events (scope, position)",
+    "CREATE INDEX IF NOT EXISTS events_by_kind ON events (kind, position)",
+    "CREATE INDEX IF NOT EXISTS events_by_file ON events (file, at)",
+    "CREATE INDEX IF NOT EXISTS purged_by_stream ON purged (stream)",
+    "CREATE INDEX IF NOT EXISTS purged_by_purge ON purged (purge)",
+)
+
+
+class Unusable(Exception):
+    """The index is missing, damaged or of another format: it has to be made anew."""
+
+
+def new_epoch() -> str:
+    return str(IdSource().take(1)[0])[-8:].lower()
+
+
+class Index:
+    def __init__(self, connection: sqlite3.Connection, path: Path | None) -> None:
+        self._connection = connection
+        self.path = path
+        self.mutex = threading.RLock()
+        self._closed = False
+        self._names: dict[tuple[int, str], int] = {}
+        try:
+            (found, self.origin) = self.fetch("SELECT format, origin FROM about")[0]
+        except (sqlite3.Error, IndexError) as error:
+            raise Unusable(str(error)) from error
+        if found != _FORMAT:
+            raise Unusable(f"it has format {found}")
+
+    # ---- opening and making
+
+    @classmethod
+    def open(cls, path: Path, *, origin: str) -> Index:
+        """The index of a file; Unusable if there is none that can be trusted."""
+        try:
+            connection = _connect(path, "rw")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            index = cls(connection, path)
+        except sqlite3.Error as error:
+            raise Unusable(str(error)) from error
+        if index.origin != origin:
+            index.close()
+            raise Unusable("it belongs to another copy of the log")
+        return index
+
+    @classmethod
+    def open_as_it_stands(cls, path: Path) -> Index:
+        """A copy in memory of a file that cannot be written."""
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        try:
+            source = _connect(path, "ro&immutable=1")
+            try:
+                source.backup(memory)
+            finally:
+                source.close()
+        except sqlite3.Error as error:
+            memory.close()
+            raise Unusable(str(error)) from error
+        return cls(memory, None)
+
+    @classmethod
+    def make(cls, path: Path | None, *, origin: str, epoch: str = "") -> Index:
+        """An empty index without its SQL indexes: they are made when it is full (`finish`)."""
+        if path is None:
+            connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        else:
+            connection = _connect(path, "rwc")
+            # Nobody reads it before it is whole and has its name.
+            connection.execute("PRAGMA journal_mode = OFF")
+            connection.execute("PRAGMA synchronous = OFF")
+        schema = (package_files("everlog.stores.jsonl") / "index.sql").read_text()
+        connection.executescript(schema)
+        connection.execute("INSERT INTO about VALUES (?, ?, ?)", (epoch or new_epoch(), _FORMAT, origin))
+        return cls(connection, path)
+
+    def finish(self) -> None:
+        with self.mutex:
+            for statement in _INDEXES:
+                self._connection.execute(statement)
+            if self.path is not None:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+
+    def close(self) -> None:
+        with self.mutex:
+            self._closed = True
+            self._connection.close()
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._connection
+
+    # ---- asking and changing
+
+    def fetch(self, sql: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        with self.mutex:
+            if self._closed:
+                raise LogClosed("the log is closed", hint="open it again")
+            return self._connection.execute(sql, values).fetchall()
+
+    @contextmanager
+    def change(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction; nobody sees a part of it."""
+        with self.mutex:
+            if durable:
+                self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._names.clear()
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                if durable:
+                    self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    def name_id(self, family: int, name: str) -> int:
+        """The number of a name, given now if it has none; only inside `change`."""
+        key = (family, name)
+        known = self._names.get(key)
+        if known is None:
+            found = self._connection.execute(
+                "SELECT name_id FROM names WHERE family = ? AND name = ?", key
+            ).fetchone()
+            if found is None:
+                found = self._connection.execute(
+                    "INSERT INTO names (family, name) VALUES (?, ?) RETURNING name_id", key
+                ).fetchone()
+            if len(self._names) >= _NAMES_REMEMBERED_MAX:
+                self._names.clear()
+            known = self._names[key] = found[0]
+        return known
+
+    def name_ids(self, family: int, names: Sequence[str]) -> list[int]:
+        rows = self.fetch(
+            "SELECT name_id FROM names WHERE family = ? AND name IN (SELECT value FROM json_each(?))",
+            (family, json.dumps(list(names))),
+        )
+        return [row[0] for row in rows]
+
+    # ---- what a write starts from
+
+    @property
+    def epoch(self) -> str:
+        """Asked every time: another process may have met a merge."""
+        return str(self.fetch("SELECT epoch FROM about")[0][0])
+
+    def head(self) -> Position:
+        found = self.fetch(
+            "SELECT (SELECT max(position) FROM events), (SELECT max(position) FROM missing),"
+            " (SELECT max(position) FROM purged), (SELECT max(reserved) FROM purges)"
+        )
+        return Position(max(position or START for position in found[0]))
+
+    def set_origin(self, origin: str) -> None:
+        with self.change() as connection:
+            connection.execute("UPDATE about SET origin = ?", (origin,))
+        self.origin = origin
+
+    def clock(self) -> int:
+        rows = self.fetch("SELECT number FROM state WHERE name = 'clock'")
+        return rows[0][0] if rows else 0
+
+    def link(self, origin: str) -> Link:
+        rows = self.fetch("SELECT number, hash FROM state WHERE name = ?", ("origin " + origin,))
+        return Link(*rows[0]) if rows else BEGINNING
+
+    def sequence(self, stream: str) -> int:
+        found = self.name_ids(STREAM, [stream])
+        return self.sequence_of(found[0]) if found else 0
+
+    def sequence_of(self, stream_id: int) -> int:
+        ((events, missing, purged),) = self.fetch(
+            "SELECT (SELECT sequence FROM events WHERE stream = ?1 ORDER BY position DESC LIMIT 1),"
+            " (SELECT max(sequence) FROM missing WHERE stream = ?1),"
+            " (SELECT max(sequence) FROM purged WHERE stream = ?1)",
+            (stream_id,),
+        )
+        return max(events or 0, missing or 0, purged or 0)
+
+    def claimed(self, name: bytes) -> Claim | None:
+        rows = self.fetch("SELECT first, count FROM claims WHERE name = ?", (name,))
+        return Claim(*rows[0]) if rows else None
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        found: set[bytes] = set()
+        wanted = list(names)
+        for first in range(0, len(wanted), _NAMES_ASKED_MAX):
+            some = wanted[first : first + _NAMES_ASKED_MAX]
+            asked = ", ".join("?" * len(some))
+            found.update(
+                row[0] for row in self.fetch(f"SELECT name FROM claims WHERE name IN ({asked})", tuple(some))
+            )
+        return found
+
+    def claims(self) -> dict[bytes, Claim]:
+        rows = self.fetch("SELECT name, first, count FROM claims")
+        return {name: Claim(first, count) for name, first, count in rows}
+
+    def purges(self, after: Position = START) -> list[Purge]:
+        rows = self.fetch(
+            "SELECT reserved, stream, scopes, actor, reason, purged_us, sequence,"
+            " (SELECT count(*) FROM purged WHERE purged.purge = purges.purge) FROM purges"
+            " WHERE reserved > ? ORDER BY reserved",
+            (after,),
+        )
+        return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
+
+    def stamps(self) -> dict[str, tuple[int, Stamp]]:
+        rows = self.fetch("SELECT name, file, size, changed_ns, inode FROM files")
+        return {name: (file, Stamp(*stamp)) for name, file, *stamp in rows}
+
+    def bad_lines(self) -> list[tuple[str, int, str, str]]:
+        """(file, offset of the line, code, reason)"""
+        return self.fetch("SELECT name, at, code, reason FROM bad_lines JOIN files USING (file) ORDER BY name, at")
+
+    def missing(self) -> list[tuple[Position, str]]:
+        return self.fetch("SELECT position, id FROM missing ORDER BY position")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=30,
+    )

@@ -1,0 +1,76 @@
+-- The index of a JSONL log: where each line stands, which position it has, and what filters ask for. Derived from the
+-- day files, but for the positions of what a merge brought: those are this copy's own order of arrival.
+CREATE TABLE about (epoch TEXT NOT NULL, format INTEGER NOT NULL, origin TEXT NOT NULL);
+CREATE TABLE files (
+    file       INTEGER PRIMARY KEY,
+    name       TEXT NOT NULL UNIQUE,
+    size       INTEGER NOT NULL,  -- how far it was read
+    changed_ns INTEGER NOT NULL,
+    inode      INTEGER NOT NULL
+) STRICT;
+CREATE TABLE names (
+    name_id INTEGER PRIMARY KEY,
+    family  INTEGER NOT NULL,     -- 0 stream, 1 type, 2 scope, 3 kind
+    name    TEXT NOT NULL,
+    UNIQUE (family, name)
+) STRICT;
+CREATE TABLE events (
+    position    INTEGER PRIMARY KEY,
+    file        INTEGER NOT NULL,
+    at          INTEGER NOT NULL,
+    size        INTEGER NOT NULL,
+    stream      INTEGER NOT NULL,
+    sequence    INTEGER NOT NULL,
+    type        INTEGER NOT NULL,
+    scope       INTEGER NOT NULL,
+    kind        INTEGER NOT NULL,
+    received_us INTEGER NOT NULL,
+    id          TEXT NOT NULL
+) STRICT;
+-- Events that were here and are in no file any more: a file was damaged, or another branch was checked out.
+CREATE TABLE missing (
+    position INTEGER PRIMARY KEY,
+    stream   INTEGER NOT NULL,
+    sequence INTEGER NOT NULL,
+    id       TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE purged (
+    position   INTEGER PRIMARY KEY,
+    sequence   INTEGER NOT NULL,
+    id         TEXT NOT NULL UNIQUE,
+    origin     TEXT NOT NULL,
+    origin_seq INTEGER NOT NULL,
+    hash       BLOB NOT NULL,
+    previous   BLOB NOT NULL,
+    purge      TEXT NOT NULL,
+    stream     INTEGER NOT NULL
+) STRICT;
+CREATE TABLE purges (
+    reserved  INTEGER PRIMARY KEY,
+    purge     TEXT NOT NULL UNIQUE,
+    stream    TEXT NOT NULL,
+    scopes    TEXT NOT NULL,
+    actor     TEXT NOT NULL,
+    reason    TEXT NOT NULL,
+    purged_us INTEGER NOT NULL,
+    sequence  INTEGER NOT NULL
+) STRICT;
+CREATE TABLE claims (
+    name  BLOB PRIMARY KEY,
+    first INTEGER NOT NULL,
+    count INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+-- The clock, and the end of each origin's chain.
+CREATE TABLE state (
+    name   TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,
+    hash   BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+-- Lines that cannot be read, set aside where they stand.
+CREATE TABLE bad_lines (
+    file   INTEGER NOT NULL,
+    at     INTEGER NOT NULL,
+    code   TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (file, at)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,357 @@
+"""Keeps the index as new as the day files: looks, catches up, mends what a crash left, and makes it anew.
+
+A look costs three calls of `stat`. Only when they tell of a change, the lock is taken and the files are read. If
+somebody else holds it, a write is under way, and what the index says is what is committed.
+
+Where nothing can be written (a read-only folder), the index is a copy in memory, and nothing is mended.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from everlog.errors import Busy, Damaged, EverlogError, LogClosed, ReadOnly
+from everlog.files import Lock, leftover_temps
+from everlog.stores.jsonl import purging
+from everlog.stores.jsonl.catching_up import (
+    MARKER,
+    UNREADABLE,
+    Read,
+    fill_new,
+    find_change,
+    read_whole,
+    record_change,
+)
+from everlog.stores.jsonl.day_files import Tail, day_names
+from everlog.stores.jsonl.folder import Folder
+from everlog.stores.jsonl.index import Index, Unusable
+from everlog.stores.jsonl.lines import Line
+from everlog.stores.jsonl.rows import Rows
+
+_LOCK_TIMEOUT_S = 30.0
+_logger = logging.getLogger("everlog")
+
+
+class Keeper:
+    def __init__(self, folder: Folder, lock: Lock, tail: Tail, *, in_memory: bool, now_us: Callable[[], int]) -> None:
+        self._folder = folder
+        self._files = folder.files
+        self._lock = lock
+        self._tail = tail
+        self._now_us = now_us
+        self._in_memory = in_memory
+        self._read_only = False
+        self._closed = False
+        self._mutex = threading.RLock()
+        self._index: Index | None = None
+        self._inode: tuple[int, int] | None = None
+        self._retired: list[Index] = []
+        self._seen: object = None
+        self._folder_seen: object = ()
+        self._newest = ""
+        self.origin = folder.origin()
+        self.first_epoch = ""  # a copy that is being made goes by the epoch of what it copies
+
+    @property
+    def index(self) -> Index:
+        index = self._index
+        if index is None:
+            raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
+        return index
+
+    # ---- looking
+
+    def refresh(self) -> None:
+        """The index knows what is committed."""
+        if self._index is not None and self._glance() == self._seen:
+            return
+        with self._mutex:
+            if self._closed:
+                raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
+            if self._index is not None and not self._was_replaced() and self._matches():
+                self._seen = self._glance()  # somebody wrote and told the index of it
+                return
+            try:
+                self._lock.acquire(0 if self._index is not None and not self._was_replaced() else _LOCK_TIMEOUT_S)
+            except Busy:
+                if self._index is None or self._was_replaced():
+                    raise
+                return
+            except (ReadOnly, FileNotFoundError):
+                self._read_only = True
+                self._catch_up()
+                return
+            try:
+                self._catch_up()
+            finally:
+                self._lock.release()
+
+    def _glance(self) -> object:
+        """What tells of a change for the price of three looks: the folder, the newest file, the index."""
+        events = self._folder.events
+        folder = self._files.stamp(events)
+        if folder != self._folder_seen:
+            self._folder_seen = folder
+            self._newest = max(day_names(self._files, events), default="")
+        newest = self._files.stamp(events / self._newest) if self._newest else None
+        path = self.index.path
+        version = self.index.fetch("PRAGMA data_version")[0][0]
+        return folder, newest, None if path is None else self._files.inode(path), version
+
+    def _matches(self) -> bool:
+        """True when every file is as the index knows it."""
+        events = self._folder.events
+        known = {name: stamp for name, (_, stamp) in self.index.stamps().items()}
+        names = day_names(self._files, events)
+        return names == sorted(known) and all(self._files.stamp(events / name) == known[name] for name in names)
+
+    def _was_replaced(self) -> bool:
+        """Another process may have made the index anew: the one that is open has no name any more."""
+        path = None if self._index is None else self._index.path
+        return path is not None and self._files.inode(path) != self._inode
+
+    def begin_write(self) -> bool:
+        """With the lock held: everything that was committed is known and mended; True when somebody else wrote."""
+        with self._mutex:
+            if self._read_only:
+                raise ReadOnly(
+                    f"{self._folder.path} cannot be written",
+                    why="the folder is read-only for this user",
+                    hint="check its owner and mode; reading works",
+                )
+            changed = self._index is None or self._glance() != self._seen
+            if changed:
+                self._catch_up()
+            if not self.origin:
+                self.origin = self._folder.new_origin(self._now_us())
+                self.index.set_origin(self.origin)
+            self._refuse_damage()
+            return changed
+
+    def knows(self, line_id: str) -> bool:
+        rows = self.index.fetch(
+            "SELECT 1 FROM events WHERE id = ?1 UNION ALL SELECT 1 FROM purged WHERE id = ?1"
+            " UNION ALL SELECT 1 FROM purges WHERE purge = ?1 UNION ALL SELECT 1 FROM missing WHERE id = ?1",
+            (line_id,),
+        )
+        return bool(rows)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            self._drop_index()
+            for index in self._retired:
+                index.close()
+            self._retired.clear()
+
+    # ---- what a write does to the index
+
+    def end_of_log(self, today: str) -> tuple[str, int]:
+        """The file that a write goes to and its end: today's, or the newest one if that is later."""
+        names = day_names(self._files, self._folder.events)
+        name = max([today, *names[-1:]])
+        stamp = self._files.stamp(self._folder.events / name)
+        return name, 0 if stamp is None else stamp.size
+
+    def record_write(self, name: str, at: int, lines: Sequence[tuple[bytes, Line, bytes]]) -> None:
+        """Tell the index of lines that are on the disk. That it fails must not be told as a failed write."""
+        with self._mutex:
+            stamp = self._files.stamp(self._folder.events / name)
+            assert stamp is not None
+            try:
+                with self.index.change() as connection:
+                    (file,) = connection.execute(
+                        "INSERT INTO files (name, size, changed_ns, inode) VALUES (?, ?, ?, ?) ON CONFLICT (name)"
+                        " DO UPDATE SET size = excluded.size, changed_ns = excluded.changed_ns,"
+                        " inode = excluded.inode RETURNING file",
+                        (name, *stamp),
+                    ).fetchone()
+                    rows = Rows(self.index, connection, own=self.origin)
+                    for data, line, digest in lines:
+                        rows.take(file, at, len(data) - 1, line, digest=digest)
+                        at += len(data)
+                    rows.end()
+            except sqlite3.Error as error:
+                _logger.warning(
+                    "the index of %s could not be updated (%s): it is made anew", self._folder.path, error
+                )
+                self._drop_index()
+                self._catch_up()
+                return
+            self._seen = self._glance()
+
+    def finish_purge(self, plan: purging.Plan) -> None:
+        """Steps 3 and 4 of a purge, and the index after it."""
+        with self._mutex:
+            self._tail.close()  # the file that it is about may get a new content under the old name
+            purging.carry_out(self._files, self._folder.events, plan)
+            self._catch_up_lines()
+            self._files.unlink(self._folder.purge_file)
+            self._seen = self._glance()
+
+    # ---- catching up
+
+    def _catch_up(self) -> None:
+        if self._was_replaced():
+            self._drop_index()
+        if self._index is None:
+            self._open_index()
+        if not self._read_only:
+            for left in self._leftovers():
+                self._files.unlink(left)
+        try:
+            self._catch_up_lines()
+        except sqlite3.Error as error:
+            _logger.warning("the index of %s is damaged (%s): it is made anew", self._folder.path, error)
+            self._drop_index()
+            self._make_index()
+        if not self._read_only:
+            self._finish_old_purge()
+        self._seen = self._glance()
+
+    def _catch_up_lines(self) -> None:
+        mend = None if self._read_only else self._mend
+        change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=mend)
+        if change:
+            record_change(self.index, change, own=self.origin)
+
+    def _finish_old_purge(self) -> None:
+        plan = purging.read_plan(self._files, self._folder.purge_file)
+        if plan is None:
+            return
+        if all(self.knows(line.id) for line in plan.purges):
+            self.finish_purge(plan)
+        else:
+            self._files.unlink(self._folder.purge_file)  # it never came to be
+
+    def _leftovers(self) -> list[Path]:
+        folders = [self._folder.local, self._folder.events]
+        return [
+            path for folder in folders if self._files.exists(folder) for path in leftover_temps(self._files, folder)
+        ]
+
+    def _mend(self, read: Read, cut: int | None, data: bytes) -> None:
+        """Cut a torn tail, end a last line that lacks nothing but its newline, and put the rest on the disk."""
+        self._tail.close()
+        self._tail.open(read.name)
+        if cut is not None:
+            self._tail.cut(cut)
+            data = data[: cut - read.start]
+        elif data and not data.endswith(b"\n") and read.found[-1].line is not None:
+            data += b"\n"
+        begin = _last_write(read)
+        self._tail.settle(data[begin - read.start :], at=begin)
+
+    # ---- the index itself
+
+    def rebuild(self, *, accept_missing: bool) -> None:
+        with self._mutex:
+            self._lock.acquire(_LOCK_TIMEOUT_S)
+            try:
+                missing = self.index.missing() if self._index is not None else []
+                if missing and not accept_missing:
+                    raise _missing_error(self._folder, len(missing))
+                if missing:
+                    self.origin = self._folder.new_origin(self._now_us())
+                self.rebuild_locked()
+            finally:
+                self._lock.release()
+
+    def rebuild_locked(self) -> None:
+        self._drop_index()
+        self._make_index()
+        self._seen = self._glance()
+
+    def _open_index(self) -> None:
+        path = self._folder.index_file
+        if self._in_memory or not self._files.exists(path):
+            self._make_index()
+            return
+        try:
+            if self._read_only:
+                self._use(Index.open_as_it_stands(path))
+            else:
+                self._use(Index.open(path, origin=self.origin))
+        except Unusable as error:
+            _logger.warning("the index of %s is made anew: %s", self._folder.path, error)
+            self._make_index()
+
+    def _make_index(self) -> None:
+        path = None if self._in_memory or self._read_only else self._folder.index_file
+        draft = None
+        if path is not None:
+            draft = path.with_name("index.db.new")
+            for name in (draft.name, draft.name + "-wal", draft.name + "-shm", draft.name + "-journal"):
+                if self._files.exists(path.with_name(name)):
+                    self._files.unlink(path.with_name(name))
+            self._files.close(self._files.open(draft, exclusive=True))
+        index = Index.make(draft, origin=self.origin, epoch=self.first_epoch)
+        self.first_epoch = ""
+        mend = None if self._read_only else self._mend
+        fill_new(index, read_whole(self._files, self._folder.events, own=self.origin, mend=mend), own=self.origin)
+        index.finish()
+        if path is not None and draft is not None:
+            index.close()
+            for suffix in ("-wal", "-shm"):
+                for name in (path.name + suffix, draft.name + suffix):
+                    if self._files.exists(path.with_name(name)):
+                        self._files.unlink(path.with_name(name))
+            handle = self._files.open(draft, write=True)
+            try:
+                self._files.fsync(handle)
+            finally:
+                self._files.close(handle)
+            self._files.rename(draft, path)
+            index = Index.open(path, origin=self.origin)
+        self._use(index)
+
+    def _use(self, index: Index) -> None:
+        self._index = index
+        self._inode = None if index.path is None else self._files.inode(index.path)
+
+    def _drop_index(self) -> None:
+        if self._index is not None:
+            self._retired.append(self._index)  # a reader in another thread may be asking it just now
+            self._index = None
+
+    # ---- damage
+
+    def _refuse_damage(self) -> None:
+        """What cannot be read may be our own last event: its number would be given out again (G10)."""
+        bad = [each for each in self.index.bad_lines() if each[2] in (UNREADABLE, MARKER)]
+        if bad:
+            name, at, _, reason = bad[0]
+            raise Damaged(
+                f"{self._folder.events / name} is damaged, and the log takes no writes",
+                why=f"at byte {at}: {reason}",
+                hint="everlog verify names every such line; mend the file, with git or from a backup",
+                path=str(self._folder.events / name),
+            )
+        missing = self.index.missing()
+        if missing:
+            raise _missing_error(self._folder, len(missing))
+
+
+def _last_write(read: Read) -> int:
+    """Where the last whole write begins."""
+    if not read.found:
+        return read.start
+    last = read.found[-1]
+    if last.batch is None:
+        return last.at
+    first = max(len(read.found) - last.batch[0], 0)
+    return read.found[first].at
+
+
+def _missing_error(folder: Folder, count: int) -> EverlogError:
+    return Damaged(
+        f"{count} events that were recorded in {folder.path} are in no file any more, and the log takes no writes",
+        why="a file was removed or cut, or another branch was checked out",
+        hint="bring the files back (git checkout, git merge); or go on without them: everlog index rebuild"
+        " --accept-missing",
+        count=count,
+    )

@@ -1,0 +1,155 @@
+"""Small state that is not history, in `local/notes.jsonl`: notes, and claims that belong to no event line.
+
+    {"at":12,"claims":{"<base64>":[first,count]},"notes":{"<key>":["<value>",expires_us]},"of":"<id>","whole":"…"}
+
+A line that commits together with events is written and flushed *before* them and names the first of them in `of`:
+it counts once that id is in the log. So after a crash there is never a note without its events, nor an event without
+its note. A value of null removes the note. Expired and replaced ones go when the file is written anew, which happens
+when most of it is of no use any more.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+
+import msgspec
+
+from everlog.core.event import Position
+from everlog.files import Files, Stamp, replace_file
+from everlog.stores.contract import Claim
+from everlog.stores.jsonl.day_files import read_from
+from everlog.stores.jsonl.folder import Folder
+from everlog.stores.jsonl.lines import BadLine, ended, refuse_changed
+
+Notes = dict[str, tuple[str | None, int | None]]
+_DEAD_LINES_MAX = 2_000
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    at: int
+    claims: dict[str, tuple[int, int]] = {}
+    notes: Notes = {}
+    of: str = ""
+    whole: str = ""
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class NotesFile:
+    """What the file says; read again when somebody else has written it."""
+
+    _stamp: Stamp | None
+    _waiting: bool  # a line waits for its events
+    _notes: dict[str, tuple[str, int | None]]
+    _claims: dict[bytes, tuple[int, Claim]]
+    _lines: int
+    _bad: int
+    _end: int
+
+    def __init__(self, folder: Folder, is_known: Callable[[str], bool]) -> None:
+        self._files: Files = folder.files
+        self._path = folder.notes_file
+        self._is_known = is_known
+        self._forget()
+
+    def notes(self) -> dict[str, tuple[str, int | None]]:
+        self._refresh()
+        return self._notes
+
+    def claims(self) -> dict[bytes, tuple[int, Claim]]:
+        self._refresh()
+        return self._claims
+
+    def claimed(self, name: bytes) -> tuple[int, Claim] | None:
+        """The claim, and the head of the log when it was made."""
+        self._refresh()
+        return self._claims.get(name)
+
+    def bad_lines(self) -> int:
+        self._refresh()
+        return self._bad
+
+    def append(self, notes: Notes, claims: dict[bytes, Claim], *, at: int, of: str, now_us: int) -> None:
+        """Put them on the disk; the caller holds the lock."""
+        self._refresh()
+        named = {b64encode(name).decode(): (int(claim.first), claim.count) for name, claim in claims.items()}
+        line = _Line(at=at, claims=named, notes=notes, of=of)
+        if self._lines > _DEAD_LINES_MAX + 4 * (len(self._notes) + len(self._claims)) and not self._bad:
+            self._write_anew(now_us)
+        fresh = not self._files.exists(self._path)
+        handle = self._files.open(self._path, create=True)
+        try:
+            data = ended(_encode(line))
+            try:
+                self._files.write_all(handle, data, at=self._end)
+                if self._files.size(handle) > self._end + len(data):
+                    self._files.truncate(handle, self._end + len(data))  # what a crash left of a longer line
+            except BaseException:
+                self._files.truncate(handle, self._end)
+                raise
+            self._files.flush(handle)
+        finally:
+            self._files.close(handle)
+        if fresh:
+            self._files.fsync_dir(self._path.parent)
+        self._stamp = None
+
+    def _write_anew(self, now_us: int) -> None:
+        live = {
+            key: (value, expires)
+            for key, (value, expires) in self._notes.items()
+            if expires is None or expires > now_us
+        }
+        lines = [
+            _Line(at=at, claims={b64encode(name).decode(): (claim.first, claim.count)})
+            for name, (at, claim) in self._claims.items()
+        ]
+        lines += [_Line(at=0, notes={key: note}) for key, note in live.items()]
+        replace_file(self._files, self._path, b"".join(ended(_encode(line)) for line in lines))
+        self._forget()
+        self._refresh()
+
+    def _forget(self) -> None:
+        self._stamp = None
+        self._waiting = False
+        self._notes = {}
+        self._claims = {}
+        self._lines = self._bad = self._end = 0
+
+    def _refresh(self) -> None:
+        stamp = self._files.stamp(self._path)
+        if stamp is not None and stamp == self._stamp and not self._waiting:
+            return
+        self._forget()
+        if stamp is None:
+            return
+        data = read_from(self._files, self._path)
+        at = 0
+        bad = 0
+        while (end := data.find(b"\n", at)) >= 0:
+            try:
+                refuse_changed(data[at:end])
+                self._take(_decode(data[at:end]))
+                self._bad += bad  # a bad line is the torn end of the file only if no good one follows
+                bad = 0
+                self._end = end + 1
+            except (BadLine, msgspec.DecodeError, UnicodeDecodeError):
+                bad += 1
+            at = end + 1
+        self._stamp = stamp
+
+    def _take(self, line: _Line) -> None:
+        self._lines += 1
+        if line.of and not self._is_known(line.of):
+            self._waiting = True
+            return
+        for key, (value, expires) in line.notes.items():
+            if value is None:
+                self._notes.pop(key, None)
+            else:
+                self._notes[key] = (value, expires)
+        for name, (first, count) in line.claims.items():
+            self._claims[b64decode(name)] = (line.at, Claim(Position(first), count))

@@ -1,0 +1,143 @@
+"""Lines become rows of the index: the positions and sequences that they get, and what a write must start from."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from base64 import b64decode
+from binascii import Error as NotBase64
+from typing import Any
+
+from everlog.core.codec import header_bytes, header_hash
+from everlog.core.event import Position, microseconds
+from everlog.stores.contract import CLAIM_BYTES
+from everlog.stores.jsonl.index import KIND, SCOPE, STREAM, TYPE, Index
+from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, writer_of
+
+_ROWS_AT_ONCE = 10_000
+
+
+class Rows:
+    """Takes lines in the order of their positions, inside one change of the index."""
+
+    def __init__(self, index: Index, connection: sqlite3.Connection, *, own: str) -> None:
+        self._index = index
+        self._connection = connection
+        self._own = own
+        self.position = index.head()
+        self._clock = self._clock_before = index.clock()
+        self._sequences: dict[int, int] = {}
+        self._ends: dict[str, tuple[int, EventLine | bytes]] = {}
+        self._events: list[tuple[Any, ...]] = []
+
+    def take(self, file: int, at: int, size: int, line: Line, *, digest: bytes = b"") -> None:
+        """Give the line the next position. `digest` is the event's hash, for whoever knows it already."""
+        self.position = Position(self.position + 1)
+        match line:
+            case EventLine():
+                self._take_event(file, at, size, line, digest)
+            case PurgedLine():
+                stream = self._index.name_id(STREAM, line.stream) if line.stream else 0
+                sequence = self._next_sequence(stream) if stream else line.sequence
+                add_purged(self._connection, self.position, sequence, stream, line)
+                self._see(line.origin, line.origin_seq, line.hash)
+                self._take_claims(line)
+            case PurgeLine():
+                self._take_purge(line)
+
+    def end(self) -> None:
+        """Write what is still in hand."""
+        self._insert_events()
+        connection = self._connection
+        if self._clock != self._clock_before:
+            connection.execute("INSERT OR REPLACE INTO state VALUES ('clock', ?, x'')", (self._clock,))
+        for origin, (number, end) in self._ends.items():
+            digest = end if isinstance(end, bytes) else header_hash(header_bytes(end.event()))
+            connection.execute(
+                "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET number = excluded.number,"
+                " hash = excluded.hash WHERE excluded.number > number",
+                ("origin " + origin, number, digest),
+            )
+
+    def _take_event(self, file: int, at: int, size: int, line: EventLine, digest: bytes) -> None:
+        name_id = self._index.name_id
+        stream = name_id(STREAM, line.stream)
+        self._events.append(
+            (
+                self.position,
+                file,
+                at,
+                size,
+                stream,
+                self._next_sequence(stream),
+                name_id(TYPE, line.type),
+                name_id(SCOPE, line.scope),
+                name_id(KIND, line.stream.partition("/")[0]),
+                microseconds(line.received_at),
+                line.id,
+            )
+        )
+        if line.lamport > self._clock:
+            self._clock = line.lamport
+        self._see(line.origin, line.origin_seq, digest or line)
+        if line.claims:
+            self._take_claims(line)
+        if len(self._events) >= _ROWS_AT_ONCE:
+            self._insert_events()
+
+    def _take_claims(self, line: EventLine | PurgedLine) -> None:
+        """Only our own: the events of a request lie side by side in the log that it was made to, and nowhere else."""
+        if writer_of(line) == self._own:
+            add_claims(self._connection, line.claims, self.position)
+
+    def _take_purge(self, line: PurgeLine) -> None:
+        stream = self._index.name_id(STREAM, line.stream)
+        sequence = self._sequences[stream] = max(self._sequence(stream), line.sequence)
+        self._connection.execute("UPDATE purged SET stream = ? WHERE purge = ? AND stream = 0", (stream, line.id))
+        self._connection.execute(
+            "INSERT OR IGNORE INTO purges VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self.position,
+                line.id,
+                line.stream,
+                json.dumps(line.scopes),
+                line.actor,
+                line.reason,
+                microseconds(line.purged_at),
+                sequence,
+            ),
+        )
+
+    def _see(self, origin: str, number: int, end: EventLine | bytes) -> None:
+        known = self._ends.get(origin)
+        if known is None or number > known[0]:
+            self._ends[origin] = (number, end)
+
+    def _next_sequence(self, stream: int) -> int:
+        sequence = self._sequences[stream] = self._sequence(stream) + 1
+        return sequence
+
+    def _sequence(self, stream: int) -> int:
+        known = self._sequences.get(stream)
+        return self._index.sequence_of(stream) if known is None else known
+
+    def _insert_events(self) -> None:
+        self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._events)
+        self._events.clear()
+
+
+def add_purged(connection: sqlite3.Connection, position: int, sequence: int, stream: int, line: PurgedLine) -> None:
+    connection.execute(
+        "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (position, sequence, line.id, line.origin, line.origin_seq, line.hash, line.previous, line.purge, stream),
+    )
+
+
+def add_claims(connection: sqlite3.Connection, claims: dict[str, int], first: Position) -> None:
+    for text, count in claims.items():
+        try:
+            name = b64decode(text, validate=True)
+        except NotBase64:
+            continue  # not a name that anybody could ask for
+        if len(name) == CLAIM_BYTES:
+            connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?)", (name, first, count))

@@ -1,0 +1,349 @@
+"""The JSONL store: day files in a folder, which git can keep, and an index that is derived from them.
+
+A write holds the lock, stages in memory, appends its lines to the newest day file with one write and one flush, and
+then tells the index, which is not flushed: what it lacks after a crash is read from the files again. Readers
+go through the index alone. So they see a write when it is on the disk, and never a part of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from weakref import WeakSet
+
+from everlog.core.codec import Packed, header_bytes, header_hash
+from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
+from everlog.core.ids import EventId, IdSource
+from everlog.core.query import EVERYTHING, Query
+from everlog.errors import LogClosed, NotFound, ReadOnly, WriterStopped
+from everlog.files import DiskFiles, Files
+from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
+from everlog.stores.identity import new_identity
+from everlog.stores.jsonl import checks, purging
+from everlog.stores.jsonl.day_files import Tail, day_name
+from everlog.stores.jsonl.folder import Folder
+from everlog.stores.jsonl.keeper import Keeper
+from everlog.stores.jsonl.notes import NotesFile
+from everlog.stores.jsonl.reading import Lines, read_by_id, read_places, read_records
+from everlog.stores.jsonl.staged_lines import StagedLines
+from everlog.stores.staging import Staged
+
+LOCK_TIMEOUT_S = 30.0
+_STREAMS_REMEMBERED_MAX = 200_000
+
+
+class JsonlStore:
+    _head: Position | None
+    _clock: int | None
+    _links: dict[str, Link]
+    _sequences: dict[str, int]
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        create: bool = True,
+        files: Files | None = None,
+        index_in_memory: bool = False,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        identity: Identity | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._files = files or DiskFiles()
+        self._now_us = now_us
+        self._folder = Folder(self.path, self._files)
+        self._mutex = threading.Lock()
+        self._failed: BaseException | None = None
+        self._closed = False
+        self._why_closed = "open it again"
+        self._writing_thread = 0
+        self._ids = IdSource(now_ms=lambda: now_us() // 1000)
+        self._lock = self._files.lock(self._folder.lock_file)
+        epoch = "" if self._folder.is_log() else self._create(create, identity)
+        self._folder.read_identity()
+        self._make_local()
+        self._tail = Tail(self._files, self._folder.events)
+        self._keeper = Keeper(self._folder, self._lock, self._tail, in_memory=index_in_memory, now_us=now_us)
+        self._keeper.first_epoch = epoch
+        self._lines = Lines(self._files, self._folder.events, lambda: self._keeper.index, self._keeper.refresh)
+        self._notes = NotesFile(self._folder, self._keeper.knows)
+        self._forget_committed()
+        self._keeper.refresh()
+        _every_store.add(self)
+
+    @property
+    def identity(self) -> Identity:
+        folder = self._folder
+        return Identity(folder.log_id, self._keeper.origin, self._keeper.index.epoch, folder.created_us)
+
+    # ---- reading
+
+    def read(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        after: Position = START,
+        upto: Position | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Recorded]:
+        self._look()
+        return read_records(self._lines, query, after=after, upto=upto, limit=limit, newest_first=newest_first)
+
+    def get(self, event_id: EventId) -> Recorded | None:
+        self._look()
+        return read_by_id(self._lines, event_id)
+
+    def head(self) -> Position:
+        self._look()
+        if self._in_write() and self._head is not None:
+            return self._head
+        return self._keeper.index.head()
+
+    def purges(self, *, after: Position = START) -> list[Purge]:
+        self._look()
+        return self._keeper.index.purges(after)
+
+    def claimed(self, name: bytes) -> Claim | None:
+        self._look()
+        apart, beside = self._notes.claimed(name), self._keeper.index.claimed(name)
+        if apart is None or (beside is not None and beside.first > apart[0]):
+            return beside
+        return apart[1]
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        self._look()
+        return self._keeper.index.claimed_among(names) | (self._notes.claims().keys() & set(names))
+
+    def noted(self, key: str) -> str | None:
+        self._look()
+        value, expires = self._notes.notes().get(key, (None, None))
+        return None if expires is not None and expires <= self._now_us() else value
+
+    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
+        self._look()
+        now = self._now_us()
+        found = [
+            (key, value)
+            for key, (value, expires) in self._notes.notes().items()
+            if key.startswith(prefix) and (expires is None or expires > now)
+        ]
+        return dict(sorted(found, reverse=newest_first)[:limit])
+
+    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+        self._look()
+        return read_places(self._lines, after)
+
+    def kept(self) -> Iterator[Note | Claimed]:
+        self._look()
+        for name in {**self._keeper.index.claims(), **self._notes.claims()}:
+            claim = self.claimed(name)
+            if claim is not None:
+                yield Claimed(name, claim)
+        now = self._now_us()
+        for key, (value, expires) in sorted(self._notes.notes().items()):
+            if expires is None or expires > now:
+                yield Note(key, value, expires)
+
+    def check(self) -> Iterator[Problem]:
+        self._look()
+        return checks.problems(self._folder, self._keeper.index, self._notes)
+
+    def rebuild_index(self, *, accept_missing: bool = False) -> int:
+        """Make the index from the day files, whatever it says now, and return the number of events."""
+        with self._mutex:
+            self._require_writable()
+            self._forget_committed()
+            self._keeper.rebuild(accept_missing=accept_missing)
+            return int(self._keeper.index.fetch("SELECT count(*) FROM events")[0][0])
+
+    # ---- writing
+
+    @contextmanager
+    def write(self) -> Iterator[Staged]:
+        # `with`, and not acquire and release: between them an interrupt would leave the lock with nobody.
+        with self._mutex:
+            self._require_writable()
+            self._lock.acquire(LOCK_TIMEOUT_S)
+            try:
+                if self._keeper.begin_write():
+                    self._forget_committed()
+                self._writing_thread = threading.get_ident()
+                staged = Staged(self, now_us=self._now_us())
+                yield staged
+                if staged.dirty:
+                    self._commit(staged)
+            except WriterStopped as error:
+                self._failed = error  # G12: never again from this process
+                self._forget_committed()
+                raise
+            except BaseException:
+                self._forget_committed()
+                raise
+            finally:
+                self._writing_thread = 0
+                self._lock.release()
+
+    def close(self) -> None:
+        with self._mutex:
+            if not self._closed:
+                self._closed = True
+                self._tail.close()
+                self._keeper.close()
+                self._lock.close()
+
+    # ---- what a write starts from
+
+    def clock(self) -> int:
+        self._look()
+        if not self._in_write():
+            return max(self._keeper.index.clock(), self._folder.clock())
+        if self._clock is None:
+            self._clock = max(self._keeper.index.clock(), self._folder.clock())
+        return self._clock
+
+    def link(self, origin: str) -> Link:
+        found = self._links.get(origin)
+        if found is None:
+            found = self._links[origin] = self._keeper.index.link(origin)
+        return found
+
+    def sequence(self, stream: str) -> int:
+        found = self._sequences.get(stream)
+        if found is None:
+            if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
+                self._sequences.clear()
+            found = self._sequences[stream] = self._keeper.index.sequence(stream)
+        return found
+
+    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
+        purged = self._keeper.index.fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
+        if purged:
+            return purged[0][0], True
+        found = self.get(event_id)
+        return None if found is None else (header_hash(header_bytes(found.event)), False)
+
+    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+        removed, scopes = [], set()
+        for recorded in self.read(Query(stream=stream)):
+            event = recorded.event
+            place = (recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*place, header_hash(header_bytes(event)), event.previous))
+            scopes.add(event.scope)
+        return removed, tuple(sorted(scopes))
+
+    # ---- inside: committing
+
+    def _commit(self, staged: Staged) -> None:
+        staged_lines = StagedLines(staged, self._keeper.index.epoch, self._keeper.origin, self._ids)
+        if staged.staged_notes or staged_lines.claims_apart:
+            self._notes.append(
+                staged.staged_notes,
+                staged_lines.claims_apart,
+                at=staged.position,
+                of=staged_lines.first_id,
+                now_us=staged.now_us,
+            )
+        if staged_lines.lines:
+            self._append(staged, staged_lines)
+        if staged.clock != self.clock():
+            moment = datetime.fromtimestamp(staged.now_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._folder.write_clock(staged.clock, moment, durable=not staged.records)
+        self._head, self._clock = staged.position, staged.clock
+        self._links.update(staged.links)
+        for recorded, _ in staged.records:
+            self._sequences[recorded.event.stream] = recorded.sequence
+
+    def _append(self, staged: Staged, made: StagedLines) -> None:
+        plan = None
+        if made.purges:
+            plan = purging.plan_of(made.purges)
+            purging.write_plan(self._files, self._folder.purge_file, plan)
+        name, at = self._keeper.end_of_log(day_name(staged.now_us))
+        if at == 0:
+            self._files.make_dir(self._folder.events)
+        self._tail.open(name)
+        self._tail.append(b"".join([line for line, _, _ in made.lines]), at=at)
+        if at == 0:
+            # The name is safe before the first event in it is acknowledged (F06).
+            self._files.fsync_dir(self._folder.events)
+        self._keeper.record_write(name, at, made.lines)
+        if plan is not None:
+            self._keeper.finish_purge(plan)
+
+    def _forget_committed(self) -> None:
+        self._head = None
+        self._clock = None
+        self._links = {}
+        self._sequences = {}
+
+    # ---- inside: being open
+
+    def _in_write(self) -> bool:
+        return self._writing_thread == threading.get_ident()
+
+    def _look(self) -> None:
+        """Before every question: the store is open, and the index as new as the files."""
+        if self._closed:
+            raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
+        if not self._in_write():
+            self._keeper.refresh()
+
+    def _require_writable(self) -> None:
+        if self._closed:
+            raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
+        if self._failed is not None:
+            raise WriterStopped(
+                f"{self.path} takes no more writes from this process",
+                why=f"a flush failed before ({self._failed}), so that what is on the disk is unknown",
+                hint="check the disk, then open the log again",
+            ) from self._failed
+
+    def _create(self, allowed: bool, identity: Identity | None) -> str:
+        """Make the log and return the epoch that it begins with."""
+        if not allowed:
+            why = "there is no log to open"
+            if self._folder.has_events():
+                why = "there are day files, but no log.json that makes them a log"
+            raise NotFound(f"{self.path} is not a log", why=why, hint=f"everlog init --store jsonl:{self.path}")
+        self._folder.make_parents()
+        self._lock.acquire(LOCK_TIMEOUT_S)
+        try:
+            if self._folder.is_log():  # another process was faster
+                return ""
+            made = identity or new_identity(self._now_us())
+            self._folder.make(made)
+            return made.epoch
+        finally:
+            self._lock.release()
+
+    def _make_local(self) -> None:
+        """A fresh clone has no place of its own yet."""
+        if not self._files.exists(self._folder.local):
+            try:
+                self._folder.make_local()
+            except ReadOnly:
+                return  # then it can be read, and the keeper sees to that
+
+    def abandon_after_fork(self) -> None:
+        """In a child: leave the parent's connection alone and refuse to be used. SQLite forbids to use or to close it
+        there; it is kept alive for ever, because Python would close it."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keeper))
+        self._mutex = threading.Lock()
+        self._closed = True
+        self._why_closed = "it was opened before a fork: open it again in the child"
+
+
+def _in_a_forked_child() -> None:
+    for store in list(_every_store):
+        store.abandon_after_fork()
+
+
+_every_store: WeakSet[JsonlStore] = WeakSet()
+os.register_at_fork(after_in_child=_in_a_forked_child)

@@ -1,0 +1,51 @@
+"""The JSONL store keeps the whole contract, and any history leaves it in the same state as the reference store."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from everlog.stores.contract import Store
+from everlog.stores.jsonl import reading
+from everlog.stores.jsonl.store import JsonlStore
+from everlog.testing.store_contract import OpenStore, StoreContract
+from everlog.testing.store_machine import StoreMachine
+
+
+class TestJsonlStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        return lambda: JsonlStore(tmp_path / "log")
+
+
+class JsonlMachine(StoreMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(reading, "PAGE_ROWS", 2)
+
+    def open_store(self, fresh: bool) -> Store:
+        return JsonlStore(Path(self.folder.name) / "log", create=fresh)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+        self.folder.cleanup()
+
+
+class NoIndexMachine(JsonlMachine):
+    """The same without an index file: at every opening all is made from the day files."""
+
+    def open_store(self, fresh: bool) -> Store:
+        return JsonlStore(Path(self.folder.name) / "log", create=fresh, index_in_memory=True)
+
+
+TestJsonlMachine: Any = JsonlMachine.TestCase
+TestJsonlMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestNoIndexMachine: Any = NoIndexMachine.TestCase
+TestNoIndexMachine.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
