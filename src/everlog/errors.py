@@ -13,6 +13,7 @@
     │   ├── ClockJump                       clock_jump
     │   └── CommitmentMismatch              commitment_mismatch
     ├── SchemaBroken                    3   schema_broken
+    ├── BadFile                         3   bad_file
     ├── NotFound                        4   not_found
     │   ├── NoLogHere                       no_log
     │   ├── NotALog                         not_a_log
@@ -133,6 +134,13 @@ class SchemaBroken(EverlogError):
     """The event types changed in a way that old events cannot follow."""
 
     code = "schema_broken"
+    exit_code = 3
+
+
+class BadFile(EverlogError):
+    """A file that is not what it should be; `problems` names every line that is wrong. The file was not touched."""
+
+    code = "bad_file"
     exit_code = 3
 
 

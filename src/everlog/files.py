@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -259,10 +259,18 @@ def replace_file(files: Files, path: Path, data: bytes, *, mode: int = FILE_MODE
     On failure the old content stays and no temporary file does. If the *last* flush fails (WriterStopped), the
     new content is in place but may be gone after a power cut.
     """
+    replace_file_by(files, path, [data], mode=mode)
+
+
+def replace_file_by(files: Files, path: Path, pieces: Iterable[bytes], *, mode: int = FILE_MODE) -> None:
+    """`replace_file` for what is too large to be held at once: the pieces, one after the other."""
     handle = _open_temp(files, path, mode)
     try:
         try:
-            files.write_all(handle, data, at=0)
+            end = 0
+            for piece in pieces:
+                files.write_all(handle, piece, at=end)
+                end += len(piece)
             files.fsync(handle)
         finally:
             files.close(handle)

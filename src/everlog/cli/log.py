@@ -151,7 +151,7 @@ class _Reader:
         self._log = log
         self.after = since - 1 if isinstance(since, int) and since > 0 else 0
         self._upto = until if isinstance(until, int) else None
-        self._query = _query(since, until, filters)
+        self._query = query_of(since, until, filters)
         _warn_of_unknown_types(session, log, self._query)
 
     def newest(self, count: int | None, *, reverse: bool) -> None:
@@ -261,7 +261,7 @@ class _Reader:
         return list(found)
 
 
-def _query(since: datetime | int | None, until: datetime | int | None, filters: dict[str, Any]) -> Query:
+def query_of(since: datetime | int | None, until: datetime | int | None, filters: dict[str, Any]) -> Query:
     from everlog.core.fields import require_shape
     from everlog.core.query import Query
 

@@ -29,6 +29,8 @@ COMMANDS = {
     "show": ("Read", "show", "Show one event in full."),
     "errors": ("Read", "refusals", "Show what was refused, and why."),
     "copy": ("Move", "copy", "Copy a whole log into another store."),
+    "export": ("Move", "export", "Write events to a file, as JSON lines or CloudEvents."),
+    "import": ("Move", "import_", "Record the events of files."),
     "verify": ("Check", "verify", "Prove the log from its bytes."),
     "doctor": ("Check", "doctor", "Look for problems, and say how to fix them."),
     "index": ("Check", "index", "The index of a JSONL log: rebuild."),

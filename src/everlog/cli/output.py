@@ -52,6 +52,11 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return _UNSAFE.sub(_json_escape, text)
 
 
+def json_safe(text: str) -> str:
+    """JSON text with what could steer a terminal escaped; its own line breaks stay."""
+    return "\n".join(_UNSAFE.sub(_json_escape, line) for line in text.split("\n"))
+
+
 def _json_escape(found: re.Match[str]) -> str:
     return f"\\u{ord(found.group()):04x}"
 

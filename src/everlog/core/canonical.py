@@ -33,11 +33,11 @@ def canonical(value: Any) -> bytes:
     return rfc8785.dumps(value)
 
 
-def parse_json(data: bytes | str, *, levels_around: int = 0) -> Any:
+def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = NUMBER_MAX) -> Any:
     """The value of JSON text from outside, refused where two readers could disagree about it.
 
     `levels_around` is how many levels an envelope adds: an event's object stands around a payload that may itself be
-    as deep as any.
+    as deep as any. `number_max` is for envelopes of other programs, whose times may be counted in nanoseconds.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
@@ -57,7 +57,7 @@ def parse_json(data: bytes | str, *, levels_around: int = 0) -> Any:
         raise NotCanonical("$", f"it is not JSON: {error.msg} at {place}", hint=hint) from error
     except RecursionError as error:
         raise NotCanonical("$", f"it is nested deeper than {DEPTH_MAX}") from error
-    _refuse(value, "$", 1 - levels_around)
+    _refuse(value, "$", 1 - levels_around, number_max)
     return value
 
 
@@ -83,7 +83,7 @@ def _is_plain(value: Any, depth: int) -> bool:
     return value is None or kind is bool
 
 
-def _refuse(value: Any, path: str, depth: int) -> None:
+def _refuse(value: Any, path: str, depth: int, number_max: int = NUMBER_MAX) -> None:
     """Raise for the first value below `path` that has no single JSON form."""
     match value:
         case None | bool():
@@ -91,7 +91,7 @@ def _refuse(value: Any, path: str, depth: int) -> None:
         case str():
             _refuse_surrogates(value, path)
         case int():
-            if not -NUMBER_MAX <= value <= NUMBER_MAX:
+            if not -number_max <= value <= number_max:
                 raise NotCanonical(path, "it is beyond ±(2^53-1), where JSON readers start to round")
         case float():
             if not math.isfinite(value):
@@ -104,11 +104,11 @@ def _refuse(value: Any, path: str, depth: int) -> None:
                 if not isinstance(key, str):
                     raise NotCanonical(path, f"the key {key!r} is a {type(key).__name__}, not a string")
                 _refuse_surrogates(key, f"a key of {path}")
-                _refuse(item, below(path, key), depth + 1)
+                _refuse(item, below(path, key), depth + 1, number_max)
         case list() | tuple():
             _refuse_too_deep(path, depth)
             for index, item in enumerate(value):
-                _refuse(item, below(path, index), depth + 1)
+                _refuse(item, below(path, index), depth + 1, number_max)
         case _Refused():
             raise NotCanonical(path, value.reason, hint=value.hint)
         case _:
@@ -146,7 +146,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _bounded_int(digits: str) -> int | _Refused:
-    if len(digits) > 17:  # longer than any accepted number; int() itself refuses absurd lengths
+    if len(digits) > 20:  # longer than any accepted number; int() itself refuses absurd lengths
         return _Refused("it is beyond ±(2^53-1), where JSON readers start to round")
     return int(digits)
 

@@ -21,13 +21,13 @@ def receive(clock: int, seen: int) -> int:
     return max(clock, seen) + 1
 
 
-def refuse_clock_jump(clock: int, seen: int) -> None:
+def refuse_clock_jump(clock: int, seen: int, *, jump_max: int = JUMP_MAX) -> None:
     """Refuse a received value that is not positive or too far ahead to be honest."""
-    if 1 <= seen <= min(clock + JUMP_MAX, LAMPORT_MAX):
+    if 1 <= seen <= min(clock + jump_max, LAMPORT_MAX):
         return
     raise ClockJump(
         f"a received event has the clock value {seen}, ours is {clock}",
-        why=f"values from 1 to {JUMP_MAX} above our own are accepted",
+        why=f"values from 1 to {jump_max} above our own are accepted",
         hint="sync with other peers first; a peer that keeps sending this has a broken or hostile clock",
         seen=seen,
         clock=clock,

@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgspec
 
 from everlog.catalog.catalog import Catalog
-from everlog.core.clock import refuse_clock_jump
+from everlog.core.clock import JUMP_MAX, refuse_clock_jump
 from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
@@ -158,10 +158,11 @@ class Log:
         """Record a refusal that `commit_later` led to. It may wait for a flush."""
         self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
 
-    def admit(self, events: Sequence[Event]) -> list[Recorded]:
+    def admit(self, events: Sequence[Event], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
         """Record events that were made elsewhere, as they are; those that are here already are left out.
 
-        Unknown types are kept: refusing them would let old nodes fall apart from new ones.
+        Unknown types are kept: refusing them would let old nodes fall apart from new ones. `jump_max` is how far
+        ahead of our clock they may be.
         """
         now_ms = self._now_us() // 1000
         for event in events:
@@ -171,7 +172,7 @@ class Log:
         def work(writer: Writer) -> list[Recorded]:
             clock = writer.clock
             for event in events:
-                refuse_clock_jump(clock, event.lamport)
+                refuse_clock_jump(clock, event.lamport, jump_max=jump_max)
                 clock = max(clock, event.lamport)
             new = writer.append(sealed)
             for recorded in new:

@@ -1,0 +1,90 @@
+"""`everlog export`: events as text, to a file or to standard output."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlog.cli.log import filter_options, query_of
+from everlog.cli.output import Answer, json_safe, safe
+from everlog.cli.session import Session, common_options, pass_session
+
+if TYPE_CHECKING:
+    from everlog.cutover.exporting import Export
+
+FORMATS = ("everlog", "cloudevents", "cloudevents-batch")
+
+
+@click.command("export")
+@click.argument("file", metavar="[FILE]", default="-")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="everlog", help="What to write (everlog).")
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@filter_options
+@common_options
+@pass_session
+def export_command(
+    session: Session,
+    file: str,
+    form: str,
+    force: bool,
+    since: datetime | int | None,
+    until: datetime | int | None,
+    **filters: Any,
+) -> None:
+    """Write events to FILE, or to standard output.
+
+    The form everlog is one JSON line an event, exactly as recorded; everlog import takes it back. The form
+    cloudevents is one CloudEvent 1.0 a line, cloudevents-batch one array of them. The last line, or the last event,
+    says how many there are and their digest, so that a file that was cut is noticed. FILE gets its name when it is
+    whole.
+
+    \b
+    Examples:
+      everlog export all.jsonl
+      everlog export --format cloudevents --since 2h --type workpackage.moved
+      everlog export --stream note/1 | wc -l
+    """
+    from everlog.cli.progress import progress
+    from everlog.core.event import Position
+    from everlog.cutover.exporting import Export, Format, chunks
+    from everlog.errors import Conflict
+    from everlog.files import DiskFiles, replace_file_by
+
+    log = session.log()
+    after = Position(since - 1 if isinstance(since, int) and since > 0 else 0)
+    upto = Position(until) if isinstance(until, int) else None
+    query = query_of(since, until, filters)
+    files, path = DiskFiles(), session.place / file
+    if file != "-" and files.exists(path) and not force:
+        raise Conflict(
+            f"{path} is there already", hint="name another file, or replace it with --force", path=str(path)
+        )
+    with progress(session.out, "exporting", log.head()) as tell:
+        export = Export(log.store, Format(form), query, after=after, upto=upto, progress=tell)
+        if file == "-":
+            for piece in chunks(export.pieces()):
+                _print(piece)
+        else:
+            replace_file_by(files, path, chunks(export.pieces()))
+    _answer(session, export, file, form)
+
+
+def _print(piece: bytes) -> None:
+    if sys.stdout.isatty():
+        sys.stdout.write(json_safe(piece.decode()))
+    elif hasattr(sys.stdout, "buffer"):
+        sys.stdout.buffer.write(piece)  # the bytes as they are, whatever the terminal's encoding
+    else:
+        sys.stdout.write(piece.decode())
+
+
+def _answer(session: Session, export: Export, file: str, form: str) -> None:
+    facts = {"events": export.count, "head": export.head, "digest": export.digest, "format": form, "file": file}
+    if file == "-":
+        session.out.hint(f"{export.count:,} events, digest {export.digest}")
+        return
+    lines = [f"exported  {export.count:,} events to {safe(file)}", f"digest    {export.digest}"]
+    session.out.answer(Answer(data=facts, ids=[export.digest], rows=list(facts.items()), lines=lines, facts=facts))

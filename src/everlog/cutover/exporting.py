@@ -1,0 +1,118 @@
+"""A log as text: one canonical line an event, or CloudEvents. The last line says how many there were.
+
+    {"everlog_export":{"epoch":…,"format":1,"head":…,"log_id":…,"origin":…}}
+    {"actor":…,"commitment":…,…}                                               an event at its place, RFC 8785
+    {"everlog_end":{"count":…,"digest":…}}
+
+Events are written as they are stored, not upcast: what comes back verifies. Purged events are not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from everlog.core.canonical import canonical
+from everlog.core.codec import header_bytes, header_hash, payload_bytes, recorded_object
+from everlog.core.event import START, Position, Recorded
+from everlog.core.query import EVERYTHING, Query
+from everlog.cutover import cloudevents
+from everlog.stores.contract import Identity, Store
+
+FORMAT = 1
+HEAD, END = "everlog_export", "everlog_end"
+
+
+class Format(StrEnum):
+    EVERLOG = "everlog"
+    CLOUDEVENTS = "cloudevents"
+    CLOUDEVENTS_BATCH = "cloudevents-batch"
+
+
+class Export:
+    """The text of a log, piece by piece. `count` and `digest` are known when the last piece was taken."""
+
+    def __init__(
+        self,
+        store: Store,
+        format: Format,
+        query: Query = EVERYTHING,
+        *,
+        after: Position = START,
+        upto: Position | None = None,
+        progress: Callable[[int], None] = lambda position: None,
+    ) -> None:
+        self.count = 0
+        self._hash = hashlib.sha256()
+        self._store, self._query, self._progress, self._format = store, query, progress, format
+        # What is recorded from here on is not in it: an export of a log in use ends.
+        self.head = store.head()
+        self._after = after
+        self._upto = self.head if upto is None else min(upto, self.head)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the header hashes in order: of a whole log without purges, the digest that `verify` prints."""
+        return self._hash.hexdigest()
+
+    def pieces(self) -> Iterator[bytes]:
+        match self._format:
+            case Format.EVERLOG:
+                yield head_line(self._store.identity, self.head)
+                yield from (line_of(recorded) for recorded in self._records())
+                yield canonical({END: {"count": self.count, "digest": self.digest}}) + b"\n"
+            case Format.CLOUDEVENTS:
+                yield from (data + b"\n" for data in self._cloudevents())
+            case Format.CLOUDEVENTS_BATCH:
+                yield b"["
+                for number, data in enumerate(self._cloudevents()):
+                    yield (b",\n" if number else b"\n") + data
+                yield b"\n]\n"
+
+    def _cloudevents(self) -> Iterator[bytes]:
+        for recorded in self._records():
+            yield _object_bytes(cloudevents.cloudevent_of(recorded), "data", recorded)
+        yield canonical(cloudevents.ended(self.count, self.digest))
+
+    def _records(self) -> Iterator[Recorded]:
+        for recorded in self._store.read(self._query, after=self._after, upto=self._upto):
+            self.count += 1
+            self._hash.update(header_hash(header_bytes(recorded.event)))
+            if self.count % 1000 == 0:
+                self._progress(recorded.position)
+            yield recorded
+
+
+def head_line(identity: Identity, head: Position) -> bytes:
+    named = {"format": FORMAT, "head": head, **msgspec.to_builtins(identity)}
+    return canonical({HEAD: named}) + b"\n"
+
+
+def line_of(recorded: Recorded) -> bytes:
+    return _object_bytes(recorded_object(recorded), "payload", recorded) + b"\n"
+
+
+def chunks(pieces: Iterable[bytes], size: int = 256 * 1024) -> Iterator[bytes]:
+    """The pieces, joined to what is worth a write."""
+    held, length = [], 0
+    for piece in pieces:
+        held.append(piece)
+        length += len(piece)
+        if length >= size:
+            yield b"".join(held)
+            held, length = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def _object_bytes(found: dict[str, Any], name: str, recorded: Recorded) -> bytes:
+    """The canonical object with its payload put in as it is: together they may be deeper than one value may be."""
+    parts = [
+        canonical(key) + b":" + (payload_bytes(recorded.event.payload) if key == name else canonical(value))
+        for key, value in sorted(found.items())
+    ]
+    return b"{" + b",".join(parts) + b"}"

@@ -1,0 +1,171 @@
+"""JSON values out of a file that nobody vouches for: line by line or out of one array, never the whole file at once.
+
+Lines are parted by the byte `\\n` and by nothing else. Every value comes with the line it begins on. What is too
+long, too deep, no JSON, or the mark of an unresolved merge is refused with that line; the file is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from everlog.core.canonical import parse_json
+from everlog.errors import NotCanonical
+
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""More than any log accepts in one event; a line beyond it is refused before it fills the memory."""
+
+_CHUNK = 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
+_MERGE_MARKS = (b"<<<<<<< ", b"=======", b">>>>>>> ", b"||||||| ")
+# An event's object stands around a payload that may itself be as deep as any; kata's and CloudEvents' add one more.
+_LEVELS_AROUND = 2
+# Nanoseconds since 1970 are beyond 2^53. A payload is held to the usual bound when it is encoded.
+_NUMBER_MAX = 2**63 - 1
+
+Read = Callable[[int, int], bytes]
+"""Some bytes of a file: `read(size, at)`, fewer than `size` only at its end."""
+
+
+class Found(NamedTuple):
+    """A JSON value, or what is wrong with what stands in its place."""
+
+    line: int
+    value: Any
+    problem: str = ""
+
+
+def values(read: Read, *, seen: Callable[[bytes], object] = lambda chunk: None) -> Iterator[Found]:
+    """Every JSON value of a file, in order. `seen` is shown each piece of the file on the way."""
+    chunks = _chunks(read, seen)
+    first = next(chunks, b"").removeprefix(_BOM)
+    pieces = _elements if first.lstrip(b" \t\r\n").startswith(b"[") else _lines
+    for line, data, problem in pieces(_again(first, chunks)):
+        yield Found(line, None, problem) if problem else _parsed(line, data)
+
+
+def _parsed(line: int, data: bytes) -> Found:
+    if data.startswith(_MERGE_MARKS):
+        return Found(line, None, f"{data[:40].decode(errors='replace').strip()!r} is the mark of an unresolved merge")
+    try:
+        return Found(line, parse_json(data, levels_around=_LEVELS_AROUND, number_max=_NUMBER_MAX))
+    except NotCanonical as error:
+        return Found(line, None, error.reason if error.path == "$" else f"{error.path}: {error.reason}")
+
+
+class _Piece(NamedTuple):
+    line: int
+    data: bytes
+    problem: str = ""
+
+
+def _chunks(read: Read, seen: Callable[[bytes], object]) -> Iterator[bytes]:
+    at = 0
+    while chunk := read(_CHUNK, at):
+        seen(chunk)
+        at += len(chunk)
+        yield chunk
+
+
+def _again(first: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from chunks
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[_Piece]:
+    held, number = b"", 0
+    for chunk in chunks:
+        *whole, held = (held + chunk).split(b"\n")
+        for data in whole:
+            number += 1
+            if data.strip():
+                yield _limited(number, data)
+        if len(held) > LINE_BYTES_MAX:
+            yield _limited(number + 1, held)
+            return
+    if held.strip():
+        yield _limited(number + 1, held)
+
+
+def _limited(line: int, data: bytes) -> _Piece:
+    if len(data) > LINE_BYTES_MAX:
+        return _Piece(line, b"", f"it is longer than {LINE_BYTES_MAX:,} bytes")
+    return _Piece(line, data)
+
+
+_SPACE = b" \t\r\n"
+
+
+def _elements(chunks: Iterable[bytes]) -> Iterator[_Piece]:
+    """The elements of one JSON array, each as its bytes. Only quotes and brackets are looked at."""
+    state = _Array()
+    for chunk in chunks:
+        yield from state.take(chunk)
+        if state.broken:
+            return
+    yield from state.end()
+
+
+class _Array:
+    def __init__(self) -> None:
+        self._line = 1
+        self._begun = self._ended = self._text = self._escaped = False
+        self._depth = 0
+        self._element = bytearray()
+        self._element_line = 1
+        self._comma = False  # an element must follow
+        self.broken = False
+
+    def take(self, chunk: bytes) -> Iterator[_Piece]:
+        for byte in chunk:
+            piece = self._step(byte)
+            if byte == 0x0A:
+                self._line += 1
+            if piece is not None:
+                yield piece
+                if piece.problem:
+                    self.broken = True
+                    return
+
+    def end(self) -> Iterator[_Piece]:
+        if not self._ended:
+            yield _Piece(self._line, b"", "the array is cut off: it has no end")
+
+    def _step(self, byte: int) -> _Piece | None:
+        if self._text:
+            self._element.append(byte)
+            self._text = self._escaped or byte != 0x22
+            self._escaped = byte == 0x5C and not self._escaped
+            return None
+        if byte in _SPACE and not self._element:
+            return None
+        if not self._begun:
+            self._begun = True  # the opening bracket, which the caller has seen
+            return None
+        if self._ended:
+            return _Piece(self._line, b"", "something stands after the end of the array")
+        if self._depth == 0 and byte in b",]":
+            return self._element_ends(byte)
+        if not self._element:
+            self._element_line = self._line
+        self._element.append(byte)
+        if byte == 0x22:
+            self._text = True
+        elif byte in b"{[":
+            self._depth += 1
+        elif byte in b"}]":
+            self._depth -= 1
+        if len(self._element) > LINE_BYTES_MAX:
+            return _Piece(self._element_line, b"", f"it is longer than {LINE_BYTES_MAX:,} bytes")
+        return None
+
+    def _element_ends(self, byte: int) -> _Piece | None:
+        self._ended = byte == 0x5D
+        data = bytes(self._element)
+        self._element.clear()
+        if not data:
+            if self._ended and not self._comma:
+                return None  # an empty array
+            return _Piece(self._line, b"", "an element of the array is missing")
+        self._comma = not self._ended
+        return _Piece(self._element_line, data)
