@@ -242,11 +242,14 @@ class _Part:
         if isinstance(head := value.get(exporting.HEAD), dict):
             if self.open:
                 raise Wrong("an export begins here before the one above it has ended")
-            if head.get("format") != exporting.FORMAT:
+            format = head.get("format")
+            if not isinstance(format, int) or format < 1:
+                raise Wrong("the first line of the export does not say its format")
+            if format > exporting.FORMAT:
                 raise NewerFormat(
-                    f"the export has format {head.get('format')}",
-                    why=f"this everlog reads {exporting.FORMAT}",
-                    hint="upgrade everlog",
+                    f"the export has format {format}, this everlog reads up to {exporting.FORMAT}",
+                    why="it was written by a newer everlog",
+                    hint="upgrade everlog; the file was not touched",
                 )
             self._begin()
             self.open = True

@@ -1,0 +1,132 @@
+"""copy, export and import as they are typed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from everlog.stores.sqlite import connection
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Run
+
+LOG = "sqlite:.everlog/log.db"
+
+
+def test_a_copy_has_the_digest_of_its_log(notes: Run, place: Path) -> None:
+    copied = notes("copy", LOG, "sqlite:copy.db", "--json")
+    assert copied.code == 0
+    assert sorted(path.name for path in place.iterdir()) == [".everlog", "copy.db"]
+    found = notes("verify", "--log", "sqlite:copy.db", "--json").data
+
+    assert (found["ok"], found["events"], found["digest"]) == (True, 5, copied.data["digest"])
+    assert notes("verify", "--json").data["digest"] == found["digest"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "code"),
+    [
+        (LOG, LOG, "conflict"),
+        (LOG, "sqlite:.everlog/../.everlog/log.db", "conflict"),
+        ("sqlite:nothing.db", "sqlite:copy.db", "not_found"),
+        ("sqlite:text.db", "sqlite:copy.db", "not_a_log"),
+        (LOG, "sqlite:text.db", "conflict"),
+        (LOG, "sqlite:no/such/folder/copy.db", "not_found"),
+        (LOG, "memory:", "invalid_settings"),
+        ("memory:", "sqlite:copy.db", "invalid_settings"),
+        (LOG, "copy.db", "invalid_settings"),
+    ],
+)
+def test_what_cannot_be_copied_is_told_and_left_alone(
+    notes: Run, place: Path, source: str, target: str, code: str
+) -> None:
+    (place / "text.db").write_text("hello")
+    result = notes("copy", source, target, "--json")
+
+    assert result.error["code"] == code
+    assert result.error["hint"]
+    assert (place / "text.db").read_text() == "hello"
+    assert not (place / "copy.db").exists()
+    assert notes("verify").code == 0
+
+
+def test_a_log_of_a_newer_format_is_not_copied(notes: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "FORMAT", 0)
+    assert notes("copy", LOG, "sqlite:copy.db", "--json").error["code"] == "newer_format"
+
+
+def test_copies_start_from_the_directory_that_is_named(notes: Run, place: Path) -> None:
+    (place / "sub").mkdir()
+    os.chdir(place / "sub")
+    assert notes("copy", "-C", "..", LOG, "sqlite:copy.db").code == 0
+    assert (place / "copy.db").exists()
+
+
+def test_an_export_can_be_imported_elsewhere(notes: Run, place: Path) -> None:
+    exported = notes("export", "all.jsonl", "--json").data
+    (place / "other").mkdir()
+    os.chdir(place / "other")
+    assert notes("init").code == 0
+    imported = notes("import", "../all.jsonl", "--json").data
+
+    assert (imported["new"], imported["digest"]) == (exported["events"], exported["digest"])
+    assert notes("verify", "--json").data["digest"] == exported["digest"]
+    assert notes("import", "../all.jsonl", "--json").data["new"] == 0
+
+
+def test_an_export_goes_to_standard_output_and_through_a_pipe(notes: Run) -> None:
+    found = notes("export", "--stream", "note/1", "--since", "#2", "--until", "#3")
+    lines = [json.loads(line) for line in found.out.splitlines()]
+
+    assert [line.get("position") for line in lines] == [None, 2, 3, None]
+    assert "2 events" in found.err
+    again = notes("import", "-", "--json", stdin=found.out.encode())
+    assert (again.data["known"], again.data["new"]) == (2, 0)
+
+
+def test_cloudevents_go_out_and_come_back(notes: Run) -> None:
+    for form in ("cloudevents", "cloudevents-batch"):
+        found = notes("export", "--format", form)
+        assert notes("import", "-", "--json", stdin=found.out.encode()).data["known"] == 5
+
+
+def test_a_file_is_replaced_only_if_that_is_said(notes: Run, place: Path) -> None:
+    (place / "all.jsonl").write_text("mine")
+    assert notes("export", "all.jsonl", "--json").error["code"] == "conflict"
+    assert (place / "all.jsonl").read_text() == "mine"
+    assert notes("export", "all.jsonl", "--force").code == 0
+    assert notes("import", "all.jsonl", "--dry-run").code == 0
+
+
+def test_bad_lines_are_named_a_line_each(notes: Run, place: Path) -> None:
+    (place / "bad.jsonl").write_text("{\n<<<<<<< HEAD\n")
+    found = notes("import", "bad.jsonl")
+
+    assert found.code == 3
+    assert "bad.jsonl:1: " in found.err
+    assert "bad.jsonl:2: '<<<<<<< HEAD' is the mark of an unresolved merge" in found.err
+    assert (place / "bad.jsonl").read_text() == "{\n<<<<<<< HEAD\n"
+    assert notes("import", "bad.jsonl", "--json").error["details"]["problems"][1].startswith("bad.jsonl:2")
+
+
+def test_a_file_that_is_not_there_or_is_a_folder_is_told(notes: Run, place: Path) -> None:
+    assert notes("import", "nothing.jsonl").code == 4
+    assert notes("import", ".").code != 0
+    assert "Traceback" not in notes("import", ".").err
+    assert notes("import").code == 2
+
+
+def test_lines_that_are_no_events_are_told(notes: Run, place: Path) -> None:
+    (place / "kata.jsonl").write_text('{"kind":"meta","data":{}}\n')
+    found = notes("import", "kata.jsonl")
+    assert found.code == 0
+    assert "1 lines are no events but kata meta" in found.err
+
+
+def test_standard_input_has_a_limit(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlog.cli.import_.STDIN_BYTES_MAX", 10)
+    assert notes("import", "-", "--json", stdin=b"x" * 11).error["code"] == "bad_file"
