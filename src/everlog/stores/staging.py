@@ -71,7 +71,7 @@ class Staged:
         self.placed_purged: list[Purged] = []  # what another log had left of purged events, in order
         self.staged_claims: dict[bytes, Claim] = {}
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
-        self._clock_before = self._clock
+        self.clock_before = self._clock
 
     @property
     def now_us(self) -> int:
@@ -89,7 +89,7 @@ class Staged:
             or self.placed_purged
             or self.staged_notes
             or self.staged_claims
-            or self._clock != self._clock_before
+            or self._clock != self.clock_before
         )
 
     # ---- reading, what is staged included

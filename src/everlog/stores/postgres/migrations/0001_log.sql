@@ -2,7 +2,7 @@
 -- Every function takes that search_path with it, so that nobody can slip a table of their own in front.
 
 CREATE TABLE identity (
-    only       boolean PRIMARY KEY DEFAULT true CHECK (only),
+    one        boolean PRIMARY KEY DEFAULT true CHECK (one),
     log_id     text NOT NULL,
     origin     text NOT NULL,
     epoch      text NOT NULL,
@@ -12,7 +12,7 @@ CREATE TABLE identity (
 -- The one row that every write locks first and holds until its commit. Positions are counted here and nowhere else:
 -- so they are given in the order of commits, and a write that is rolled back gives its positions back.
 CREATE TABLE state (
-    only  boolean PRIMARY KEY DEFAULT true CHECK (only),
+    one   boolean PRIMARY KEY DEFAULT true CHECK (one),
     head  bigint NOT NULL,
     clock bigint NOT NULL
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
@@ -86,9 +86,10 @@ CREATE TABLE purged (
 
 -- Idempotency: which request made which events. The name is a hash of scope, actor, operation and key.
 CREATE TABLE claims (
-    name  uuid PRIMARY KEY,
-    first bigint NOT NULL,
-    count integer NOT NULL
+    name    uuid PRIMARY KEY,
+    first   bigint NOT NULL,
+    count   integer NOT NULL,
+    made_us bigint NOT NULL
 );
 CREATE INDEX claims_by_place ON claims (first);
 

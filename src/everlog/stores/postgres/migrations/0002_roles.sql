@@ -59,8 +59,7 @@ BEGIN
         ' path) ON events TO %I', writer);
     EXECUTE format('GRANT UPDATE (clock) ON state TO %I', writer);
     EXECUTE format('GRANT INSERT, UPDATE ON chains, projection_checkpoints TO %I', writer);
-    EXECUTE format('GRANT INSERT, DELETE ON claims TO %I', writer);
-    EXECUTE format('GRANT INSERT, UPDATE, DELETE ON notes TO %I', writer);
+    EXECUTE format('GRANT INSERT, UPDATE, DELETE ON claims, notes TO %I', writer);
 END $$;
 
 CREATE FUNCTION grant_purger(purger name) RETURNS void

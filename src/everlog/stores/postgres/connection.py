@@ -1,0 +1,211 @@
+"""Connecting to PostgreSQL the way a log needs it, and turning its errors into ours: the one place for both."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from typing import Any
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql
+
+from everlog.errors import (
+    Busy,
+    Damaged,
+    EverlogError,
+    InvalidSettings,
+    NotALog,
+    NotFound,
+    ReadOnly,
+    StorageFull,
+    Unavailable,
+)
+from everlog.stores.postgres.address import Address
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+LOCK_TIMEOUT_MS = 30_000
+CONNECT_TIMEOUT_S = 10
+READERS_MAX = 8
+
+_logger = logging.getLogger("everlog")
+
+
+def connect(address: Address) -> Connection:
+    """A connection in autocommit: transactions are begun and ended by us, in words."""
+    try:
+        options = psycopg.conninfo.conninfo_to_dict(address.conninfo)
+    except psycopg.ProgrammingError as error:
+        raise InvalidSettings(
+            f"{address} is not the URL of a log", why=str(error).strip(), hint="postgresql://host/database?schema=everlog"
+        ) from error
+    options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
+    options.setdefault("application_name", "everlog")
+    options["client_encoding"] = "UTF8"
+    connection: Connection = psycopg.connect(**options, autocommit=True)  # type: ignore[arg-type]
+    # What is asked often is prepared at its first use; nothing else comes this way.
+    connection.prepare_threshold = 0
+    try:
+        _configure(connection, address)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _configure(connection: Connection, address: Address) -> None:
+    connection.execute(
+        sql.SQL(
+            "SET search_path TO {}, pg_temp; SET default_transaction_isolation TO 'read committed';"
+            " SET default_transaction_read_only TO off; SET timezone TO 'UTC'; SET lock_timeout TO {};"
+            " SET statement_timeout TO 0; SET jit TO off"
+        ).format(sql.Identifier(address.schema), sql.Literal(LOCK_TIMEOUT_MS)),
+        prepare=False,
+    )
+    if address.scope:
+        connection.execute("SELECT set_config('everlog.scope', %s, false)", (address.scope,), prepare=False)
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise InvalidSettings(
+            f"{address} cannot hold a log",
+            why=f"the database is in {encoding}, which has no place for every character",
+            hint="CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+        )
+    _require_flushes(connection, address)
+
+
+def _require_flushes(connection: Connection, address: Address) -> None:
+    """An acknowledged event is on the disk (G1): a server that is set to be quicker than that is corrected or told of."""
+    row = connection.execute(
+        "SELECT current_setting('synchronous_commit'), current_setting('fsync')", prepare=False
+    ).fetchone()
+    assert row is not None
+    if row[0] == "off":
+        connection.execute("SET synchronous_commit TO on", prepare=False)
+    if row[1] == "off":
+        _logger.warning("%s: the server runs with fsync = off and may lose what it acknowledged", address)
+
+
+class Pool:
+    """Connections for reading, at most a few at once; one that broke is not kept."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._idle: list[Connection] = []
+        self._free = threading.BoundedSemaphore(READERS_MAX)
+        self._closed = False
+
+    def borrow(self) -> Borrowed:
+        return Borrowed(self)
+
+    def close(self) -> None:
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def abandon(self) -> list[Connection]:
+        """In a forked child: nothing here is ours any more."""
+        inherited, self._idle = self._idle, []
+        self._closed = True
+        return inherited
+
+    def take(self) -> Connection:
+        self._free.acquire()
+        try:
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.broken and not connection.closed:
+                    return connection
+            return connect(self._address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def give_back(self, connection: Connection) -> None:
+        idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        if self._closed or not idle:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        self._free.release()
+
+
+class Borrowed:
+    """A connection of the pool for the length of a `with`."""
+
+    __slots__ = ("_connection", "_pool")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> Connection:
+        self._connection = self._pool.take()
+        return self._connection
+
+    def __exit__(self, kind: object, error: object, where: object) -> None:
+        self._pool.give_back(self._connection)
+
+
+def keep_for_ever(connection: Connection | None) -> None:
+    """In a forked child: never close it, because that would end the parent's session on the shared socket."""
+    if connection is not None:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
+class own_errors:  # noqa: N801 - used as a verb: with own_errors(address, "reading")
+    """PostgreSQL's errors, raised inside, leave as everlog's."""
+
+    __slots__ = ("_address", "_doing")
+
+    def __init__(self, address: Address, doing: str) -> None:
+        self._address = address
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
+        if isinstance(error, psycopg.Error):
+            raise translated(error, self._address, self._doing) from error
+
+
+def lost(error: BaseException | None) -> bool:
+    """True when there is no server at the other end any more, or it is about to go."""
+    return isinstance(error, psycopg.OperationalError) and (
+        error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+    )
+
+
+def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogError:
+    what, why = f"{doing} {address} failed", str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+    state = error.sqlstate or ""
+    match error:
+        case pg.InsufficientPrivilege() | pg.ReadOnlySqlTransaction():
+            return ReadOnly(
+                what,
+                why=why,
+                hint=f"the owner may call {address.schema}.grant_writer('ROLE'); docs/operations.md lists the roles",
+            )
+        case pg.InvalidPassword() | pg.InvalidAuthorizationSpecification():
+            return Unavailable(what, why=why, hint="check the user and password of the URL, or ~/.pgpass")
+        case pg.InvalidCatalogName():
+            return NotFound(what, why=why, hint="createdb, or name a database that is there")
+        case pg.UndefinedTable() | pg.InvalidSchemaName() | pg.UndefinedColumn() | pg.UndefinedFunction():
+            return NotALog(what, why=why, hint="everlog verify; a table of the log is gone or was changed")
+        case pg.DiskFull():
+            return StorageFull(
+                what,
+                why="the server's disk is full; nothing of this write was kept",
+                hint="free some space there and try again; reading still works",
+            )
+        case pg.LockNotAvailable() | pg.TooManyConnections() | pg.SerializationFailure() | pg.DeadlockDetected():
+            return Busy(what, why=why, hint="look at pg_stat_activity for who holds the log, or try again")
+    if state.startswith(("23", "XX", "EV")):
+        return Damaged(what, why=why, hint="everlog verify")
+    if state.startswith("28"):
+        return Unavailable(what, why=why, hint="check the user and password of the URL, or ~/.pgpass")
+    if lost(error) or isinstance(error, psycopg.OperationalError):
+        return Unavailable(what, why=why, hint="check that the server runs and can be reached, then try again")
+    return EverlogError(what, why=why, hint="everlog doctor")

@@ -1,0 +1,112 @@
+"""Making a log in a schema and bringing an older one up to date: numbered files, in order, each once, recorded."""
+
+from __future__ import annotations
+
+import hashlib
+
+from psycopg import sql
+
+from everlog.errors import Damaged, NewerFormat, NotALog, NotFound
+from everlog.stores.contract import Identity
+from everlog.stores.identity import new_identity
+from everlog.stores.postgres.address import Address
+from everlog.stores.postgres.connection import Connection
+from everlog.stores.postgres.statements import migrations
+
+_MIGRATIONS = """
+CREATE TABLE migrations (
+    number     integer PRIMARY KEY,
+    name       text NOT NULL,
+    digest     bytea NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+
+
+def open_log(connection: Connection, address: Address, *, create: bool, now_us: int) -> Identity:
+    """Who the log of a schema is; it is made if it is not there and that is wanted."""
+    applied = _applied(connection, address)
+    wanted = migrations()
+    _refuse_newer(applied, address)
+    if len(applied) < len(wanted):
+        if not applied and not create:
+            raise NotFound(
+                f"there is no log in {address}", why=f"the schema {address.schema} has none", hint="everlog init"
+            )
+        _migrate(connection, address, now_us=now_us)
+    row = connection.execute("SELECT log_id, origin, epoch, created_us FROM identity", prepare=False).fetchone()
+    if row is None:
+        raise Damaged(f"{address} has lost its identity", why="the table identity is empty", hint="restore a backup")
+    return Identity(*row)
+
+
+def _applied(connection: Connection, address: Address) -> dict[int, bytes]:
+    """The migrations that were applied, by number, each with the digest of its text."""
+    found = connection.execute(
+        "SELECT relname = 'migrations' FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        " WHERE nspname = %s AND relkind IN ('r', 'p', 'v', 'm', 'S') ORDER BY 1 DESC LIMIT 1",
+        (address.schema,),
+        prepare=False,
+    ).fetchone()
+    if found is None:
+        return {}
+    if not found[0]:
+        raise NotALog(
+            f"{address} is not an everlog log",
+            why=f"the schema {address.schema} holds tables of another program",
+            hint="name another schema: …?schema=everlog",
+        )
+    return dict(connection.execute("SELECT number, digest FROM migrations ORDER BY number", prepare=False).fetchall())
+
+
+def _refuse_newer(applied: dict[int, bytes], address: Address) -> None:
+    known = migrations()[-1][0]
+    newest = max(applied, default=0)
+    if newest > known:
+        raise NewerFormat(
+            f"{address} has format {newest}, this everlog reads up to {known}",
+            why="it was migrated by a newer everlog",
+            hint="upgrade everlog; the database was not touched",
+            format=newest,
+        )
+    for number, name, text in migrations():
+        if number in applied and applied[number] != _digest(text):
+            raise NotALog(
+                f"{address} was made by something else",
+                why=f"its migration {name} is not the one that this everlog has",
+                hint="use the everlog that made it",
+            )
+
+
+def _migrate(connection: Connection, address: Address, *, now_us: int) -> None:
+    schema = sql.Identifier(address.schema)
+    with connection.transaction():
+        # Two who come at once: the second finds everything done. The lock is let go of by the commit.
+        connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended('everlog ' || %s, 0))", (address.schema,), prepare=False
+        )
+        there = connection.execute("SELECT to_regnamespace(quote_ident(%s))", (address.schema,), prepare=False)
+        if there.fetchone() == (None,):
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(schema), prepare=False)
+        applied = _applied(connection, address)
+        if not applied:
+            connection.execute(_MIGRATIONS, prepare=False)
+        for number, name, text in migrations():
+            if number not in applied:
+                connection.execute(text.encode(), prepare=False)
+                connection.execute(
+                    "INSERT INTO migrations (number, name, digest) VALUES (%s, %s, %s)",
+                    (number, name, _digest(text)),
+                    prepare=False,
+                )
+        if not applied:
+            identity = new_identity(now_us)
+            connection.execute(
+                "INSERT INTO identity (log_id, origin, epoch, created_us) VALUES (%s, %s, %s, %s)",
+                (identity.log_id, identity.origin, identity.epoch, identity.created_us),
+                prepare=False,
+            )
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

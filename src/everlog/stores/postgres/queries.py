@@ -1,0 +1,143 @@
+"""Reading records by query: which index leads, and what is filtered on the way. The statements are in read.sql.
+
+A stream is read along its sequence; types and scopes each along their own index, merged by position; everything else
+is a scan. The order is always that of positions, so a filter never changes it (G6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from everlog.core.codec import Packed, assemble
+from everlog.core.event import Position, Purged, Recorded, microseconds
+from everlog.core.ids import id_text
+from everlog.core.query import Query
+from everlog.errors import Damaged
+from everlog.stores.postgres.statements import statements
+
+PAGE_ROWS = 1000
+END = 2**62
+
+Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
+"""Runs one statement to its end on some connection, so that no read holds one while its caller thinks."""
+
+
+class Reading:
+    """The statements for reading, on the table itself or on what a tenant may see of it."""
+
+    def __init__(self, *, tenant: bool) -> None:
+        self._named = statements("read")
+        self._events = "scoped_events" if tenant else "events"
+        self._made: dict[tuple[str, str, bool], str] = {}
+
+    def sql(self, name: str, where: str = "", *, newest_first: bool = False) -> str:
+        key = (name, where, newest_first)
+        found = self._made.get(key)
+        if found is None:
+            order = "DESC" if newest_first else "ASC"
+            found = self._made[key] = self._named[name].format(
+                columns=self._named["columns"], events=self._events, where=where, order=order
+            )
+        return found
+
+    def records(
+        self, fetch: Fetch, query: Query, *, after: Position, upto: Position | None, limit: int | None, newest_first: bool
+    ) -> Iterator[Recorded]:
+        left = END if limit is None else limit
+        if left <= 0:
+            return
+        lead, where, values = self._plan(query)
+        statement = self.sql(lead, where, newest_first=newest_first)
+        values.update(after=after, upto=END if upto is None else upto)
+        if lead == "by_stream":
+            values.update(low=0, high=END)
+        while left > 0:
+            values["limit"] = size = min(PAGE_ROWS, left)
+            rows = fetch(statement, values)
+            yield from recorded(rows)
+            left -= len(rows)
+            if len(rows) < size:
+                return
+            position, sequence = rows[-1][:2]
+            if lead == "by_stream":
+                values.update(high=sequence) if newest_first else values.update(low=sequence)
+            elif newest_first:
+                values["upto"] = position - 1
+            else:
+                values["after"] = position
+
+    def _plan(self, query: Query) -> tuple[str, str, dict[str, Any]]:
+        """The statement whose index leads, the conditions for the rest, and the values of both."""
+        conditions: list[str] = []
+        values: dict[str, Any] = {}
+        lead = "by_position"
+        if query.scope:
+            lead = "by_scope"
+            values.update(scope=query.scope, scope_from=query.scope + "/", scope_to=query.scope + "0")
+        if query.types:
+            if query.scope:
+                conditions.append("and_scope")
+            lead = "by_type"
+            values["types"] = sorted(query.types)
+        if query.stream:
+            conditions = [name for name, given in (("and_scope", query.scope), ("and_types", query.types)) if given]
+            lead = "by_stream"
+            values["stream"] = query.stream
+        for name, given, bound in (
+            ("and_kind", query.kind, {"kind_from": query.kind + "/", "kind_to": query.kind + "0"}),
+            ("and_actor", query.actor, {"actor": query.actor}),
+            ("and_correlation", query.correlation_id, {"correlation": query.correlation_id}),
+        ):
+            if given:
+                conditions.append(name)
+                values.update(bound)
+        if query.since is not None:
+            conditions.append("and_since")
+            values["since"] = microseconds(query.since)
+        if query.until is not None:
+            conditions.append("and_until")
+            values["until"] = microseconds(query.until)
+        return lead, " ".join(self._named[name] for name in conditions), values
+
+    def places(self, fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
+        """Every place after one, as stored bytes, what is left of purged events included."""
+        while True:
+            rows = fetch(self.sql("by_position"), {"after": after, "upto": END, "limit": PAGE_ROWS})
+            last = rows[-1][0] if len(rows) == PAGE_ROWS else END
+            gone = fetch(self.sql("purged_places"), {"after": after, "upto": last})
+            found: list[Packed | Purged] = [
+                Packed(*row[:3], row[3].encode(), row[4].encode(), row[5], row[6], split_path(row[7])) for row in rows
+            ]
+            found += [Purged(row[0], row[1], id_text(row[2].int), *row[3:]) for row in gone]
+            found.sort(key=lambda place: place.position)
+            yield from found
+            if len(rows) < PAGE_ROWS:
+                return
+            after = last
+
+
+def recorded(rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:
+    position = Position(0)
+    try:
+        for position, sequence, received_us, header, payload, salt, signature, path in rows:
+            event = (
+                assemble(header, payload, salt, signature, split_path(path))
+                if signature
+                else assemble(header, payload, salt)
+            )
+            yield Recorded(position, sequence, received_us, event)
+    except msgspec.DecodeError as error:
+        raise Damaged(
+            f"the event at position {position} cannot be read",
+            why=str(error),
+            hint="everlog verify",
+            position=position,
+        ) from error
+
+
+def split_path(path: bytes) -> tuple[bytes, ...]:
+    """The hashes of a path, which are stored one after the other."""
+    return tuple(path[start : start + 32] for start in range(0, len(path), 32))

@@ -1,0 +1,91 @@
+-- Reading. {events} is the table, or what a tenant may see of it; {where} and {order} are other parts of this file.
+
+-- name: columns
+position, sequence, received_us, header, payload, salt, signature, path
+
+-- name: by_position
+SELECT {columns} FROM {events} WHERE position > %(after)s AND position <= %(upto)s {where}
+ORDER BY position {order} LIMIT %(limit)s
+
+-- name: by_stream
+SELECT {columns} FROM {events}
+WHERE stream = %(stream)s AND sequence > %(low)s AND sequence < %(high)s
+    AND position > %(after)s AND position <= %(upto)s {where}
+ORDER BY sequence {order} LIMIT %(limit)s
+
+-- Each type's own part of the index is in the order of positions already: of each so many, and the first of all.
+-- name: by_type
+SELECT found.* FROM unnest(%(types)s::text[]) AS wanted, LATERAL (
+    SELECT {columns} FROM {events}
+    WHERE type = wanted AND position > %(after)s AND position <= %(upto)s {where}
+    ORDER BY position {order} LIMIT %(limit)s
+) AS found
+ORDER BY position {order} LIMIT %(limit)s
+
+-- The scopes that are there, found by stepping from one to the next along the index, and then as with types.
+-- name: by_scope
+WITH RECURSIVE below(scope) AS (
+    (SELECT scope FROM {events} WHERE scope >= %(scope_from)s AND scope < %(scope_to)s AND scope <> ''
+     ORDER BY scope LIMIT 1)
+    UNION ALL
+    SELECT (SELECT scope FROM {events} WHERE scope > below.scope AND scope < %(scope_to)s AND scope <> ''
+            ORDER BY scope LIMIT 1)
+    FROM below WHERE below.scope IS NOT NULL
+)
+SELECT found.* FROM (
+    SELECT %(scope)s::text COLLATE "C" AS scope UNION ALL SELECT scope FROM below WHERE scope IS NOT NULL
+) AS wanted, LATERAL (
+    SELECT {columns} FROM {events}
+    WHERE scope = wanted.scope AND scope <> '' AND position > %(after)s AND position <= %(upto)s {where}
+    ORDER BY position {order} LIMIT %(limit)s
+) AS found
+ORDER BY position {order} LIMIT %(limit)s
+
+-- name: and_types
+AND type = ANY(%(types)s::text[])
+
+-- name: and_scope
+AND (scope = %(scope)s OR (scope >= %(scope_from)s AND scope < %(scope_to)s))
+
+-- name: and_kind
+AND stream >= %(kind_from)s AND stream < %(kind_to)s
+
+-- name: and_actor
+AND header::json ->> 8 = %(actor)s
+
+-- name: and_correlation
+AND header::json ->> 12 = %(correlation)s
+
+-- name: and_since
+AND received_us >= %(since)s
+
+-- name: and_until
+AND received_us < %(until)s
+
+-- name: by_id
+SELECT {columns} FROM {events} WHERE id = %(id)s
+
+-- name: purged_by_id
+SELECT hash FROM purged WHERE id = %(id)s
+
+-- name: purged_places
+SELECT position, sequence, id, origin, origin_seq, hash, previous FROM purged
+WHERE position > %(after)s AND position <= %(upto)s ORDER BY position
+
+-- name: head
+SELECT head FROM state
+
+-- name: purges
+SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM purges
+WHERE reserved > %(after)s ORDER BY reserved
+
+-- name: claimed
+SELECT first, count FROM claims WHERE name = %(name)s
+
+-- name: noted
+SELECT value, expires_us FROM notes WHERE key = %(key)s
+
+-- name: notes
+SELECT key, value FROM notes
+WHERE key >= %(prefix)s AND key < %(prefix_end)s AND (expires_us IS NULL OR expires_us > %(now)s)
+ORDER BY key {order} LIMIT %(limit)s

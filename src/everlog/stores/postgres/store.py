@@ -1,0 +1,414 @@
+"""The PostgreSQL store: one row an event, many processes and machines, one writer at a time.
+
+A write locks the one row of `state` before it gives any position and holds it until its commit: so positions are in
+the order of commits, without gaps and without waiting for anybody else's transaction (F20 to F24). It stages in
+memory and sends everything at its end. What a write starts from is kept between writes: if the head is not where this
+process left it, what others recorded since is fetched, or all is forgotten.
+
+Reads borrow a connection for a page at a time, so that a slow reader holds nothing back.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+from weakref import WeakSet
+
+import psycopg
+
+from everlog.core.codec import Packed, assemble, header_hash
+from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
+from everlog.core.ids import EventId, id_value
+from everlog.core.query import EVERYTHING, Query
+from everlog.errors import Damaged, LogClosed, Unavailable
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Identity, Problem
+from everlog.stores.postgres import checks
+from everlog.stores.postgres.address import address_of
+from everlog.stores.postgres.claims import ClaimNames
+from everlog.stores.postgres.connection import Connection, Pool, connect, keep_for_ever, lost, own_errors
+from everlog.stores.postgres.insert import Inserter
+from everlog.stores.postgres.listening import Listener
+from everlog.stores.postgres.migrating import open_log
+from everlog.stores.postgres.queries import END, Reading, recorded
+from everlog.stores.postgres.statements import statements
+from everlog.stores.staging import Staged
+
+_STREAMS_REMEMBERED_MAX = 200_000
+# So many events of others are looked through to keep what is remembered; more, and it is forgotten.
+_CATCH_UP_MAX = 2_000
+_RESOLVE_S = 10
+
+
+class PostgresStore:
+    def __init__(
+        self,
+        url: str,
+        *,
+        create: bool = True,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        claims_kept_us: int = CLAIMS_KEPT_US_MIN,
+    ) -> None:
+        self._address = address_of(url)
+        self._now_us = now_us
+        self._mutex = threading.Lock()
+        self._pool = Pool(self._address)
+        self._writer: Connection | None = None
+        self._writing_thread = 0
+        self._listener: Listener | None = None
+        self._closed = False
+        self._why_closed = "open it again"
+        self._write_sql = {name: text.encode() for name, text in statements("write").items()}
+        self._inserter = Inserter(claims_kept_us)
+        self._claims = ClaimNames()
+        self._head = START
+        self._clock = 0
+        self._known_head: Position | None = None  # where the head was when what follows was right
+        self._links: dict[str, Link] = {}
+        self._sequences: dict[str, int] = {}
+        with own_errors(self._address, "opening"), self._pool.borrow() as connection:
+            self._identity = open_log(connection, self._address, create=create, now_us=now_us())
+            row = connection.execute("SELECT has_table_privilege('events', 'SELECT')", prepare=False).fetchone()
+        self._reading = Reading(tenant=row == (False,))
+        _every_store.add(self)
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    # ---- reading
+
+    def read(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        after: Position = START,
+        upto: Position | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Recorded]:
+        return self._reading.records(
+            self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first
+        )
+
+    def get(self, event_id: EventId) -> Recorded | None:
+        rows = self._fetch(self._reading.sql("by_id"), {"id": UUID(int=id_value(event_id))})
+        return next(recorded(rows), None)
+
+    def head(self) -> Position:
+        if self._in_write():
+            return self._head
+        ((head,),) = self._fetch(self._reading.sql("head"), {})
+        return Position(head)
+
+    def purges(self, *, after: Position = START) -> list[Purge]:
+        rows = self._fetch(self._reading.sql("purges"), {"after": after})
+        return [Purge(row[0], row[1], tuple(row[2]), *row[3:]) for row in rows]
+
+    def claimed(self, name: bytes) -> Claim | None:
+        if self._in_write() and not self._claims.may_be_claimed(self._fetch, name):
+            return None
+        rows = self._fetch(self._reading.sql("claimed"), {"name": UUID(bytes=name)})
+        return Claim(*rows[0]) if rows else None
+
+    def noted(self, key: str) -> str | None:
+        rows = self._fetch(self._reading.sql("noted"), {"key": key})
+        if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
+            return None
+        value: bytes = rows[0][0]
+        return value.decode()
+
+    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
+        rows = self._fetch(
+            self._reading.sql("notes", newest_first=newest_first),
+            {
+                "prefix": prefix,
+                "prefix_end": prefix + "\U0010ffff",
+                "now": self._now_us(),
+                "limit": END if limit is None else limit,
+            },
+        )
+        return {key: value.decode() for key, value in rows}
+
+    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+        with self._snapshot("reading") as fetch:
+            yield from self._reading.places(fetch, after)
+
+    def check(self) -> Iterator[Problem]:
+        with self._snapshot("checking") as fetch:
+            yield from checks.problems(fetch)
+
+    # ---- writing
+
+    @contextmanager
+    def write(self) -> Iterator[Staged]:
+        with self._mutex:
+            self._require_open()
+            try:
+                with own_errors(self._address, "opening a write in"):
+                    self._begin()
+                self._writing_thread = threading.get_ident()
+                staged = Staged(self, now_us=self._now_us())
+                yield staged
+                self._commit(staged)
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                self._writing_thread = 0
+
+    def call_on_commit(self, callback: Callable[[], None]) -> None:
+        """Have a callback called when any process has recorded something: a hint to look, which may come late or never."""
+        with self._mutex:
+            self._require_open()
+            if self._listener is None:
+                self._listener = Listener(self._address)
+            self._listener.call(callback)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            self._pool.close()
+            if self._listener is not None:
+                self._listener.close()
+                self._listener = None
+            self._drop_writer()
+
+    # ---- what a write starts from
+
+    def clock(self) -> int:
+        return self._clock
+
+    def link(self, origin: str) -> Link:
+        found = self._links.get(origin)
+        if found is None:
+            rows = self._fetch_in_write("link", {"origin": origin})
+            found = self._links[origin] = Link(*rows[0]) if rows else BEGINNING
+        return found
+
+    def sequence(self, stream: str) -> int:
+        found = self._sequences.get(stream)
+        if found is None:
+            ((last,),) = self._fetch_in_write("sequence", {"stream": stream})
+            if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
+                self._sequences.clear()
+            found = self._sequences[stream] = last or 0
+        return found
+
+    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
+        values = {"id": UUID(int=id_value(event_id))}
+        rows = self._fetch(self._reading.sql("by_id"), values)
+        if rows:
+            return header_hash(rows[0][3].encode()), False
+        rows = self._fetch(self._reading.sql("purged_by_id"), values)
+        return (rows[0][0], True) if rows else None
+
+    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+        removed, scopes = [], set()
+        for position, sequence, header in self._fetch_in_write("purgeable", {"stream": stream}):
+            event = assemble(header, b"", b"")  # the payload may be the very thing that cannot be read any more
+            place = (position, sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*place, header_hash(header.encode()), event.previous))
+            scopes.add(event.scope)
+        return removed, tuple(sorted(scopes))
+
+    # ---- inside: reading
+
+    def _in_write(self) -> bool:
+        return self._writing_thread == threading.get_ident()
+
+    def _fetch(self, statement: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        with own_errors(self._address, "reading"):
+            if self._in_write():
+                # Inside a write the writer's own connection answers: it has the lock.
+                assert self._writer is not None
+                return _run(self._writer, statement, values)
+            while True:
+                self._require_open()
+                with self._pool.borrow() as connection:
+                    try:
+                        return _run(connection, statement, values)
+                    except psycopg.OperationalError as error:
+                        # The server went away while this connection was idle. A read can simply be asked again, on
+                        # a new connection; when that cannot be made either, its own error says so.
+                        if not (lost(error) and connection.closed):
+                            raise
+
+    def _fetch_in_write(self, name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        with own_errors(self._address, "reading"):
+            assert self._writer is not None
+            return _run(self._writer, self._write_sql[name], values)
+
+    @contextmanager
+    def _snapshot(self, doing: str) -> Iterator[Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]]:
+        """Many statements as of one moment: the log may be written meanwhile."""
+        self._require_open()
+        with own_errors(self._address, doing), self._pool.borrow() as connection:
+            connection.execute(statements("check")["snapshot"].encode(), prepare=False)
+            try:
+                yield lambda statement, values: _run(connection, statement, values)
+            finally:
+                if not connection.closed:
+                    connection.execute("ROLLBACK", prepare=False)
+
+    # ---- inside: writing
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosed(f"{self._address} is closed", hint=self._why_closed)
+
+    def _begin(self) -> None:
+        """Take the lock and learn what is committed; a connection that broke while it was idle is made anew."""
+        for last_try in (self._writer is None, True):
+            if self._writer is None:
+                self._writer = connect(self._address)
+                self._forget_committed()
+            try:
+                with self._writer.pipeline():
+                    self._writer.execute(self._write_sql["begin"])
+                    cursor = self._writer.execute(self._write_sql["take_lock"])
+                row = cursor.fetchone()
+                break
+            except psycopg.OperationalError as error:
+                if last_try or not lost(error):
+                    raise
+                self._drop_writer()
+        if row is None:
+            raise Damaged(f"{self._address} takes no writes", why="the state of the log is gone", hint="everlog verify")
+        self._head, self._clock = Position(row[0]), row[1]
+        if self._known_head != self._head:
+            self._catch_up()
+        self._known_head = None  # until this write has ended well
+
+    def _catch_up(self) -> None:
+        """Somebody else has written, or this is the first write on this connection."""
+        writer, after = self._writer, self._known_head
+        assert writer is not None
+        if after is None or not 0 < self._head - after <= _CATCH_UP_MAX:
+            first = after is None
+            self._forget_committed()
+            if first:
+                self._refuse_cut_log(writer)
+            return
+        with writer.pipeline():
+            streams = writer.execute(self._write_sql["sequences_since"], {"after": after})
+            links = writer.execute(self._write_sql["links"], {"origins": list(self._links)}, binary=True)
+            names = writer.execute(self._write_sql["claims_since"], {"after": after}, binary=True)
+        self._sequences.update(streams.fetchall())
+        self._links.update((origin, Link(number, digest)) for origin, number, digest in links.fetchall())
+        self._claims.others_claimed(names.fetchall())
+
+    def _commit(self, staged: Staged) -> None:
+        writer = self._writer
+        assert writer is not None
+        if not staged.dirty:
+            self._known_head = self._head
+            with own_errors(self._address, "ending a write in"):
+                writer.execute("ROLLBACK")
+            return
+        try:
+            with own_errors(self._address, "writing to"):
+                self._inserter.insert(writer, staged)
+        except Unavailable as error:
+            if not lost(error.__cause__):
+                raise
+            self._drop_writer()
+            if not self._was_recorded(staged, error):
+                raise Unavailable(
+                    f"writing to {self._address} failed",
+                    why="the connection was lost before the commit; nothing of this write was kept",
+                    hint="try again",
+                ) from error
+        self._known_head = self._head = staged.position
+        self._clock = staged.clock
+        self._links.update(staged.links)
+        self._claims.committed(staged)
+        for record, _ in staged.records:
+            self._sequences[record.event.stream] = record.sequence
+
+    def _was_recorded(self, staged: Staged, error: Unavailable) -> bool:
+        """After a connection was lost in a commit: whether it happened. Who cannot find out must not say either."""
+        deadline = time.monotonic() + _RESOLVE_S
+        while staged.records:
+            try:
+                with connect(self._address) as connection:
+                    # The lost session may still be about to commit. With the lock taken it has ended.
+                    connection.execute("BEGIN")
+                    connection.execute(self._write_sql["take_lock"])
+                    first, _ = staged.records[0]
+                    rows = _run(connection, self._write_sql["is_recorded"], {"position": first.position})
+                    connection.execute("ROLLBACK")
+                return [row[0].int for row in rows] == [id_value(first.event.id)]
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.1)
+        raise Unavailable(
+            f"whether the write to {self._address} was kept is unknown",
+            why="the connection was lost during the commit, and the server cannot be asked",
+            hint="when the server is back, repeat the request: with an idempotency key it is recorded once",
+        ) from error
+
+    def _roll_back(self) -> None:
+        """Undo an open transaction, and forget what was remembered on the strength of it."""
+        self._writing_thread = 0
+        self._forget_committed()
+        if self._writer is None:
+            return
+        try:
+            if self._writer.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                self._writer.execute("ROLLBACK")
+        except psycopg.Error:
+            self._drop_writer()  # the server undoes what is left of a session that ended
+
+    def _drop_writer(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._forget_committed()
+
+    def _forget_committed(self) -> None:
+        self._known_head = None
+        self._links = {}
+        self._sequences = {}
+        self._claims.forget()
+
+    def _refuse_cut_log(self, writer: Connection) -> None:
+        """Refuse to write onto a log whose last event is not the one that is remembered (G10, F60)."""
+        problem = next(checks.state_problems(lambda statement, values: _run(writer, statement, values)), None)
+        if problem is not None:
+            raise Damaged(
+                f"{self._address} is damaged and takes no writes",
+                why=problem.reason,
+                hint="everlog verify, then restore a backup or export what is readable",
+            )
+
+    def abandon_after_fork(self) -> None:
+        """In a child: leave the parent's connections alone, and refuse to be used."""
+        for inherited in (*self._pool.abandon(), self._writer):
+            keep_for_ever(inherited)
+        if self._listener is not None:
+            self._listener.abandon()
+            self._listener = None
+        self._writer = None
+        self._mutex = threading.Lock()
+        self._closed = True
+        self._why_closed = "it was opened before a fork: open it again in the child"
+
+
+def _run(connection: Connection, statement: str | bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+    text = statement if isinstance(statement, bytes) else statement.encode()
+    return connection.execute(text, values, binary=True).fetchall()
+
+
+def _in_a_forked_child() -> None:
+    for store in list(_every_store):
+        store.abandon_after_fork()
+
+
+_every_store: WeakSet[PostgresStore] = WeakSet()
+os.register_at_fork(after_in_child=_in_a_forked_child)
