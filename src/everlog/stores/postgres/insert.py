@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from everlog.core.event import Purge, Recorded
+from msgspec.structs import astuple
+
+from everlog.core.event import Link, Position, Purge, Recorded
 from everlog.core.ids import id_value
 from everlog.errors import Damaged
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Sealed
@@ -49,21 +51,22 @@ class Inserter:
     def insert(self, connection: Connection, staged: Staged) -> None:
         """Everything of a write but its commit, and that last: in one go, as far as the server allows it."""
         rows = staged.records
+        purges = [purge for purge, removed in staged.staged_purges if removed]
+        if staged.placed_purged or len(purges) < len(staged.staged_purges):
+            self._place(connection, staged)
+        for purge in purges:
+            # Positions are given in order, so what was appended before a purge is sent before it.
+            before = [row for row in rows if row[0].position < purge.reserved]
+            rows = rows[len(before) :]
+            self._insert_events(connection, before)
+            self._purge(connection, purge)
         if len(rows) >= _COPY_ROWS_MIN:
-            with connection.cursor() as cursor, cursor.copy(self._sql["copy_events"]) as copy:
-                copy.write(self._copy_bytes(rows))
-        purges = []
+            self._insert_events(connection, rows)
+            rows = []
         with connection.pipeline():
-            if 0 < len(rows) < _COPY_ROWS_MIN:
-                self._insert_few(connection, rows)
-            for purge, _ in staged.staged_purges:
-                values = {
-                    "stream": purge.stream,
-                    "actor": purge.actor,
-                    "reason": purge.reason,
-                    "now": purge.purged_us,
-                }
-                purges.append((purge, connection.execute(self._sql["purge"], values)))
+            self._insert_events(connection, rows)
+            if (staged.staged_purges or staged.placed_purged) and not purges:
+                connection.execute(self._sql["set_head"], {"head": staged.position})
             for origin, link in staged.links.items():
                 connection.execute(
                     self._sql["set_link"],
@@ -71,7 +74,7 @@ class Inserter:
                         "origin": origin,
                         "origin_seq": link.origin_seq,
                         "hash": link.hash,
-                        "position": _place_of(rows, origin, link.hash),
+                        "position": _place_of(staged, origin, link),
                     },
                 )
             if staged.clock != staged.clock_before:
@@ -80,12 +83,39 @@ class Inserter:
                 self._insert_claims(connection, staged)
             if staged.staged_notes:
                 self._write_notes(connection, staged)
-            if not purges:
-                connection.execute(self._sql["commit"])
-        if purges:
-            for purge, cursor in purges:
-                _compare(purge, cursor.fetchone())
             connection.execute(self._sql["commit"])
+
+    def _insert_events(self, connection: Connection, rows: Sequence[tuple[Recorded, Sealed]]) -> None:
+        if len(rows) >= _COPY_ROWS_MIN:
+            with connection.cursor() as cursor, cursor.copy(self._sql["copy_events"]) as copy:
+                copy.write(self._copy_bytes(rows))
+        elif len(rows) == 1:
+            connection.execute(self._sql["insert_event"], _row(*rows[0]))
+        elif rows:
+            columns = zip(*(_row(*row) for row in rows), strict=True)
+            connection.execute(self._sql["insert_events"], [list(column) for column in columns])
+
+    def _purge(self, connection: Connection, purge: Purge) -> None:
+        values = {"stream": purge.stream, "actor": purge.actor, "reason": purge.reason, "now": purge.purged_us}
+        done = connection.execute(self._sql["purge"], values).fetchone()
+        if done != (purge.reserved, purge.sequence, purge.count):
+            # The database purges by its own count; if that is not what was staged, nothing of it is kept.
+            raise Damaged(
+                f"the purge of {purge.stream} was undone",
+                why=f"{purge.count} events up to sequence {purge.sequence} were to go, and the database found {done}",
+                hint="everlog verify",
+            )
+
+    def _place(self, connection: Connection, staged: Staged) -> None:
+        """The holes of a copied log, before its events: each must be on record when they come. Only the owner may."""
+        with connection.cursor() as cursor:
+            purged = [
+                (*astuple(gone)[:2], UUID(int=id_value(gone.id)), *astuple(gone)[3:]) for gone in staged.placed_purged
+            ]
+            cursor.executemany(self._sql["place_purged"], purged)
+            purges = [purge for purge, removed in staged.staged_purges if not removed]
+            rows = [(*astuple(purge)[:2], list(purge.scopes), *astuple(purge)[3:]) for purge in purges]
+            cursor.executemany(self._sql["place_purges"], rows)
 
     def _copy_bytes(self, rows: Sequence[tuple[Recorded, Sealed]]) -> bytes:
         names, named = self._names, self._named
@@ -132,13 +162,6 @@ class Inserter:
         data = name.encode()
         encoded = self._names[name] = _LENGTH(len(data)) + data
         return encoded
-
-    def _insert_few(self, connection: Connection, rows: Sequence[tuple[Recorded, Sealed]]) -> None:
-        found = [_row(recorded, sealed) for recorded, sealed in rows]
-        if len(found) == 1:
-            connection.execute(self._sql["insert_event"], found[0], binary=True)
-        else:
-            connection.execute(self._sql["insert_events"], [list(column) for column in zip(*found, strict=True)])
 
     def _insert_claims(self, connection: Connection, staged: Staged) -> None:
         claims = staged.staged_claims
@@ -189,19 +212,9 @@ def _row(recorded: Recorded, sealed: Sealed) -> tuple[Any, ...]:
     )
 
 
-def _place_of(rows: Sequence[tuple[Recorded, Sealed]], origin: str, digest: bytes) -> int:
-    return next(
-        recorded.position
-        for recorded, sealed in reversed(rows)
-        if sealed.hash == digest and sealed.event.origin == origin
-    )
-
-
-def _compare(purge: Purge, done: tuple[Any, ...] | None) -> None:
-    """The database purges by its own count; if that is not what was staged, nothing of it is kept."""
-    if done != (purge.reserved, purge.sequence, purge.count):
-        raise Damaged(
-            f"the purge of {purge.stream} was undone",
-            why=f"{purge.count} events up to sequence {purge.sequence} were to go, and the database found {done}",
-            hint="everlog verify",
-        )
+def _place_of(staged: Staged, origin: str, link: Link) -> Position:
+    """Where the end of an origin's chain stands: nearly always the last event of this write."""
+    for recorded, sealed in reversed(staged.records):
+        if sealed.hash == link.hash and sealed.event.origin == origin:
+            return recorded.position
+    return next(gone.position for gone in staged.placed_purged if (gone.origin, gone.hash) == (origin, link.hash))

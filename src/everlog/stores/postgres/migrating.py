@@ -8,7 +8,6 @@ from psycopg import sql
 
 from everlog.errors import Damaged, NewerFormat, NotALog, NotFound
 from everlog.stores.contract import Identity
-from everlog.stores.identity import new_identity
 from everlog.stores.postgres.address import Address
 from everlog.stores.postgres.connection import Connection
 from everlog.stores.postgres.statements import migrations
@@ -23,8 +22,8 @@ CREATE TABLE migrations (
 """
 
 
-def open_log(connection: Connection, address: Address, *, create: bool, now_us: int) -> Identity:
-    """Who the log of a schema is; it is made if it is not there and that is wanted."""
+def open_log(connection: Connection, address: Address, *, create: bool, identity: Identity) -> Identity:
+    """Who the log of a schema is; it is made, with the identity given, if it is not there and that is wanted."""
     applied = _applied(connection, address)
     wanted = migrations()
     _refuse_newer(applied, address)
@@ -33,7 +32,7 @@ def open_log(connection: Connection, address: Address, *, create: bool, now_us: 
             raise NotFound(
                 f"there is no log in {address}", why=f"the schema {address.schema} has none", hint="everlog init"
             )
-        _migrate(connection, address, now_us=now_us)
+        _migrate(connection, address, identity)
     row = connection.execute("SELECT log_id, origin, epoch, created_us FROM identity", prepare=False).fetchone()
     if row is None:
         raise Damaged(f"{address} has lost its identity", why="the table identity is empty", hint="restore a backup")
@@ -78,7 +77,7 @@ def _refuse_newer(applied: dict[int, bytes], address: Address) -> None:
             )
 
 
-def _migrate(connection: Connection, address: Address, *, now_us: int) -> None:
+def _migrate(connection: Connection, address: Address, identity: Identity) -> None:
     schema = sql.Identifier(address.schema)
     with connection.transaction():
         # Two who come at once: the second finds everything done. The lock is let go of by the commit.
@@ -100,7 +99,6 @@ def _migrate(connection: Connection, address: Address, *, now_us: int) -> None:
                     prepare=False,
                 )
         if not applied:
-            identity = new_identity(now_us)
             connection.execute(
                 "INSERT INTO identity (log_id, origin, epoch, created_us) VALUES (%s, %s, %s, %s)",
                 (identity.log_id, identity.origin, identity.epoch, identity.created_us),

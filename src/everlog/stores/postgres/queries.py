@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -16,6 +17,7 @@ from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.ids import id_text
 from everlog.core.query import Query
 from everlog.errors import Damaged
+from everlog.stores.contract import Claim, Claimed, Note
 from everlog.stores.postgres.statements import statements
 
 PAGE_ROWS = 1000
@@ -117,6 +119,17 @@ class Reading:
             if len(rows) < PAGE_ROWS:
                 return
             after = last
+
+    def kept(self, fetch: Fetch, *, now_us: int) -> Iterator[Note | Claimed]:
+        """Every claim and every note, page by page."""
+        name = UUID(int=0)  # no hash is all zeros
+        while rows := fetch(self.sql("every_claim"), {"after": name, "limit": PAGE_ROWS}):
+            yield from (Claimed(found.bytes, Claim(Position(first), count)) for found, first, count in rows)
+            name = rows[-1][0]
+        key = ""
+        while rows := fetch(self.sql("every_note"), {"after": key, "now": now_us, "limit": PAGE_ROWS}):
+            yield from (Note(key, value.decode(), expires_us) for key, value, expires_us in rows)
+            key = rows[-1][0]
 
 
 def recorded(rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:

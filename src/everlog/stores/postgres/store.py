@@ -26,7 +26,8 @@ from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, 
 from everlog.core.ids import EventId, id_value
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, Unavailable
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Identity, Problem
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem
+from everlog.stores.identity import new_identity
 from everlog.stores.postgres import checks
 from everlog.stores.postgres.address import address_of
 from everlog.stores.postgres.claims import ClaimNames
@@ -52,6 +53,7 @@ class PostgresStore:
         create: bool = True,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         claims_kept_us: int = CLAIMS_KEPT_US_MIN,
+        identity: Identity | None = None,
     ) -> None:
         self._address = address_of(url)
         self._now_us = now_us
@@ -71,9 +73,12 @@ class PostgresStore:
         self._links: dict[str, Link] = {}
         self._sequences: dict[str, int] = {}
         with own_errors(self._address, "opening"), self._pool.borrow() as connection:
-            self._identity = open_log(connection, self._address, create=create, now_us=now_us())
+            self._identity = open_log(
+                connection, self._address, create=create, identity=identity or new_identity(now_us())
+            )
             row = connection.execute("SELECT has_table_privilege('events', 'SELECT')", prepare=False).fetchone()
-        self._reading = Reading(tenant=row == (False,))
+        self._tenant = row == (False,)
+        self._reading = Reading(tenant=self._tenant)
         _every_store.add(self)
 
     @property
@@ -110,12 +115,16 @@ class PostgresStore:
         return [Purge(row[0], row[1], tuple(row[2]), *row[3:]) for row in rows]
 
     def claimed(self, name: bytes) -> Claim | None:
+        if self._tenant:
+            return None  # what is kept beside the events is not for tenants
         if self._in_write() and not self._claims.may_be_claimed(self._fetch, name):
             return None
         rows = self._fetch(self._reading.sql("claimed"), {"name": UUID(bytes=name)})
         return Claim(*rows[0]) if rows else None
 
     def noted(self, key: str) -> str | None:
+        if self._tenant:
+            return None
         rows = self._fetch(self._reading.sql("noted"), {"key": key})
         if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
             return None
@@ -123,6 +132,8 @@ class PostgresStore:
         return value.decode()
 
     def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
+        if self._tenant:
+            return {}
         rows = self._fetch(
             self._reading.sql("notes", newest_first=newest_first),
             {
@@ -137,6 +148,10 @@ class PostgresStore:
     def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         with self._snapshot("reading") as fetch:
             yield from self._reading.places(fetch, after)
+
+    def kept(self) -> Iterator[Note | Claimed]:
+        with self._snapshot("reading") as fetch:
+            yield from self._reading.kept(fetch, now_us=self._now_us())
 
     def check(self) -> Iterator[Problem]:
         with self._snapshot("checking") as fetch:
@@ -181,7 +196,10 @@ class PostgresStore:
     # ---- what a write starts from
 
     def clock(self) -> int:
-        return self._clock
+        if self._in_write():
+            return self._clock
+        ((clock,),) = self._fetch(self._reading.sql("clock"), {})
+        return int(clock)
 
     def link(self, origin: str) -> Link:
         found = self._links.get(origin)

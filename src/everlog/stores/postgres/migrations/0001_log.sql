@@ -81,7 +81,7 @@ CREATE TABLE purged (
     origin_seq bigint NOT NULL,
     hash       bytea NOT NULL,
     previous   bytea NOT NULL,
-    reserved   bigint NOT NULL REFERENCES purges
+    reserved   bigint NOT NULL
 );
 
 -- Idempotency: which request made which events. The name is a hash of scope, actor, operation and key.
@@ -123,6 +123,12 @@ BEGIN
         RETURN NULL;
     END IF;
     UPDATE state SET head = highest WHERE head = lowest - 1 AND highest - lowest + 1 = rows;
+    IF NOT FOUND THEN
+        -- A copy of another log has holes, and brings the record of each before: only the owner can write those.
+        UPDATE state SET head = highest WHERE lowest > head AND highest - head = rows
+            + (SELECT count(*) FROM purged WHERE purged.position > head AND purged.position < highest)
+            + (SELECT count(*) FROM purges WHERE reserved > head AND reserved < highest);
+    END IF;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'everlog: positions are given in order, and % to % are not the next %', lowest, highest, rows
             USING ERRCODE = 'EV002';

@@ -10,7 +10,9 @@ SELECT chains.origin, chains.origin_seq, chains.hash, chains.position,
 FROM chains
 
 -- name: ends
-SELECT head, clock, (SELECT max(position) FROM events), (SELECT max(reserved) FROM purges) FROM state
+SELECT head, clock, (SELECT max(position) FROM events),
+    greatest((SELECT max(reserved) FROM purges), (SELECT max(position) FROM purged))
+FROM state
 
 -- name: triggers
 SELECT tgname, tgenabled::text FROM pg_trigger

@@ -69,11 +69,14 @@ SELECT {columns} FROM {events} WHERE id = %(id)s
 SELECT hash FROM purged WHERE id = %(id)s
 
 -- name: purged_places
-SELECT position, sequence, id, origin, origin_seq, hash, previous FROM purged
+SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM purged
 WHERE position > %(after)s AND position <= %(upto)s ORDER BY position
 
 -- name: head
 SELECT head FROM state
+
+-- name: clock
+SELECT clock FROM state
 
 -- name: purges
 SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM purges
@@ -81,6 +84,13 @@ WHERE reserved > %(after)s ORDER BY reserved
 
 -- name: claimed
 SELECT first, count FROM claims WHERE name = %(name)s
+
+-- name: every_claim
+SELECT name, first, count FROM claims WHERE name > %(after)s ORDER BY name LIMIT %(limit)s
+
+-- name: every_note
+SELECT key, value, expires_us FROM notes
+WHERE key > %(after)s AND (expires_us IS NULL OR expires_us > %(now)s) ORDER BY key LIMIT %(limit)s
 
 -- name: noted
 SELECT value, expires_us FROM notes WHERE key = %(key)s

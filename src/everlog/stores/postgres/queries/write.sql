@@ -53,6 +53,17 @@ INSERT INTO chains VALUES (%(origin)s, %(origin_seq)s, %(hash)s, %(position)s)
 ON CONFLICT (origin) DO UPDATE
 SET origin_seq = excluded.origin_seq, hash = excluded.hash, position = excluded.position
 
+-- name: place_purges
+INSERT INTO purges (reserved, stream, scopes, actor, reason, purged_us, sequence, count)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: place_purged
+INSERT INTO purged (position, sequence, id, origin, origin_seq, hash, previous, reserved)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: set_head
+UPDATE state SET head = %(head)s
+
 -- name: purge
 SELECT reserved, sequence, count FROM purge(%(stream)s, %(actor)s, %(reason)s, %(now)s)
 
