@@ -58,7 +58,7 @@ def test_a_url_opens_its_store(tmp_path: Path) -> None:
         ("data/log.db", "sqlite:data/log.db"),
         ("./x:y.db", "sqlite:./x:y.db"),
         ("sqlite:", "sqlite:log.db"),
-        ("postgresql://host/db", "sqlite:log.db"),
+        ("postgresql:host/db", "sqlite:log.db"),
         ("memory:x", "sqlite:log.db"),
         ("memory", "sqlite:memory"),
         ("", "sqlite:log.db"),

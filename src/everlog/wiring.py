@@ -12,7 +12,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.catalog.declared import FILE_NAME as TYPES_FILE
 from everlog.catalog.declared import read_types
 from everlog.cutover.copy import UNFINISHED, Target, put_into_place
-from everlog.errors import Conflict, InvalidSettings, NotALog
+from everlog.errors import Conflict, InvalidSettings, NotALog, Unavailable
 from everlog.files import DiskFiles, Files
 from everlog.log.drafts import Limits
 from everlog.log.log import Log
@@ -21,10 +21,9 @@ from everlog.stores.contract import Identity, Store
 
 
 def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str = "", create: bool = True) -> Log:
-    """The log of a URL (`sqlite:log.db`, `jsonl:log/`, `memory:`), made if it is not there.
+    """The log of a URL, made if it is not there; without one, the nearest .everlog.
 
-    Without a URL it is that of the nearest .everlog.
-
+    A URL is `sqlite:log.db`, `jsonl:log/`, `postgresql://host/database?schema=everlog` or `memory:`.
     `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`.
     """
     if url is None:
@@ -65,6 +64,8 @@ def open_store(
         from everlog.stores.jsonl.store import JsonlStore
 
         return JsonlStore(base / url.removeprefix("jsonl:").removeprefix("//"), create=create, identity=identity)
+    if _in_postgres(url):
+        return _postgres_store(url, create=create, claims_kept_us=claims_kept_us, identity=identity)
     from everlog.stores.sqlite.store import SqliteStore
 
     return SqliteStore(
@@ -79,7 +80,7 @@ def store_path(url: str, *, base: Path) -> Path | None:
     """The file or folder that holds the store of a URL; None for one that lives elsewhere."""
     require_url(url)
     scheme, _, rest = url.partition(":")
-    return None if scheme in ("memory", "postgresql", "postgres") else base / rest.removeprefix("//")
+    return None if scheme == "memory" or _in_postgres(url) else base / rest.removeprefix("//")
 
 
 def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
@@ -90,7 +91,7 @@ def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
         def open_itself(identity: Identity) -> Store:
             return open_store(url, base=base, identity=identity)
 
-        return Target(name=url, draft=url, open=open_itself, swap=lambda: None)
+        return Target(name=shown_url(url), draft=shown_url(url), open=open_itself, swap=lambda: None)
     draft = path.with_name(path.name + ".copying")
     files = files or DiskFiles()
     if files.exists(path):
@@ -121,15 +122,40 @@ def refuse_unfinished(store: Store, where: str) -> None:
 def require_url(url: str) -> None:
     """Refuse what is not the URL of a log, and say what would be."""
     scheme, separator, rest = url.partition(":")
-    if url == "memory:" or (scheme in ("sqlite", "jsonl") and rest):
+    if url == "memory:" or (scheme in ("sqlite", "jsonl") and rest) or _in_postgres(url):
         return
     looks_like_a_path = bool(url) and (not separator or "/" in scheme or "." in scheme)
     raise InvalidSettings(
-        f"{url!r} is not the URL of a log",
-        why="a URL is sqlite:PATH, jsonl:PATH or memory:",
+        f"{shown_url(url)!r} is not the URL of a log",
+        why="a URL is sqlite:PATH, jsonl:PATH, postgresql://HOST/DATABASE or memory:",
         hint=f"sqlite:{url}" if looks_like_a_path else "sqlite:log.db",
-        url=url,
+        url=shown_url(url),
     )
+
+
+def shown_url(url: str) -> str:
+    """A URL for messages: without the user and the password that it may hold."""
+    scheme, separator, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}" if separator else url
+
+
+def _in_postgres(url: str) -> bool:
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def _postgres_store(url: str, *, create: bool, claims_kept_us: int, identity: Identity | None) -> Store:
+    try:
+        from everlog.stores.postgres.store import PostgresStore
+    except ImportError as error:
+        if not (error.name or "").startswith("psycopg"):
+            raise
+        raise Unavailable(
+            "logs in PostgreSQL need the library psycopg",
+            why=str(error),
+            hint="pip install 'everlog[pg]', or EVERLOG_EXTRAS=pg ./everlog …",
+        ) from error
+    return PostgresStore(url, create=create, claims_kept_us=claims_kept_us, identity=identity)
 
 
 def folder_catalog(folder: Path | None, settings: Settings) -> Catalog:

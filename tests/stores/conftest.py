@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from everlog.testing.postgres_server import NoServer, start_server
 from everlog.testing.postgres_schemas import Schemas
+from everlog.testing.postgres_server import NoServer, start_server
 
 
 @pytest.fixture(scope="session")

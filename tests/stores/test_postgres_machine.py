@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
@@ -37,12 +36,11 @@ def _server(postgres_schemas: Schemas) -> None:
 
 
 @pytest.fixture
-def _small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of two rows and COPY from two rows on, so that every seam is met."""
     monkeypatch.setattr(queries, "PAGE_ROWS", 2)
     monkeypatch.setattr(checks, "PAGE_ROWS", 2)
     monkeypatch.setattr(insert, "_COPY_ROWS_MIN", 2)
-    return None
 
 
 def test_any_history_is_the_same_as_in_memory() -> None:

@@ -46,11 +46,13 @@ def copy_command(session: Session, source: str, target: str) -> None:
     paths = [wiring.store_path(url, base=base) for url in (source, target)]
     if source == target or (paths[0] is not None and _same(paths[0], paths[1])):
         raise Conflict(
-            "FROM and TO are the same log", why=f"both are {source}", hint="name another place for the copy"
+            "FROM and TO are the same log",
+            why=f"both are {wiring.shown_url(source)}",
+            hint="name another place for the copy",
         )
     store = wiring.open_store(source, base=base, create=False)
     try:
-        wiring.refuse_unfinished(store, source)
+        wiring.refuse_unfinished(store, wiring.shown_url(source))
         with progress(session.out, "copying and comparing", 2 * store.head()) as tell:
             copied = copy_log(store, wiring.copy_target(target, base=base), progress=tell)
     finally:

@@ -155,15 +155,16 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
 
 
 def _refuse_unknown_store(store: str) -> None:
+    from everlog import wiring
     from everlog.errors import InvalidSettings
 
-    scheme, _, rest = store.partition(":")
-    if scheme not in ("sqlite", "jsonl") or not rest:
+    if store == "memory:":
         raise InvalidSettings(
-            f"{store!r} is not the URL of a log that stays",
-            why="a store is sqlite:PATH or jsonl:PATH",
+            "'memory:' is not the URL of a log that stays",
+            why="a store is sqlite:PATH, jsonl:PATH or postgresql://HOST/DATABASE",
             hint="everlog init --store sqlite:log.db",
         )
+    wiring.require_url(store)
 
 
 def _add_agents_block(path: Path) -> bool:

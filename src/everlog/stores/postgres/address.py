@@ -1,7 +1,7 @@
 """Where a log in PostgreSQL is: a libpq URL with two options of our own.
 
-    postgresql://user@host/database?schema=everlog&scope=acme/shop&sslmode=verify-full
-                                    |______________|___________| ours; the rest is libpq's
+postgresql://user@host/database?schema=everlog&scope=acme/shop&sslmode=verify-full
+                                |______________|___________| ours; the rest is libpq's
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _schema_problems(fetch: Fetch) -> Iterator[Problem]:
     """Triggers and functions must be as they were made: a trigger that is switched off protects nothing."""
     named = statements("check")
     text = "\n".join(text for _, _, text in migrations())
-    enabled = dict(fetch(named["triggers"], {}))
+    enabled: dict[str, str] = dict(fetch(named["triggers"], {}))
     for name in _TRIGGER.findall(text):
         if name not in enabled:
             yield Problem(START, "trigger_missing", f"{name}, which belongs to every log, is gone")
@@ -38,7 +38,7 @@ def _schema_problems(fetch: Fetch) -> Iterator[Problem]:
             yield Problem(START, "schema_changed", f"the trigger {name} was switched off")
     for name in sorted(enabled.keys() - set(_TRIGGER.findall(text))):
         yield Problem(START, "schema_changed", f"the trigger {name} was added by somebody")
-    sources = dict(fetch(named["functions"], {}))
+    sources: dict[str, str] = dict(fetch(named["functions"], {}))
     for name, source in _FUNCTION.findall(text):
         if sources.get(name) != hashlib.md5(source.encode(), usedforsecurity=False).hexdigest():
             yield Problem(START, "schema_changed", f"the function {name} is not as it was made")

@@ -14,7 +14,7 @@ _WRITES_ALONE_MIN = 32
 
 
 class ClaimNames:
-    """Every claimed name there is, fetched once this process has written for a while, kept as long as it is complete."""
+    """Every claimed name there is: fetched once this process has written for a while, kept while it is complete."""
 
     def __init__(self) -> None:
         self.forget()

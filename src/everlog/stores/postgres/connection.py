@@ -39,7 +39,9 @@ def connect(address: Address) -> Connection:
         options = psycopg.conninfo.conninfo_to_dict(address.conninfo)
     except psycopg.ProgrammingError as error:
         raise InvalidSettings(
-            f"{address} is not the URL of a log", why=str(error).strip(), hint="postgresql://host/database?schema=everlog"
+            f"{address} is not the URL of a log",
+            why=str(error).strip(),
+            hint="postgresql://host/database?schema=everlog",
         ) from error
     options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
     options.setdefault("application_name", "everlog")
@@ -77,7 +79,7 @@ def _configure(connection: Connection, address: Address) -> None:
 
 
 def _require_flushes(connection: Connection, address: Address) -> None:
-    """An acknowledged event is on the disk (G1): a server that is set to be quicker than that is corrected or told of."""
+    """An acknowledged event is on the disk (G1): a server that is set otherwise is corrected, or told of."""
     row = connection.execute(
         "SELECT current_setting('synchronous_commit'), current_setting('fsync')", prepare=False
     ).fetchone()
@@ -179,7 +181,10 @@ def lost(error: BaseException | None) -> bool:
 
 
 def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogError:
-    what, why = f"{doing} {address} failed", str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+    what, why = (
+        f"{doing} {address} failed",
+        str(error).strip().splitlines()[0] if str(error).strip() else "no reason given",
+    )
     state = error.sqlstate or ""
     match error:
         case pg.InsufficientPrivilege() | pg.ReadOnlySqlTransaction():

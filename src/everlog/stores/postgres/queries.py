@@ -46,7 +46,14 @@ class Reading:
         return found
 
     def records(
-        self, fetch: Fetch, query: Query, *, after: Position, upto: Position | None, limit: int | None, newest_first: bool
+        self,
+        fetch: Fetch,
+        query: Query,
+        *,
+        after: Position,
+        upto: Position | None,
+        limit: int | None,
+        newest_first: bool,
     ) -> Iterator[Recorded]:
         left = END if limit is None else limit
         if left <= 0:
@@ -108,10 +115,20 @@ class Reading:
         """Every place after one, as stored bytes, what is left of purged events included."""
         while True:
             rows = fetch(self.sql("by_position"), {"after": after, "upto": END, "limit": PAGE_ROWS})
-            last = rows[-1][0] if len(rows) == PAGE_ROWS else END
+            last = Position(rows[-1][0] if len(rows) == PAGE_ROWS else END)
             gone = fetch(self.sql("purged_places"), {"after": after, "upto": last})
             found: list[Packed | Purged] = [
-                Packed(*row[:3], row[3].encode(), row[4].encode(), row[5], row[6], split_path(row[7])) for row in rows
+                Packed(
+                    position,
+                    sequence,
+                    received_us,
+                    header.encode(),
+                    payload.encode(),
+                    salt,
+                    signature,
+                    split_path(path),
+                )
+                for position, sequence, received_us, header, payload, salt, signature, path in rows
             ]
             found += [Purged(row[0], row[1], id_text(row[2].int), *row[3:]) for row in gone]
             found.sort(key=lambda place: place.position)

@@ -177,7 +177,7 @@ class PostgresStore:
                 self._writing_thread = 0
 
     def call_on_commit(self, callback: Callable[[], None]) -> None:
-        """Have a callback called when any process has recorded something: a hint to look, which may come late or never."""
+        """Have a callback called when any process has recorded something: a hint, which may come late or never."""
         with self._mutex:
             self._require_open()
             if self._listener is None:
@@ -296,7 +296,9 @@ class PostgresStore:
                     raise
                 self._drop_writer()
         if row is None:
-            raise Damaged(f"{self._address} takes no writes", why="the state of the log is gone", hint="everlog verify")
+            raise Damaged(
+                f"{self._address} takes no writes", why="the state of the log is gone", hint="everlog verify"
+            )
         self._head, self._clock = Position(row[0]), row[1]
         if self._known_head != self._head:
             self._catch_up()
