@@ -31,7 +31,7 @@ from everlog.log.refusals import Refusal, Refusals, forget_refusals
 from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, Writer, seal
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, TellsOfCommits, Writer, seal
 
 
 class Log:
@@ -59,6 +59,7 @@ class Log:
         )
         self._waiters = subscribers.Waiters()
         self._committer = Committer(store, committed=self._waiters.wake)
+        self._hears = False
         self._refusals = Refusals(store, self._committer, now_us=now_us)
 
     @property
@@ -247,6 +248,8 @@ class Log:
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorded | Reset]:
         """Everything after the cursor and then everything new, for ever or until `stop()` says so."""
+        if not to_end:
+            self._hear_of_others()
         return subscribers.follow(
             self.page_after, self.head, self._waiters, Cursor.of(after), query, to_end=to_end, stop=stop
         )
@@ -254,6 +257,7 @@ class Log:
     @property
     def waiters(self) -> subscribers.Waiters:
         """Who waits for this log to grow; for those who follow it in their own way."""
+        self._hear_of_others()
         return self._waiters
 
     # ---- the rest
@@ -303,6 +307,12 @@ class Log:
         self.close()
 
     # ---- inside
+
+    def _hear_of_others(self) -> None:
+        """Once somebody follows: have the store say, where it can, that another process has recorded something."""
+        if not self._hears and isinstance(self.store, TellsOfCommits) and not self._waiters.closed:
+            self._hears = True
+            self.store.call_on_commit(self._waiters.wake)
 
     def _upcast(self, recorded: Recorded) -> Recorded:
         return upcast(self.catalog, recorded)

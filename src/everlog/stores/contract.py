@@ -9,7 +9,7 @@ The promises are G1 to G13 of docs/guarantees.md; `everlog.testing.store_contrac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
@@ -221,3 +221,10 @@ class Indexed(Protocol):
     def rebuild_index(self, *, accept_missing: bool = False) -> int:
         """Make it, and return the number of events. `accept_missing`: go on without those that are not there."""
         ...
+
+
+@runtime_checkable
+class TellsOfCommits(Protocol):
+    """A store that can say when another process has recorded something. Only a hint: whoever follows looks anyway."""
+
+    def call_on_commit(self, callback: Callable[[], None]) -> None: ...

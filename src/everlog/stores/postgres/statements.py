@@ -24,5 +24,10 @@ def migrations() -> tuple[tuple[int, str, str], ...]:
     folder = package_files(_PACKAGE) / "migrations"
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return tuple(
-        (int(name[:4]), name.removesuffix(".sql"), (folder / name).read_text(encoding="utf-8")) for name in found
+        (
+            int(name[:4]),
+            name.removesuffix(".sql"),
+            (package_files(_PACKAGE) / "migrations" / name).read_text(encoding="utf-8"),
+        )
+        for name in found
     )
