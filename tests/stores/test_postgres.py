@@ -648,7 +648,7 @@ def test_every_direct_edit_is_found_by_verify(postgres_url: str, postgres_schema
 
 EDITS = {
     "header": "overlay(header placing '~' from {n})",
-    "payload": "overlay(payload placing '~' from {n})",
+    "payload": "payload || repeat(' ', {n})",
     "salt": "set_byte(salt, {n}, (get_byte(salt, {n}) + 1) % 256)",
     "sequence": "sequence + 100",
     "position": "position + 100",

@@ -10,7 +10,7 @@ import msgspec
 
 from everlog.core.codec import assemble
 from everlog.core.event import START, Position
-from everlog.core.ids import id_value
+from everlog.core.ids import id_text
 from everlog.stores.contract import Problem
 from everlog.stores.postgres.queries import PAGE_ROWS, Fetch
 from everlog.stores.postgres.statements import migrations, statements
@@ -80,7 +80,7 @@ def _column_problems(fetch: Fetch) -> Iterator[Problem]:
                 event = assemble(header, "", b"")
             except msgspec.DecodeError:
                 continue  # verify itself reports a header that cannot be read
-            if event_id.int != id_value(event.id):
+            if id_text(event_id.int) != event.id:
                 yield Problem(position, "index_disagrees", f"the row is filed under another id than {event.id}")
             for filed, said in ((stream, event.stream), (kind, event.type), (scope, event.scope)):
                 if filed != said:

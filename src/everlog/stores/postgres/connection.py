@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import threading
 from typing import Any
 
@@ -40,7 +41,7 @@ def connect(address: Address) -> Connection:
     except psycopg.ProgrammingError as error:
         raise InvalidSettings(
             f"{address} is not the URL of a log",
-            why=str(error).strip(),
+            why=_reason(error),
             hint="postgresql://host/database?schema=everlog",
         ) from error
     options.setdefault("connect_timeout", CONNECT_TIMEOUT_S)
@@ -180,11 +181,20 @@ def lost(error: BaseException | None) -> bool:
     )
 
 
+# While connecting the server's refusal has no code that could be asked for, only its words.
+_NO_DATABASE = re.compile(r'database ".*" does not exist')
+_NOT_LET_IN = re.compile(r'password|role ".*" does not exist|pg_hba\.conf|authentication')
+_USER_AND_PASSWORD = re.compile(r"//[^@/\s]*@")
+
+
+def _reason(error: psycopg.Error) -> str:
+    """The first line of what the driver says, without what it may quote of the URL."""
+    lines = str(error).strip().splitlines()
+    return _USER_AND_PASSWORD.sub("//", lines[0]) if lines else "the server gave no reason"
+
+
 def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogError:
-    what, why = (
-        f"{doing} {address} failed",
-        str(error).strip().splitlines()[0] if str(error).strip() else "no reason given",
-    )
+    what, why = f"{doing} {address} failed", _reason(error)
     state = error.sqlstate or ""
     match error:
         case pg.InsufficientPrivilege() | pg.ReadOnlySqlTransaction():
@@ -193,10 +203,6 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
                 why=why,
                 hint=f"the owner may call {address.schema}.grant_writer('ROLE'); docs/operations.md lists the roles",
             )
-        case pg.InvalidPassword() | pg.InvalidAuthorizationSpecification():
-            return Unavailable(what, why=why, hint="check the user and password of the URL, or ~/.pgpass")
-        case pg.InvalidCatalogName():
-            return NotFound(what, why=why, hint="createdb, or name a database that is there")
         case pg.UndefinedTable() | pg.InvalidSchemaName() | pg.UndefinedColumn() | pg.UndefinedFunction():
             return NotALog(what, why=why, hint="everlog verify; a table of the log is gone or was changed")
         case pg.DiskFull():
@@ -209,7 +215,9 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
             return Busy(what, why=why, hint="look at pg_stat_activity for who holds the log, or try again")
     if state.startswith(("23", "XX", "EV")):
         return Damaged(what, why=why, hint="everlog verify")
-    if state.startswith("28"):
+    if _NO_DATABASE.search(why):
+        return NotFound(what, why=why, hint="createdb, or name a database that is there")
+    if state.startswith("28") or _NOT_LET_IN.search(why):
         return Unavailable(what, why=why, hint="check the user and password of the URL, or ~/.pgpass")
     if lost(error) or isinstance(error, psycopg.OperationalError):
         return Unavailable(what, why=why, hint="check that the server runs and can be reached, then try again")

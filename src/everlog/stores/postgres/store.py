@@ -31,7 +31,7 @@ from everlog.stores.identity import new_identity
 from everlog.stores.postgres import checks
 from everlog.stores.postgres.address import address_of
 from everlog.stores.postgres.claims import ClaimNames
-from everlog.stores.postgres.connection import Connection, Pool, connect, keep_for_ever, lost, own_errors
+from everlog.stores.postgres.connection import READERS_MAX, Connection, Pool, connect, keep_for_ever, lost, own_errors
 from everlog.stores.postgres.insert import Inserter
 from everlog.stores.postgres.listening import Listener
 from everlog.stores.postgres.migrating import open_log
@@ -72,11 +72,15 @@ class PostgresStore:
         self._known_head: Position | None = None  # where the head was when what follows was right
         self._links: dict[str, Link] = {}
         self._sequences: dict[str, int] = {}
-        with own_errors(self._address, "opening"), self._pool.borrow() as connection:
-            self._identity = open_log(
-                connection, self._address, create=create, identity=identity or new_identity(now_us())
-            )
-            row = connection.execute("SELECT has_table_privilege('events', 'SELECT')", prepare=False).fetchone()
+        try:
+            with own_errors(self._address, "opening"), self._pool.borrow() as connection:
+                self._identity = open_log(
+                    connection, self._address, create=create, identity=identity or new_identity(now_us())
+                )
+                row = connection.execute("SELECT has_table_privilege('events', 'SELECT')", prepare=False).fetchone()
+        except BaseException:
+            self._pool.close()
+            raise
         self._tenant = row == (False,)
         self._reading = Reading(tenant=self._tenant)
         _every_store.add(self)
@@ -245,15 +249,17 @@ class PostgresStore:
                 # Inside a write the writer's own connection answers: it has the lock.
                 assert self._writer is not None
                 return _run(self._writer, statement, values)
+            tries_left = READERS_MAX + 1
             while True:
                 self._require_open()
                 with self._pool.borrow() as connection:
                     try:
                         return _run(connection, statement, values)
                     except psycopg.OperationalError as error:
-                        # The server went away while this connection was idle. A read can simply be asked again, on
-                        # a new connection; when that cannot be made either, its own error says so.
-                        if not (lost(error) and connection.closed):
+                        # The server went away while this connection was idle, and so may the other idle ones. A
+                        # read can simply be asked again; when no new connection can be made, that error says so.
+                        tries_left -= 1
+                        if not (tries_left and lost(error) and connection.closed):
                             raise
 
     def _fetch_in_write(self, name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
