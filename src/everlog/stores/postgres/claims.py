@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from uuid import UUID
 
 from everlog.stores.postgres.queries import Fetch
@@ -24,14 +24,14 @@ class ClaimNames:
         self._names: set[bytes] = set()
         self.complete = False
 
-    def may_be_claimed(self, fetch: Fetch, name: bytes) -> bool:
-        """False when the name is surely free. To be asked inside a write."""
+    def maybe_claimed(self, fetch: Fetch, names: Collection[bytes]) -> Collection[bytes]:
+        """Those of the names that are not surely free. To be asked inside a write."""
         if not self.complete and self._writes == _WRITES_ALONE_MIN:
             self._writes += 1  # asked once: a table that is too large now will not be small soon
             rows = fetch(statements("write")["claim_names"], {"limit": _REMEMBERED_MAX})
             self.complete = len(rows) < _REMEMBERED_MAX
             self._names = {found.bytes for (found,) in rows} if self.complete else set()
-        return not self.complete or name in self._names
+        return self._names.intersection(names) if self.complete else names
 
     def others_claimed(self, names: Iterable[tuple[UUID]]) -> None:
         """What others have claimed since."""

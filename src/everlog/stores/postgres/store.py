@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -121,10 +121,18 @@ class PostgresStore:
     def claimed(self, name: bytes) -> Claim | None:
         if self._tenant:
             return None  # what is kept beside the events is not for tenants
-        if self._in_write() and not self._claims.may_be_claimed(self._fetch, name):
+        if self._in_write() and not self._claims.maybe_claimed(self._fetch, (name,)):
             return None
         rows = self._fetch(self._reading.sql("claimed"), {"name": UUID(bytes=name)})
         return Claim(*rows[0]) if rows else None
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        if self._in_write():
+            names = self._claims.maybe_claimed(self._fetch, names)
+        if self._tenant or not names:
+            return set()
+        rows = self._fetch(self._reading.sql("claimed_among"), {"names": [UUID(bytes=name) for name in names]})
+        return {found.bytes for (found,) in rows}
 
     def noted(self, key: str) -> str | None:
         if self._tenant:
