@@ -63,7 +63,7 @@ class Event(Header, frozen=True, array_like=True, gc=False):
         return (self.lamport, self.id)
 
 
-class Recorded(msgspec.Struct, frozen=True, gc=False):
+class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event at its place in one log."""
 
     position: Position

@@ -1,0 +1,395 @@
+"""The book of a log: its segments in order, what is known of each, and the state at its end. It never writes.
+
+A process that only reads looks again at every question whether the writer has added something (`refresh`). It flushes
+what it found before it shows it to anybody: the writer may have been killed between its write and its flush, and what
+was read once must not be gone after a power cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+
+from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged
+from everlog.core.ids import EventId
+from everlog.errors import Damaged, EverlogError
+from everlog.files import Files
+from everlog.stores.contract import Claim, Identity, Problem
+from everlog.stores.segments.frame import mark_of
+from everlog.stores.segments.header import (
+    HEAD_READ_BYTES,
+    HEAD_START,
+    Header,
+    NoteValue,
+    State,
+    decode_header,
+    head_size,
+)
+from everlog.stores.segments.index import LivePart
+from everlog.stores.segments.layout import Layout
+from everlog.stores.segments.lookup import Part
+from everlog.stores.segments.packed_index import load_part
+from everlog.stores.segments.source import ArchiveSource, PlainSource, Source
+from everlog.stores.segments.walk import Gap, Tail, Walk
+
+
+class Moved(Exception):
+    """A segment is not the one that the book knows: it was written anew or packed since."""
+
+
+class Segment:
+    """One segment: its head, its parts, and where it ends if that is known."""
+
+    def __init__(self, number: int, *, archived: bool) -> None:
+        self.number = number
+        self.archived = archived
+        self.inode: tuple[int, int] | None = None
+        self.header: Header | None = None
+        self.start = HEAD_START
+        self.limit: int | None = None
+        self.parts: list[Part] = []
+        self.tail = Tail.END
+        self.problems: list[Problem] = []
+
+    @property
+    def generation(self) -> int:
+        return 0 if self.header is None else self.header.generation
+
+    @property
+    def end(self) -> int:
+        return self.parts[-1].end if self.parts else self.start
+
+    @property
+    def head(self) -> Position:
+        return self.parts[-1].head if self.parts else START
+
+    @property
+    def gaps(self) -> list[Gap]:
+        return [gap for part in self.parts for gap in part.gaps]
+
+
+class Book:
+    def __init__(
+        self, files: Files, layout: Layout, identity: Identity, *, newest: int = 0, trust_index: bool = True
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self.identity = identity
+        self._newest = newest
+        self._trust_index = trust_index
+        self._frozen: Book | None = None
+        self.load()
+
+    def load(self) -> None:
+        """Read everything anew: heads, index files, and by walking what no index file covers."""
+        self._frozen = None
+        self.segments: list[Segment] = []
+        self.problems: list[Problem] = []
+        self.purges: list[Purge] = []
+        self.purged: dict[EventId, Purged] = {}
+        self.purged_at: dict[Position, Purged] = {}
+        self._forget_state()
+        numbers = self._layout.numbers(self._files)
+        if self._files.exists(self._layout.segments):
+            self._files.fsync_dir(self._layout.segments)  # the names, too, are shown only when they are safe
+        last = max([*numbers, self._newest], default=0)
+        known = self._layout.parts(self._files)
+        for number in range(1, last + 1):
+            if number not in numbers:
+                reason = f"the file {self._layout.segment(number).name} is not there"
+                self.problems.append(Problem(START, "segment_missing", reason))
+        for number, archived in numbers.items():
+            self.segments.append(self._look_at(number, archived))
+        for before, segment in zip([None, *self.segments], self.segments, strict=False):
+            self._set_limit(before, segment)
+        for segment in self.segments:
+            self._fill(segment, known.get(segment.number, set()))
+        self._add_state()
+
+    # ---- what is there
+
+    @property
+    def live(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def head(self) -> Position:
+        return self.live.head
+
+    @property
+    def parts(self) -> list[Part]:
+        return [part for segment in self.segments for part in segment.parts]
+
+    def claim(self, name: bytes) -> Claim | None:
+        for segment in reversed(self.segments):
+            for part in reversed(segment.parts):
+                found = part.claim(name)
+                if found is not None:
+                    return found
+        return None
+
+    def link(self, origin: str) -> Link:
+        return self.links.get(origin, BEGINNING)
+
+    def sequence(self, stream: str) -> int:
+        purged = self._purged_sequences.get(stream, 0)
+        for segment in reversed(self.segments):
+            for part in reversed(segment.parts):
+                found = part.last_sequence(stream)
+                if found:
+                    return max(found, purged)
+        return purged
+
+    def what_is_wrong(self) -> Iterator[Problem]:
+        yield from self.problems
+        for segment in self.segments:
+            yield from segment.problems
+            for gap in segment.gaps:
+                yield Problem(Position(gap.before + 1), "damaged_bytes", _told(self._layout, segment, gap))
+        if self.segments and self.live.tail is Tail.DAMAGED:
+            reason = f"{self.live.number:08}.seg is damaged from byte {self.live.end} to its end"
+            yield Problem(Position(self.head + 1), "damaged_bytes", reason)
+
+    @property
+    def sweep_owed(self) -> bool:
+        """True when a purge was committed whose bytes may still be in the segments."""
+        said = [part.sweep_owed for part in self.parts if part.sweep_owed is not None]
+        return bool(said) and said[-1] is True
+
+    def frozen(self) -> Book:
+        """The book as it stands, for a reader that does not hold up the writer. Only its live part still grows."""
+        if self._frozen is None:
+            made = copy(self)
+            made.segments = [copy(segment) for segment in self.segments]
+            for segment in made.segments:
+                segment.parts = list(segment.parts)
+            self._frozen = made
+        return self._frozen
+
+    def changed(self) -> None:
+        """Its segments or parts are others than before."""
+        self._frozen = None
+
+    # ---- growing
+
+    def refresh(self) -> bool:
+        """Take in what the writer has added since; True if there was anything."""
+        grown = self._walk_on(self.live)
+        if grown and any(isinstance(part, LivePart) and part.purges for part in self.live.parts):
+            purges = sum(len(part.purges) for part in self.parts)
+            if purges != len(self.purges):
+                self.load()  # the segments before it are being written anew
+                return True
+        following = self.live.number + 1
+        if self._files.exists(self._layout.segment(following)):
+            self.load()
+            return True
+        if grown:
+            self.changed()
+            self._add_state()
+        return grown
+
+    def took(self, purges: list[Purge], purged: list[Purged]) -> None:
+        """Remember purges that were added at the end."""
+        for purge in purges:
+            self.purges.append(purge)
+            self._purged_sequences[purge.stream] = purge.sequence
+        for gone in purged:
+            self.purged[gone.id] = gone
+            self.purged_at[gone.position] = gone
+
+    @contextmanager
+    def source(self, segment: Segment) -> Iterator[Source]:
+        """The bytes of a segment; `Moved` if they are not those that its parts describe."""
+        path = self._layout.archive(segment.number) if segment.archived else self._layout.segment(segment.number)
+        try:
+            source = self._open(segment)
+        except FileNotFoundError as error:
+            raise Moved from error
+        try:
+            if self._files.inode(path) != segment.inode:
+                raise Moved
+            yield source
+        finally:
+            source.close()
+
+    # ---- inside
+
+    def _open(self, segment: Segment) -> Source:
+        if segment.archived:
+            return ArchiveSource(self._files, self._layout.archive(segment.number))
+        return PlainSource(self._files, self._layout.segment(segment.number))
+
+    def _look_at(self, number: int, archived: bool) -> Segment:
+        segment = Segment(number, archived=archived)
+        path = self._layout.archive(number) if archived else self._layout.segment(number)
+        segment.inode = self._files.inode(path)
+        try:
+            source = self._open(segment)
+        except EverlogError as error:
+            segment.problems.append(Problem(START, "segment_unreadable", str(error)))
+            return segment
+        try:
+            data = source.read(0, HEAD_READ_BYTES)
+            if head_size(data) > len(data):
+                data = source.read(0, min(head_size(data), source.size))
+        finally:
+            source.close()
+        found = decode_header(data, name=str(path))
+        if found is None or found[0].number != number:
+            why = "it is empty" if not data else "its head is not what was written"
+            segment.problems.append(Problem(START, "segment_head_damaged", f"{path.name}: {why}"))
+            return segment
+        segment.header, segment.start = found
+        if segment.header.identity.log_id != self.identity.log_id:
+            raise Damaged(
+                f"{path} belongs to another log",
+                why=f"it is of the log {segment.header.identity.log_id}, this one is {self.identity.log_id}",
+                hint="put the segment of this log back",
+            )
+        return segment
+
+    def _set_limit(self, before: Segment | None, segment: Segment) -> None:
+        """Say where the segment before this one ends: a head knows that."""
+        header = segment.header
+        if before is None or header is None or header.previous is None or before.number + 1 != segment.number:
+            return
+        before.limit = header.previous.size
+        if before.header is not None and before.header.generation:
+            before.limit = before.header.end
+            if before.header.first_end != header.previous:
+                reason = f"{segment.number:08}.seg does not follow {before.number:08}.seg: it was exchanged"
+                segment.problems.append(Problem(START, "segment_exchanged", reason))
+
+    def _fill(self, segment: Segment, known: set[int]) -> None:
+        """The parts of a segment: from its index files as far as they go, then by walking."""
+        at = segment.start
+        while at in known and self._trust_index:
+            part = load_part(
+                self._files.read_all(self._layout.part(segment.number, at)),
+                log_id=self.identity.log_id,
+                number=segment.number,
+                generation=segment.generation,
+                start=at,
+            )
+            if part is None or (segment.limit is not None and part.end > segment.limit):
+                break
+            if segment.limit is None and part.end > self._size(segment):
+                reason = f"{segment.number:08}.seg was cut: its index goes to byte {part.end}"
+                segment.problems.append(Problem(START, "segment_cut", reason))
+                break
+            segment.parts.append(part)
+            at = part.end
+        if segment is self.segments[-1] or segment.limit is None or at < segment.limit:
+            segment.parts.append(self._new_part(segment))
+            self._walk_on(segment, cuts=known)
+        if segment is not self.segments[-1] and segment.tail is not Tail.END:
+            reason = f"{segment.number:08}.seg is damaged from byte {segment.end} to its end"
+            segment.problems.append(Problem(Position(segment.head + 1), "damaged_bytes", reason))
+
+    def _size(self, segment: Segment) -> int:
+        source = self._open(segment)
+        try:
+            return source.size
+        finally:
+            source.close()
+
+    def _new_part(self, segment: Segment) -> LivePart:
+        if segment.parts:
+            before: Part | None = segment.parts[-1]
+        else:
+            earlier = [part for each in self.segments if each.number < segment.number for part in each.parts]
+            before = earlier[-1] if earlier else None
+        header = segment.header
+        if header is not None and not segment.parts:
+            return LivePart(
+                segment.number,
+                segment.start,
+                header.before,
+                id_max=header.state.id_max,
+                clock=header.state.clock,
+                fence=header.fence,
+            )
+        if before is None:
+            return LivePart(segment.number, segment.start, START, id_max="", clock=0, fence=0)
+        start = before.end if before.number == segment.number else segment.start
+        return LivePart(
+            segment.number, start, before.head, id_max=before.id_max, clock=before.clock, fence=before.fence
+        )
+
+    def _walk_on(self, segment: Segment, *, cuts: Collection[int] = ()) -> bool:
+        """Walk from the end of what is known, and flush before anything new is shown. A part ends at each cut."""
+        try:
+            source = self._open(segment)
+        except (EverlogError, FileNotFoundError):
+            return False
+        try:
+            part = segment.parts[-1]
+            mark = mark_of(self.identity.log_id, segment.number)
+            walk = Walk(source, mark=mark, start=part.end, head=part.head, limit=segment.limit)
+            flushed = False
+            for found in walk:
+                if not flushed:
+                    source.flush()
+                    flushed = True
+                assert isinstance(part, LivePart)
+                if part.full or (part.end in cuts and part.end > part.start):
+                    part = self._new_part(segment)
+                    segment.parts.append(part)
+                if isinstance(found, Gap):
+                    part.add_gap(found)
+                else:
+                    part.add(found)
+            segment.tail = walk.tail
+            return flushed
+        finally:
+            source.close()
+
+    def _forget_state(self) -> None:
+        self.clock = 0
+        self.fence = 0
+        self.links: dict[str, Link] = {}
+        self.notes: dict[str, NoteValue] = {}
+        self._purged_sequences: dict[str, int] = {}
+
+    def _add_state(self) -> None:
+        """What a write starts from: the head of the last segment and what came after it."""
+        self._forget_state()
+        self.purges, self.purged, self.purged_at = [], {}, {}
+        if not self.segments:
+            return
+        header = self.live.header
+        parts: list[Part] = self.live.parts
+        if header is None:
+            parts = self.parts  # all that can be known without it; `unsound` keeps writers away
+        state = State() if header is None else header.state
+        self.clock, self.fence = state.clock, 0 if header is None else header.fence
+        self.notes.update(state.notes)
+        self.links.update({origin: Link(*link) for origin, link in state.links.items()})
+        for part in parts:
+            self.clock = max(self.clock, part.clock)
+            self.fence = max(self.fence, part.fence)
+            self.links.update(part.links)
+            self.add_notes(part.notes)
+        for part in self.parts:
+            self.took(list(part.purges), list(part.purged))
+
+    def add_notes(self, notes: Mapping[str, tuple[str | None, int | None]]) -> None:
+        for key, (value, expires) in notes.items():
+            if value is None:
+                self.notes.pop(key, None)
+            else:
+                self.notes[key] = (value, expires)
+
+    def unsound(self) -> Problem | None:
+        """Why nobody may write to this log, or None: the log does not write over damage (G10)."""
+        return next(self.what_is_wrong(), None)
+
+
+def _told(layout: Layout, segment: Segment, gap: Gap) -> str:
+    name = layout.archive(segment.number).name if segment.archived else layout.segment(segment.number).name
+    lost = (
+        "no position is missing" if gap.head <= gap.before else f"positions {gap.before + 1} to {gap.head} were there"
+    )
+    return f"{name}, bytes {gap.start} to {gap.end - 1} are no frame; {lost}"

@@ -1,0 +1,52 @@
+"""Looking at every byte of a log: its segments without the help of an index, then the index against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from everlog.core.event import START
+from everlog.files import Files
+from everlog.stores.contract import Identity, Problem
+from everlog.stores.segments.book import Book
+from everlog.stores.segments.index import LivePart
+from everlog.stores.segments.layout import Layout, read_manifest
+from everlog.stores.segments.packed_index import load_part, pack_part
+
+
+def problems(files: Files, layout: Layout, identity: Identity) -> Iterator[Problem]:
+    manifest = read_manifest(files, layout)
+    if manifest is None and files.exists(layout.manifest):
+        yield Problem(START, "manifest_damaged", "log.json is not what was written; the next write makes it again")
+    book = Book(files, layout, identity, newest=0 if manifest is None else manifest.newest, trust_index=False)
+    yield from book.what_is_wrong()
+    yield from _fences(book)
+    yield from _index_problems(files, layout, book)
+
+
+def _fences(book: Book) -> Iterator[Problem]:
+    """A writer that went on after another had taken over would show by its smaller number."""
+    for part in book.parts:
+        if isinstance(part, LivePart) and part.fence_back is not None:
+            yield Problem(part.fence_back, "stale_writer", "it was written by a writer that had been replaced")
+
+
+def _index_problems(files: Files, layout: Layout, book: Book) -> Iterator[Problem]:
+    """Index files that say something else than the log. One that is damaged says nothing, and is made again."""
+    known = layout.parts(files)
+    for segment in book.segments:
+        for part in segment.parts:
+            if part.start not in known.get(segment.number, ()) or not isinstance(part, LivePart) or part.gaps:
+                continue
+            data = files.read_all(layout.part(segment.number, part.start))
+            found = load_part(
+                data,
+                log_id=book.identity.log_id,
+                number=segment.number,
+                generation=segment.generation,
+                start=part.start,
+            )
+            if found is None or found.end != part.end:
+                continue
+            if data != pack_part(part, log_id=book.identity.log_id, generation=segment.generation):
+                reason = f"{layout.part(segment.number, part.start).name} does not say what the log says"
+                yield Problem(START, "index_disagrees", reason)

@@ -1,0 +1,179 @@
+"""A frame: everything that one write committed, under one hash.
+
+    0        4                4 + length   36 + length
+    | length | MessagePack    | SHA-256    |
+
+The MessagePack is an array whose first two elements say where the frame belongs: the mark of its log and segment, and
+its own offset. So a frame that was moved, repeated or taken from another file is damage although its hash is right.
+
+    mark, at, fence, clock, records, rest (left out when there is nothing else)
+
+A record is `[position, sequence, received_us, event]`, and an event is the array of `everlog.core.codec.to_msgpack`:
+one call decodes a whole frame into the structs that a reader gets. The bytes that are hashed and signed are made from
+them again when somebody asks; where that would not give the same bytes, they are kept in `raw`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+
+import msgspec
+
+from everlog.core.event import Position, Purge, Purged, Recorded
+from everlog.errors import EventTooLarge
+
+LENGTH = struct.Struct(">I")
+HASH_BYTES = 32
+AROUND_BYTES = LENGTH.size + HASH_BYTES
+BODY_BYTES_MAX = 2**32 - 1
+SECTOR_BYTES = 512
+
+COMMIT, CLOSED, PURGING, SWEPT = 0, 1, 2, 3
+"""What a frame is: a write, a clean close, a write whose purged bytes have yet to go, the word that they are gone."""
+
+_sha256 = hashlib.sha256
+
+
+class Rest(msgspec.Struct, frozen=True, array_like=True):
+    """What most writes do not have."""
+
+    kind: int = COMMIT
+    before: Position = Position(0)  # the head before and after: not to be seen from the records if there are others
+    head: Position = Position(0)
+    claim_names: bytes = b""  # 16 bytes each
+    claim_places: tuple[int, ...] = ()  # two each: first position, less the head before; count
+    notes: dict[str, tuple[str | None, int | None]] = {}
+    purges: tuple[Purge, ...] = ()
+    purged: tuple[Purged, ...] = ()
+    raw: dict[int, tuple[bytes, bytes]] = {}  # position: header and payload as they were given
+
+
+NOTHING_ELSE = Rest()
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    mark: int
+    at: int
+    fence: int
+    clock: int
+    records: list[Recorded]
+    rest: Rest = NOTHING_ELSE
+
+    @property
+    def before(self) -> Position:
+        """The head before this frame."""
+        return Position(self.records[0].position - 1) if self.rest is NOTHING_ELSE else self.rest.before
+
+    @property
+    def head(self) -> Position:
+        """The head after it."""
+        return self.records[-1].position if self.rest is NOTHING_ELSE else self.rest.head
+
+
+_encode = msgspec.msgpack.Encoder(order="sorted").encode
+_decode = msgspec.msgpack.Decoder(Frame).decode
+
+
+def mark_of(log_id: str, number: int) -> int:
+    """The mark of a log's segment: 32 bits, the highest set, so that it always takes five bytes."""
+    digest = _sha256(f"{log_id} {number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") | 0x8000_0000
+
+
+def enclose(body: bytes) -> bytes:
+    """Length, body and hash."""
+    if len(body) > BODY_BYTES_MAX:
+        raise EventTooLarge(
+            f"one write has {len(body):,} bytes",
+            why="a write is one frame, and a frame's length has four bytes",
+            hint="append it in several batches",
+        )
+    return b"".join((LENGTH.pack(len(body)), body, _sha256(body).digest()))
+
+
+def encode_frame(
+    mark: int, at: int, fence: int, clock: int, records: Sequence[Recorded], rest: Rest | None = None
+) -> bytes:
+    fields = (mark, at, fence, clock, records)
+    return enclose(_encode(fields if rest is None else (*fields, rest)))
+
+
+def open_body(data: memoryview, at: int = 0) -> memoryview | None:
+    """The body of what is enclosed at this place of the data; None if it is not whole, or its hash is not right."""
+    start = at + LENGTH.size
+    if start > len(data):
+        return None
+    (length,) = LENGTH.unpack_from(data, at)
+    end = start + length
+    if not length or end + HASH_BYTES > len(data):
+        return None
+    body = data[start:end]
+    return body if _sha256(body).digest() == data[end : end + HASH_BYTES] else None
+
+
+def decode_frame(data: memoryview, at: int, *, mark: int, offset: int) -> tuple[Frame, int] | None:
+    """The frame at this place of the data, which is this offset of its segment, and its size; None if it is none."""
+    body = open_body(data, at)
+    if body is None:
+        return None
+    try:
+        frame = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if frame.mark != mark or frame.at != offset:
+        return None
+    return frame, len(body) + AROUND_BYTES
+
+
+def find_frame(data: memoryview, start: int, *, mark: int, offset: int) -> tuple[Frame, int, int] | None:
+    """The next frame in the data after some that are not, with its place and size. `offset` is that of the data."""
+    content = bytes(data)
+    sign = b"\xce" + mark.to_bytes(4, "big")
+    place = content.find(sign, start)
+    while place >= 0:
+        at = place - 1 - LENGTH.size  # before the mark: one byte that says "array", and the length
+        if at >= start:
+            found = decode_frame(data, at, mark=mark, offset=offset + at)
+            if found is not None:
+                return found[0], at, found[1]
+        place = content.find(sign, place + 1)
+    return None
+
+
+def is_torn(data: bytes, offset: int) -> bool:
+    """True when what follows the last whole frame can only be a write that was never finished, so never acknowledged.
+
+    Space is zeros before it is written, and a disk writes whole sectors: an unfinished write has a part that is still
+    zeros, or the file ends in it. Bytes that are all there and yet have the wrong hash were changed afterwards.
+    """
+    end = len(data.rstrip(b"\0"))
+    if _is_whole_but_for_its_length(data, end):
+        return False
+    if len(data) < LENGTH.size:
+        return True
+    (length,) = LENGTH.unpack_from(data)
+    size = length + AROUND_BYTES
+    if not length or size > len(data):
+        return True
+    if end > size:
+        return False
+    if data[size - 1] == 0:
+        return True
+    start = 0
+    while start < size:
+        stop = min(size, ((offset + start) // SECTOR_BYTES + 1) * SECTOR_BYTES - offset)
+        if not any(data[start:stop]):
+            return True
+        start = stop
+    return False
+
+
+def _is_whole_but_for_its_length(data: bytes, end: int) -> bool:
+    # The hash itself may end in zeros, which look like space that was never written.
+    for size in range(end, min(end + 4, len(data)) + 1):
+        body = memoryview(data)[LENGTH.size : size - HASH_BYTES]
+        if size > AROUND_BYTES and _sha256(body).digest() == data[size - HASH_BYTES : size]:
+            return True
+    return False

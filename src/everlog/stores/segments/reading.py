@@ -1,0 +1,200 @@
+"""Reading records from the blocks that the index names, each frame under its own hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from everlog.core.codec import Packed, header_bytes, payload_bytes
+from everlog.core.event import Position, Purged, Recorded
+from everlog.core.ids import EventId
+from everlog.core.query import EVERYTHING, Query
+from everlog.errors import Damaged
+from everlog.stores.segments.book import Book, Segment
+from everlog.stores.segments.frame import Frame, mark_of
+from everlog.stores.segments.lookup import Part, block_end, block_of_id, candidate_blocks
+from everlog.stores.segments.walk import Found, Gap, Tail, Walk
+
+
+class Stretch(msgspec.Struct, frozen=True, gc=False):
+    """Neighbouring blocks to read, or damage that the reader must be told of."""
+
+    segment: Segment
+    start: int
+    end: int
+    before: Position
+    gap: Gap | None = None
+
+
+def stretches(book: Book, query: Query, after: Position, upto: Position, *, whole: bool = True) -> Iterator[Stretch]:
+    """What has to be read for a query, in order; `whole` joins neighbours into long stretches."""
+    for segment in book.segments:
+        for part in segment.parts:
+            if part.head <= after or part.before >= upto:
+                continue
+            found = list(_of_blocks(segment, part, candidate_blocks(part, query, after, upto), whole=whole))
+            found += [
+                Stretch(segment, gap.start, gap.end, gap.before, gap)
+                for gap in part.gaps
+                if gap.head > max(after, gap.before) and gap.before < upto
+            ]
+            yield from sorted(found, key=_start) if part.gaps else found
+        if segment.tail is Tail.DAMAGED and segment is not book.live and upto > segment.head:
+            gap = Gap(segment.end, segment.end, segment.head, _next_before(book, segment))
+            if gap.head > after:
+                yield Stretch(segment, gap.start, gap.end, gap.before, gap)
+
+
+def _next_before(book: Book, segment: Segment) -> Position:
+    for later in book.segments:
+        if later.number > segment.number and later.header is not None:
+            return later.header.before
+    return Position(segment.head + 1)
+
+
+def _start(stretch: Stretch) -> int:
+    return stretch.start
+
+
+def _of_blocks(segment: Segment, part: Part, blocks: Sequence[int], *, whole: bool) -> Iterator[Stretch]:
+    start, last = -1, -2
+    for block in blocks:
+        if last >= 0 and not (whole and block == last + 1 and block_end(part, last) == part.offsets[block]):
+            yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
+            start = block
+        elif last < 0:
+            start = block
+        last = block
+    if last >= 0:
+        yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
+
+
+def frames(book: Book, stretch: Stretch) -> Iterator[Frame]:
+    """The frames of a stretch. Damage that nobody knew of is told here."""
+    if stretch.gap is not None:
+        raise told(stretch.gap, stretch.segment)
+    with book.source(stretch.segment) as source:
+        mark = mark_of(book.identity.log_id, stretch.segment.number)
+        walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end)
+        for found in walk:
+            if isinstance(found, Gap):
+                raise told(found, stretch.segment)
+            yield found.frame
+        if walk.tail is not Tail.END or walk.end != stretch.end:
+            raise told(Gap(walk.end, stretch.end, walk.head, Position(walk.head + 1)), stretch.segment)
+
+
+def told(gap: Gap, segment: Segment) -> Damaged:
+    return Damaged(
+        f"position {gap.before + 1} of the log cannot be read",
+        why=f"segment {segment.number:08} is damaged from byte {gap.start} to byte {gap.end - 1}",
+        hint=f"everlog verify; what comes after it can be read from position {max(gap.head, gap.before + 1)} on",
+        position=gap.before + 1,
+        segment=segment.number,
+        offset=gap.start,
+        after=max(gap.head, gap.before + 1),
+    )
+
+
+def records(
+    book: Book, query: Query, after: Position, upto: Position, *, newest_first: bool = False
+) -> Iterator[Recorded]:
+    everything = query == EVERYTHING
+    wanted = stretches(book, query, after, upto, whole=not newest_first)
+    for stretch in reversed(list(wanted)) if newest_first else wanted:
+        if newest_first:
+            block = [record for frame in frames(book, stretch) for record in frame.records]
+            for record in reversed(block):
+                if _fits(book, record, query, after, upto, everything=everything):
+                    yield record
+            continue
+        for frame in frames(book, stretch):
+            found = frame.records
+            if everything and not book.purged_at and frame.before >= after and frame.head <= upto:
+                yield from found
+                continue
+            for record in found:
+                if _fits(book, record, query, after, upto, everything=everything):
+                    yield record
+
+
+def _fits(book: Book, record: Recorded, query: Query, after: Position, upto: Position, *, everything: bool) -> bool:
+    return (
+        after < record.position <= upto
+        and record.position not in book.purged_at
+        and (everything or query.matches(record))
+    )
+
+
+def with_headers(book: Book, query: Query, after: Position, upto: Position) -> Iterator[tuple[Recorded, bytes]]:
+    """As `records`, each with the bytes of its header."""
+    for stretch in stretches(book, query, after, upto):
+        for frame in frames(book, stretch):
+            for record in frame.records:
+                if _fits(book, record, query, after, upto, everything=False):
+                    yield record, _header(frame, record)
+
+
+def _header(frame: Frame, record: Recorded) -> bytes:
+    kept = frame.rest.raw.get(record.position)
+    return kept[0] if kept else header_bytes(record.event)
+
+
+def find(book: Book, event_id: EventId) -> tuple[Recorded, bytes] | None:
+    """The record of an id, with the bytes of its header; purged ones are not found."""
+    for segment in reversed(book.segments):
+        for part in reversed(segment.parts):
+            if not part.id_lows or (event_id not in part.strays and not part.id_lows[0] < event_id <= part.id_max):
+                continue
+            block = block_of_id(part, event_id)
+            if block < 0:
+                continue
+            stretch = Stretch(segment, part.offsets[block], block_end(part, block), Position(part.befores[block]))
+            for frame in frames(book, stretch):
+                for record in frame.records:
+                    if record.event.id == event_id and record.position not in book.purged_at:
+                        return record, _header(frame, record)
+    return None
+
+
+def places(book: Book, after: Position, upto: Position) -> Iterator[Packed | Purged]:
+    """Every place as stored bytes, purged ones included. It goes on behind damage: `verify` counts what is lost."""
+    purged = sorted((gone for gone in book.purged_at.values() if after < gone.position <= upto), key=_position)
+    waiting = iter(purged)
+    gone = next(waiting, None)
+    for place in _packed(book, after, upto):
+        while gone is not None and gone.position < place.position:
+            yield gone
+            gone = next(waiting, None)
+        yield place
+    while gone is not None:
+        yield gone
+        gone = next(waiting, None)
+
+
+def _position(place: Packed | Purged) -> Position:
+    return place.position
+
+
+def _packed(book: Book, after: Position, upto: Position) -> Iterator[Packed]:
+    for stretch in stretches(book, EVERYTHING, after, upto):
+        if stretch.gap is not None:
+            continue
+        with book.source(stretch.segment) as source:
+            mark = mark_of(book.identity.log_id, stretch.segment.number)
+            for found in Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end):
+                if isinstance(found, Found):
+                    yield from _packed_of(book, found.frame, after, upto)
+
+
+def _packed_of(book: Book, frame: Frame, after: Position, upto: Position) -> Iterator[Packed]:
+    raw = frame.rest.raw
+    for record in frame.records:
+        position, event = record.position, record.event
+        if not after < position <= upto or position in book.purged_at:
+            continue
+        kept = raw.get(position) if raw else None
+        if kept is None:
+            kept = header_bytes(event), payload_bytes(event.payload) if event.salt else b""
+        yield Packed(position, record.sequence, record.received_us, *kept, event.salt, event.signature, event.path)

@@ -1,0 +1,143 @@
+"""The bytes of one segment, wherever they lie: in its file, or in the members of an archive.
+
+An archive is a plain gzip file of many members (`zcat` reads it), each with a piece of the segment. A field in the
+head of every member (RFC 1952, "extra") says how long the member is, so that a reader finds its way without unpacking
+what it does not want.
+
+    1f 8b 08 04 mtime(4) 00 ff | 0c 00 'E' 'L' 08 00 packed(4) plain(4) | deflated | crc32(4) plain(4)
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from bisect import bisect_right
+from pathlib import Path
+from typing import Protocol
+
+from everlog.errors import Damaged
+from everlog.files import Files
+
+_HEAD = struct.Struct("<4sIBB HccHII")  # little-endian, as gzip is
+_TAIL = struct.Struct("<II")
+_GZIP = b"\x1f\x8b\x08\x04"
+_EXTRA_BYTES = 12
+PIECE_BYTES = 256 * 1024
+
+
+class Source(Protocol):
+    @property
+    def size(self) -> int: ...
+
+    def read(self, at: int, size: int) -> bytes:
+        """The bytes from `at`, fewer than `size` only at the end."""
+        ...
+
+    def flush(self) -> None:
+        """What was read will still be there after a power cut."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class PlainSource:
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._handle = files.open(path)
+
+    @property
+    def size(self) -> int:
+        return self._files.size(self._handle)
+
+    def read(self, at: int, size: int) -> bytes:
+        return self._files.read(self._handle, size, at=at)
+
+    def flush(self) -> None:
+        self._files.flush(self._handle)
+
+    def close(self) -> None:
+        self._files.close(self._handle)
+
+
+class ArchiveSource:
+    """A packed segment. Unpacks a member at a time and keeps the last one."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._handle = files.open(path)
+        self._starts: list[int] = []  # where each member's piece begins in the segment
+        self._members: list[tuple[int, int]] = []  # where each member lies, and how long it is
+        self._kept: tuple[int, bytes] = (-1, b"")
+        try:
+            self.size = self._find_members()
+        except BaseException:
+            files.close(self._handle)
+            raise
+
+    def read(self, at: int, size: int) -> bytes:
+        end = min(at + size, self.size)
+        pieces = []
+        while at < end:
+            number = bisect_right(self._starts, at) - 1
+            piece = self._unpacked(number)
+            part = piece[at - self._starts[number] : end - self._starts[number]]
+            if not part:
+                break
+            pieces.append(part)
+            at += len(part)
+        return b"".join(pieces)
+
+    def flush(self) -> None:
+        self._files.flush(self._handle)
+
+    def close(self) -> None:
+        self._files.close(self._handle)
+
+    def _find_members(self) -> int:
+        at, start, end = 0, 0, self._files.size(self._handle)
+        while at < end:
+            head = self._files.read(self._handle, _HEAD.size, at=at)
+            if len(head) < _HEAD.size:
+                break
+            magic, _, _, _, extra, one, two, length, packed, plain = _HEAD.unpack(head)
+            if magic != _GZIP or (extra, one, two, length) != (_EXTRA_BYTES, b"E", b"L", 8):
+                raise self._damaged(at, "no member of an archive of everlog begins there")
+            self._starts.append(start)
+            self._members.append((at, packed))
+            at, start = at + packed, start + plain
+        if at != end:
+            raise self._damaged(at, "the archive ends in the middle of a member")
+        return start
+
+    def _unpacked(self, number: int) -> bytes:
+        if self._kept[0] == number:
+            return self._kept[1]
+        at, packed = self._members[number]
+        data = self._files.read(self._handle, packed, at=at)
+        try:
+            piece = zlib.decompress(data[_HEAD.size : -_TAIL.size], wbits=-15, bufsize=PIECE_BYTES * 2)
+        except zlib.error:
+            piece = b""
+        checksum, plain = _TAIL.unpack(data[-_TAIL.size :])
+        if len(piece) != plain or zlib.crc32(piece) != checksum:
+            # Whoever reads frames finds no frame in zeros, and tells which places are missing.
+            piece = bytes(self._plain_size(number))
+        self._kept = (number, piece)
+        return piece
+
+    def _plain_size(self, number: int) -> int:
+        ends = [*self._starts[1:], self.size]
+        return ends[number] - self._starts[number]
+
+    def _damaged(self, at: int, why: str) -> Damaged:
+        return Damaged(f"{self._path} is damaged at byte {at}", why=why, hint="restore it from a backup")
+
+
+def member(piece: bytes) -> bytes:
+    """A piece of a segment as one member of an archive."""
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    deflated = packer.compress(piece) + packer.flush()
+    size = _HEAD.size + len(deflated) + _TAIL.size
+    head = _HEAD.pack(_GZIP, 0, 0, 255, _EXTRA_BYTES, b"E", b"L", 8, size, len(piece))
+    return head + deflated + _TAIL.pack(zlib.crc32(piece), len(piece))

@@ -1,0 +1,371 @@
+"""The segments store: numbered append-only files of frames, one frame a write, one writer, any number of readers.
+
+Reading takes no lock. Whoever writes first holds the lock until the log is closed; a second writer is refused and
+told who holds it. What a write starts from, and the index of the newest frames, are in memory and true at the moment
+of the commit; everything else is found through the index files, which are derived.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakSet
+
+from everlog.core.codec import Packed, header_hash
+from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
+from everlog.core.ids import EventId
+from everlog.core.query import EVERYTHING, Query
+from everlog.errors import Busy, Damaged, LogClosed, NotFound, WriterStopped
+from everlog.files import DiskFiles, Files
+from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
+from everlog.stores.identity import new_identity
+from everlog.stores.segments import checking, reading, sweeping
+from everlog.stores.segments.book import Book, Moved
+from everlog.stores.segments.frame import SWEPT
+from everlog.stores.segments.layout import Layout, Manifest, read_manifest, write_manifest
+from everlog.stores.segments.opening import identity_of, make_folders
+from everlog.stores.segments.writing import SPACE_BYTES_MAX, Writer, begin_log
+from everlog.stores.staging import Staged
+
+SEGMENT_BYTES_MAX = 100 * 1024 * 1024
+SEGMENT_HOURS_MAX = 24
+LOCK_WAIT_S = 0.8
+_STREAMS_REMEMBERED_MAX = 200_000
+_HOUR_US = 3_600_000_000
+
+
+class SegmentsStore:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        create: bool = True,
+        files: Files | None = None,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        identity: Identity | None = None,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        segment_hours_max: int = SEGMENT_HOURS_MAX,
+        space_bytes: int = SPACE_BYTES_MAX,
+    ) -> None:
+        self.path = Path(path)
+        self.files = files or DiskFiles()
+        self.layout = Layout(self.path)
+        self._now_us = now_us
+        self._segment_bytes_max = segment_bytes_max
+        self._segment_us_max = segment_hours_max * _HOUR_US
+        self._space_bytes = space_bytes
+        self._mutex = threading.RLock()
+        self._lock = self.files.lock(self.layout.lock)
+        self._writer: Writer | None = None
+        self._writing = False
+        self._failed: BaseException | None = None
+        self._closed = False
+        self._why_closed = "open it again"
+        self._sequences: dict[str, int] = {}
+        if not self.layout.numbers(self.files):
+            self._begin(create, identity)
+        self._identity, newest = identity_of(self.files, self.layout)
+        self.book = Book(self.files, self.layout, self._identity, newest=newest)
+        _every_store.add(self)
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    # ---- reading
+
+    def read(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        after: Position = START,
+        upto: Position | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Recorded]:
+        left = -1 if limit is None else limit
+        end: Position | None = upto
+        while left != 0:
+            book = self._look()
+            head = book.head if end is None else min(end, book.head)
+            try:
+                for recorded in reading.records(book, query, after, head, newest_first=newest_first):
+                    if newest_first:
+                        end = Position(recorded.position - 1)
+                    else:
+                        after = recorded.position
+                    yield recorded
+                    left -= 1
+                    if left == 0:
+                        return
+                return
+            except Moved:
+                self._look_anew()
+
+    def get(self, event_id: EventId) -> Recorded | None:
+        found = self._find(event_id)
+        return None if found is None else found[0]
+
+    def head(self) -> Position:
+        return self._look().head
+
+    def purges(self, *, after: Position = START) -> list[Purge]:
+        return [purge for purge in self._look().purges if purge.reserved > after]
+
+    def claimed(self, name: bytes) -> Claim | None:
+        with self._mutex:
+            return self._now().claim(name)
+
+    def noted(self, key: str) -> str | None:
+        with self._mutex:
+            value, expires = self._now().notes.get(key, (None, None))
+        return None if expires is not None and expires <= self._now_us() else value
+
+    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
+        now = self._now_us()
+        with self._mutex:
+            found = [
+                (key, value)
+                for key, (value, expires) in self._now().notes.items()
+                if key.startswith(prefix) and (expires is None or expires > now)
+            ]
+        return dict(sorted(found, reverse=newest_first)[:limit])
+
+    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+        while True:
+            book = self._look()
+            try:
+                for place in reading.places(book, after, book.head):
+                    after = place.position
+                    yield place
+                return
+            except Moved:
+                self._look_anew()
+
+    def kept(self) -> Iterator[Note | Claimed]:
+        now = self._now_us()
+        with self._mutex:
+            book = self._now()
+            notes = [Note(key, value, expires) for key, (value, expires) in book.notes.items()]
+            claims = {name: claim for part in book.parts for name, claim in part.claims()}
+        yield from (Claimed(name, claim) for name, claim in claims.items())
+        yield from (note for note in notes if note.expires_us is None or note.expires_us > now)
+
+    def check(self) -> Iterator[Problem]:
+        self._require_open()
+        yield from checking.problems(self.files, self.layout, self._identity)
+
+    # ---- writing
+
+    @contextmanager
+    def write(self) -> Iterator[Staged]:
+        with self._mutex:
+            writer = self._begin_write()
+            staged = Staged(self, now_us=self._now_us())
+            self._writing = True
+            try:
+                yield staged
+                if staged.dirty:
+                    self._commit(writer, staged)
+            finally:
+                self._writing = False
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            writer, self._writer = self._writer, None
+            try:
+                if writer is not None:
+                    if self._failed is None:
+                        writer.close()
+                    else:
+                        writer.abandon()
+            finally:
+                self._lock.close()
+
+    # ---- what a write starts from
+
+    def clock(self) -> int:
+        with self._mutex:
+            return self._now().clock
+
+    def link(self, origin: str) -> Link:
+        return self.book.link(origin)
+
+    def sequence(self, stream: str) -> int:
+        found = self._sequences.get(stream)
+        if found is None:
+            if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
+                self._sequences.clear()
+            found = self._sequences[stream] = self.book.sequence(stream)
+        return found
+
+    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
+        gone = self.book.purged.get(event_id)
+        if gone is not None:
+            return gone.hash, True
+        found = self._find(event_id)
+        return None if found is None else (header_hash(found[1]), False)
+
+    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+        removed, scopes = [], set()
+        for record, header in reading.with_headers(self.book, Query(stream=stream), START, self.book.head):
+            event = record.event
+            place = (record.position, record.sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*place, header_hash(header), event.previous))
+            scopes.add(event.scope)
+        return removed, tuple(sorted(scopes))
+
+    # ---- maintenance
+
+    @contextmanager
+    def exclusive(self) -> Iterator[Writer]:
+        """The writer, for work on the files themselves; nobody else writes or is in the middle of it."""
+        with self._mutex:
+            yield self._begin_write()
+
+    # ---- inside: reading
+
+    def _now(self) -> Book:
+        """The book, up to date. Under the mutex."""
+        self._require_open()
+        if self._writer is None:
+            self.book.refresh()
+        return self.book
+
+    def _look(self) -> Book:
+        with self._mutex:
+            return self._now().frozen()
+
+    def _look_anew(self) -> None:
+        with self._mutex:
+            self.book.load()
+
+    def _find(self, event_id: EventId) -> tuple[Recorded, bytes] | None:
+        while True:
+            try:
+                return reading.find(self._look(), event_id)
+            except Moved:
+                self._look_anew()
+
+    # ---- inside: writing
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
+
+    def _begin_write(self) -> Writer:
+        self._require_open()
+        if self._writing:
+            raise RuntimeError("a write is open already in this thread")
+        if self._failed is not None:
+            raise WriterStopped(
+                f"{self.path} takes no more writes from this process",
+                why=f"a flush failed before ({self._failed}), so that what is on the disk is unknown",
+                hint="check the disk, then open the log again",
+            ) from self._failed
+        if self._writer is None:
+            self._become_writer()
+        elif self.files.inode(self.layout.segment(self.book.live.number)) != self.book.live.inode:
+            raise Damaged(
+                f"{self.layout.segment(self.book.live.number)} was removed or replaced while it was open",
+                why="what is written now would be lost with the file that is gone",
+                hint="put it back or restore a backup, then open the log again",
+            )
+        assert self._writer is not None
+        return self._writer
+
+    def _become_writer(self) -> None:
+        try:
+            self._lock.acquire(LOCK_WAIT_S)
+        except Busy as error:
+            raise Busy(
+                f"another writer has {self.path} open",
+                why=error.why or str(error),
+                hint="a segments log has one writer at a time: wait until it is closed, or send it your events",
+                **error.details,
+            ) from error
+        try:
+            self.book.load()
+            self._sequences.clear()
+            manifest = Manifest(self._identity, self.book.live.number)
+            self._writer = Writer(
+                self.files,
+                self.layout,
+                self.book,
+                segment_bytes_max=self._segment_bytes_max,
+                segment_us_max=self._segment_us_max,
+                space_bytes=self._space_bytes,
+            )
+            if read_manifest(self.files, self.layout) != manifest:
+                write_manifest(self.files, self.layout, manifest)
+            if self.book.sweep_owed:
+                self._sweep(self._writer)
+        except BaseException:
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                writer.abandon()
+            self._lock.release()
+            raise
+
+    def _commit(self, writer: Writer, staged: Staged) -> None:
+        try:
+            writer.commit(staged, self._now_us())
+            if any(removed for _, removed in staged.staged_purges):
+                self._sweep(writer)
+        except WriterStopped as error:
+            self._failed = error  # G12: never again from this process
+            raise
+        for recorded, _ in staged.records:
+            self._sequences[recorded.event.stream] = recorded.sequence
+        for purge, _ in staged.staged_purges:
+            self._sequences.pop(purge.stream, None)
+
+    def _sweep(self, writer: Writer) -> None:
+        writer.rotate(self._now_us())
+        sweeping.sweep(self.files, self.layout, self.book)
+        self.book.load()
+        writer.mark(SWEPT)
+        writer.save_index()
+
+    # ---- inside: opening
+
+    def _begin(self, allowed: bool, identity: Identity | None) -> None:
+        if self.files.exists(self.layout.manifest):
+            raise Damaged(
+                f"{self.path} has no segments",
+                why="log.json says that there is a log, and the folder segments is empty",
+                hint="put the segments back, or restore a backup",
+            )
+        if not allowed:
+            raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")
+        make_folders(self.files, self.layout)
+        self._lock.acquire(LOCK_WAIT_S)
+        try:
+            if not self.layout.numbers(self.files):  # another process may have been faster
+                now_us = self._now_us()
+                begin_log(self.files, self.layout, identity or new_identity(now_us), now_us=now_us)
+        finally:
+            self._lock.release()
+
+    def abandon_after_fork(self) -> None:
+        """In a child: the lock and the file are the parent's. Refuse to be used."""
+        self._mutex = threading.RLock()
+        self._writer = None
+        self._closed = True
+        self._why_closed = "it was opened before a fork: open it again in the child"
+
+
+def _in_a_forked_child() -> None:
+    for store in list(_every_store):
+        store.abandon_after_fork()
+
+
+_every_store: WeakSet[SegmentsStore] = WeakSet()
+os.register_at_fork(after_in_child=_in_a_forked_child)

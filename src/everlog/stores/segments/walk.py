@@ -1,0 +1,128 @@
+"""Walking through the frames of a segment, past damage, to its end.
+
+What is no frame is either the end (nothing but zeros follows), a torn tail (a write that was never acknowledged), or
+damage. Damage with a good frame after it is a `Gap`: it has a place and a size, and the walk goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+import msgspec
+
+from everlog.core.event import Position
+from everlog.stores.segments.frame import AROUND_BYTES, LENGTH, Frame, decode_frame, find_frame, is_torn
+from everlog.stores.segments.source import Source
+
+CHUNK_BYTES = 1024 * 1024
+
+
+class Gap(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes that are no frames, with what is known of the positions that were in them."""
+
+    start: int
+    end: int
+    before: Position  # the head before it
+    head: Position  # the head after it: everything between is lost
+
+
+class Tail(Enum):
+    END = "end"
+    TORN = "torn"
+    DAMAGED = "damaged"
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """A frame with its place."""
+
+    frame: Frame
+    start: int
+    end: int
+
+
+class Walk:
+    """The frames from an offset on. `tail` and `end` are known when it is through, `head` all the time.
+
+    `limit` is where the frames must end, if that is known; then whatever stands before it and is no frame is damage.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        mark: int,
+        start: int,
+        head: Position,
+        limit: int | None = None,
+    ) -> None:
+        self._source = source
+        self._mark = mark
+        self._limit = limit
+        self.end = start
+        self.head = head
+        self.tail = Tail.END
+        self.tail_bytes = b""
+
+    def __iter__(self) -> Iterator[Found | Gap]:
+        mark, at = self._mark, self.end
+        while True:
+            data = memoryview(self._read(at, CHUNK_BYTES))
+            place = 0
+            while (found := decode_frame(data, place, mark=mark, offset=at + place)) is not None:
+                frame, size = found
+                place += size
+                self.end = at + place
+                self.head = frame.head
+                yield Found(frame, self.end - size, self.end)
+            rest = len(data) - place
+            if place and rest < CHUNK_BYTES and not self._at_end(at + len(data)):
+                at += place  # the frame goes on behind what was read
+                continue
+            at += place
+            wanted = self._wanted(data[place:])
+            if wanted > rest and not self._at_end(at + rest):
+                found = decode_frame(memoryview(self._read(at, wanted)), 0, mark=mark, offset=at)
+                if found is not None:
+                    self.end, self.head = at + found[1], found[0].head
+                    yield Found(found[0], at, self.end)
+                    at = self.end
+                    continue
+            gap = self._gap(at)
+            if gap is None:
+                return
+            yield gap
+            at = self.end = gap.end
+
+    def _gap(self, at: int) -> Gap | None:
+        """The damage from here to the next frame, or None at the end, when `tail` says what was found there."""
+        data = self._read(at, self._stop() - at)
+        if not data.rstrip(b"\0") and self._limit is None:
+            return None
+        found = find_frame(memoryview(data), 0, mark=self._mark, offset=at)
+        if found is not None:
+            return Gap(at, at + found[1], self.head, found[0].before)
+        if self._limit is not None:
+            if at < self._limit:
+                self.tail = Tail.DAMAGED
+            return None
+        self.tail = Tail.TORN if is_torn(data, at) else Tail.DAMAGED
+        self.tail_bytes = data.rstrip(b"\0")
+        return None
+
+    def _wanted(self, data: memoryview) -> int:
+        if len(data) < LENGTH.size:
+            return AROUND_BYTES
+        length: int = LENGTH.unpack_from(data)[0]
+        return length + AROUND_BYTES
+
+    def _read(self, at: int, size: int) -> bytes:
+        if self._limit is not None:
+            size = max(0, min(size, self._limit - at))
+        return self._source.read(at, size)
+
+    def _stop(self) -> int:
+        return self._source.size if self._limit is None else self._limit
+
+    def _at_end(self, at: int) -> bool:
+        return at >= self._stop()

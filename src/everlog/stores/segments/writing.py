@@ -1,0 +1,322 @@
+"""The one writer: it puts frames at the end of the live segment, begins new segments, and recovers the tail.
+
+The space in front of the writer is zeros that are on the disk already, so that a flush has only data to bring there.
+Every frame carries the writer's fencing number, one more than any before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from everlog.core.codec import header_bytes, payload_bytes
+from everlog.core.event import Link, Position, Recorded
+from everlog.errors import Damaged, EverlogError, WriterStopped
+from everlog.files import Files, Handle, leftover_temps, replace_file
+from everlog.stores.contract import FORMAT, Identity, Sealed
+from everlog.stores.segments.book import Book
+from everlog.stores.segments.frame import (
+    CLOSED,
+    COMMIT,
+    HASH_BYTES,
+    PURGING,
+    Frame,
+    Rest,
+    encode_frame,
+    mark_of,
+)
+from everlog.stores.segments.header import End, Header, State, encode_header
+from everlog.stores.segments.index import LivePart
+from everlog.stores.segments.layout import Layout, Manifest, write_manifest
+from everlog.stores.segments.packed_index import load_part, pack_part
+from everlog.stores.segments.walk import Found
+from everlog.stores.staging import Staged
+
+_logger = logging.getLogger("everlog")
+
+SPACE_BYTES_MAX = 1024 * 1024
+SPACE_AFTER_FRAMES = 16
+"""Space is made ahead only for who writes many frames: a short command would pay for what it never uses."""
+
+PART_EVENTS_MIN = 2048
+"""A shorter stretch is not worth an index file when the log is closed: walking through it takes milliseconds."""
+
+
+def begin_log(files: Files, layout: Layout, identity: Identity, *, now_us: int) -> None:
+    """The first segment of a log and its manifest."""
+    header = Header(FORMAT, identity, 1, 1, Position(0), now_us, State())
+    replace_file(files, layout.segment(1), encode_header(header))
+    write_manifest(files, layout, Manifest(identity, 1))
+
+
+class Writer:
+    """Made under the lock. It leaves the log alone until `commit`, but for cutting a torn tail."""
+
+    def __init__(
+        self,
+        files: Files,
+        layout: Layout,
+        book: Book,
+        *,
+        segment_bytes_max: int,
+        segment_us_max: int,
+        space_bytes: int = SPACE_BYTES_MAX,
+    ) -> None:
+        self._files = files
+        self._layout = layout
+        self._book = book
+        self._segment_bytes_max = segment_bytes_max
+        self._segment_us_max = segment_us_max
+        self._space_bytes = space_bytes
+        self._space_end = 0
+        self._frames = 0
+        problem = book.unsound()
+        if problem is not None:
+            raise Damaged(
+                f"{layout.root} is damaged and takes no writes",
+                why=problem.reason,
+                hint="everlog verify, then restore a backup or export what is readable",
+            )
+        for temp in (*leftover_temps(files, layout.segments), *leftover_temps(files, layout.root)):
+            files.unlink(temp)
+        self._handle = files.open(layout.segment(book.live.number), write=True)
+        try:
+            self._recover()
+        except BaseException:
+            files.close(self._handle)
+            raise
+        self.fence = book.fence + 1
+        self._mark = mark_of(book.identity.log_id, book.live.number)
+
+    @property
+    def handle(self) -> Handle:
+        return self._handle
+
+    # ---- recovering
+
+    def _recover(self) -> None:
+        """Cut what was never acknowledged, and make sure of what was: before anybody is served (F02, F05)."""
+        files, segment, number = self._files, self._book.live, self._book.live.number
+        end = segment.end
+        rest = files.read(self._handle, max(0, files.size(self._handle) - end), at=end)
+        torn = rest.rstrip(b"\0")
+        if torn:
+            _logger.warning(
+                "%s: %d bytes of a write that was never acknowledged were cut off and kept in %s",
+                self._layout.segment(number).name,
+                len(torn),
+                self._layout.torn(number, end).name,
+            )
+            replace_file(files, self._layout.torn(number, end), torn)
+            files.write_all(self._handle, bytes(len(torn)), at=end)
+        part = segment.parts[-1]
+        if not part.closed:
+            self._write_last_again(part.offsets[-1] if part.offsets else segment.start, end)
+            files.fsync(self._handle)
+            files.fsync_dir(self._layout.segments)
+        self._space_end = files.size(self._handle)
+
+    def _write_last_again(self, start: int, end: int) -> None:
+        # If a flush failed, the kernel may show bytes that never reached the disk and hold them for clean. Written
+        # again they are dirty, and the flush that follows is an honest one.
+        if start < end:
+            self._files.write_all(self._handle, self._files.read(self._handle, end - start, at=start), at=start)
+
+    # ---- committing
+
+    def commit(self, staged: Staged, now_us: int) -> None:
+        """Everything that was staged is on the disk when this returns, in one frame; or it raises, and is not."""
+        self._rotate_if_due(now_us)
+        records = [record for record, _ in staged.records]
+        rest = _rest(staged, self._book)
+        at = self._book.live.end
+        frame = Frame(self._mark, at, self.fence, staged.clock, records, rest) if rest is not None else None
+        data = encode_frame(self._mark, at, self.fence, staged.clock, records, rest)
+        self._put(data, at)
+        if frame is None:
+            frame = Frame(self._mark, at, self.fence, staged.clock, records)
+        self._took(Found(frame, at, at + len(data)), staged.links)
+
+    def _put(self, data: bytes, at: int) -> None:
+        end = at + len(data)
+        if end > self._space_end:
+            self._make_space(end)
+        try:
+            self._files.write_all(self._handle, data, at=at)
+        except BaseException:
+            self._wipe(at, len(data))
+            raise
+        try:
+            self._files.flush(self._handle)
+        except WriterStopped:
+            # Nobody was told of it. Other processes that read this file should not be, either.
+            self._wipe(at, len(data))
+            raise
+        self._frames += 1
+        self._space_end = max(self._space_end, end)
+
+    def _make_space(self, end: int) -> None:
+        if self._space_bytes and self._frames >= SPACE_AFTER_FRAMES:
+            size = min(self._space_bytes, max(self._segment_bytes_max - end, 0)) + (end - self._space_end)
+            self._files.write_all(self._handle, bytes(size), at=self._space_end)
+            self._files.fsync(self._handle)
+            self._space_end += size
+
+    def _wipe(self, at: int, size: int) -> None:
+        """A write that failed half-way leaves no bytes for the next one to stand in front of."""
+        left = min(size, self._files.size(self._handle) - at)
+        if left > 0:
+            self._files.write_all(self._handle, bytes(left), at=at)
+
+    def _took(self, found: Found, links: Mapping[str, Link]) -> None:
+        book, frame = self._book, found.frame
+        part = book.live.parts[-1]
+        if not isinstance(part, LivePart) or part.full:
+            part = self._next_part()
+        part.add(found, links)
+        book.clock = frame.clock
+        book.links.update(links)
+        if frame.rest.notes:
+            book.add_notes(frame.rest.notes)
+        if frame.rest.purges or frame.rest.purged:
+            book.took(list(frame.rest.purges), list(frame.rest.purged))
+
+    # ---- index files
+
+    def _next_part(self) -> LivePart:
+        self.save_index()
+        book = self._book
+        last = book.live.parts[-1]
+        part = LivePart(last.number, last.end, last.head, id_max=last.id_max, clock=last.clock, fence=last.fence)
+        book.live.parts.append(part)
+        book.changed()
+        return part
+
+    def save_index(self, *, events_min: int = 0) -> None:
+        """Write the index files that are missing. Derived: a crash in the middle costs nothing but time."""
+        book = self._book
+        for segment in book.segments:
+            for place, part in enumerate(segment.parts):
+                if not isinstance(part, LivePart) or part.gaps or part.end == part.start:
+                    continue
+                if segment is book.live and part.events < events_min:
+                    continue
+                data = pack_part(part, log_id=book.identity.log_id, generation=segment.generation)
+                path = self._layout.part(part.number, part.start)
+                try:
+                    self._files.make_dir(self._layout.index)
+                    replace_file(self._files, path, data)
+                except EverlogError as error:
+                    _logger.warning("the index file %s could not be written: %s", path, error)
+                    return
+                packed = load_part(
+                    data,
+                    log_id=book.identity.log_id,
+                    number=part.number,
+                    generation=segment.generation,
+                    start=part.start,
+                )
+                assert packed is not None
+                segment.parts[place] = packed
+                book.changed()
+
+    # ---- segments
+
+    def _rotate_if_due(self, now_us: int) -> None:
+        live = self._book.live
+        assert live.header is not None
+        if live.end == live.start or live.head == live.header.before:
+            return
+        if live.end >= self._segment_bytes_max or now_us - live.header.opened_us >= self._segment_us_max:
+            self.rotate(now_us)
+
+    def rotate(self, now_us: int) -> None:
+        """Begin the next segment. The one before is complete: its end stands in the head of the new one."""
+        book, live = self._book, self._book.live
+        number = live.number + 1
+        end = End(live.end, self._files.read(self._handle, HASH_BYTES, at=live.end - HASH_BYTES))
+        notes = {key: kept for key, kept in book.notes.items() if kept[1] is None or kept[1] > now_us}
+        state = State(
+            clock=book.clock,
+            links={origin: (link.origin_seq, link.hash) for origin, link in book.links.items()},
+            notes=notes,
+            id_max=live.parts[-1].id_max,
+        )
+        header = Header(FORMAT, book.identity, number, self.fence, book.head, now_us, state, end)
+        self._files.truncate(self._handle, live.end)
+        self._files.fsync(self._handle)
+        replace_file(self._files, self._layout.segment(number), encode_header(header))
+        write_manifest(self._files, self._layout, Manifest(book.identity, number))
+        self.save_index()
+        self._files.close(self._handle)
+        book.load()
+        self._handle = self._files.open(self._layout.segment(number), write=True)
+        self._mark = mark_of(book.identity.log_id, number)
+        self._space_end = self._files.size(self._handle)
+
+    def mark(self, kind: int) -> None:
+        """Put a frame that only says something of the log itself."""
+        book = self._book
+        at = book.live.end
+        rest = Rest(kind, book.head, book.head)
+        data = encode_frame(self._mark, at, self.fence, book.clock, [], rest)
+        self._put(data, at)
+        self._took(Found(Frame(self._mark, at, self.fence, book.clock, [], rest), at, at + len(data)), {})
+
+    def close(self) -> None:
+        """Mark the end as a clean one, give unused space back, and keep the index."""
+        try:
+            if self._frames:
+                self.mark(CLOSED)
+                if self._space_end > self._book.live.end:
+                    self._files.truncate(self._handle, self._book.live.end)
+                    self._files.fsync(self._handle)
+                self.save_index(events_min=PART_EVENTS_MIN)
+        finally:
+            self._files.close(self._handle)
+
+    def abandon(self) -> None:
+        """Close without a word: what is on the disk is unknown."""
+        self._files.close(self._handle)
+
+
+def _rest(staged: Staged, book: Book) -> Rest | None:
+    """Everything of a write that is not a plain record."""
+    raw = _raw(staged, book)
+    plain = staged.records and not (
+        staged.staged_claims or staged.staged_notes or staged.staged_purges or staged.placed_purged or raw
+    )
+    if plain:
+        return None
+    before = book.head
+    claims = staged.staged_claims
+    removed = [gone for _, gone_with_it in staged.staged_purges for gone in gone_with_it]
+    return Rest(
+        PURGING if removed else COMMIT,
+        before=before,
+        head=staged.position,
+        claim_names=b"".join(claims),
+        claim_places=tuple([number for claim in claims.values() for number in (claim.first - before, claim.count)]),
+        notes=staged.staged_notes,
+        purges=tuple(purge for purge, _ in staged.staged_purges),
+        purged=(*removed, *staged.placed_purged),
+        raw=raw,
+    )
+
+
+def _raw(staged: Staged, book: Book) -> dict[int, tuple[bytes, bytes]]:
+    """The bytes of events that would not give them back. What this log stamped itself just now always does."""
+    origin, now_us = book.identity.origin, staged.now_us
+    return {
+        recorded.position: (sealed.header, sealed.payload)
+        for recorded, sealed in staged.records
+        if (sealed.event.origin != origin or recorded.received_us != now_us) and not _gives_back(recorded, sealed)
+    }
+
+
+def _gives_back(recorded: Recorded, sealed: Sealed) -> bool:
+    event = sealed.event
+    return (
+        header_bytes(event) == sealed.header
+        and (payload_bytes(event.payload) if event.salt else b"") == sealed.payload
+    )

@@ -1,0 +1,53 @@
+"""Any history leaves the segments store and the reference store in the same state."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from everlog.stores.contract import Store
+from everlog.stores.segments import index, writing
+from everlog.stores.segments.store import SegmentsStore
+from everlog.testing.store_machine import StoreMachine
+
+
+class SegmentsMachine(StoreMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+
+    def open_store(self, fresh: bool) -> Store:
+        return SegmentsStore(Path(self.folder.name) / "log", create=fresh)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.folder.cleanup()
+
+
+class SmallPiecesMachine(SegmentsMachine):
+    """The same with blocks of two positions, parts of six events and segments of two kilobytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(index, "BLOCK_POSITIONS", 2)
+        self.patch.setattr(index, "PART_EVENTS_MAX", 6)
+        self.patch.setattr(writing, "PART_EVENTS_MIN", 1)
+        self.patch.setattr(writing, "SPACE_AFTER_FRAMES", 1)
+
+    def open_store(self, fresh: bool) -> Store:
+        return SegmentsStore(Path(self.folder.name) / "log", create=fresh, segment_bytes_max=2048, space_bytes=700)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+
+
+TestSegmentsMachine: Any = SegmentsMachine.TestCase
+TestSegmentsMachine.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestSmallPiecesMachine: Any = SmallPiecesMachine.TestCase
+TestSmallPiecesMachine.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
