@@ -370,7 +370,9 @@ class Book:
         for part in parts:
             self.clock = max(self.clock, part.clock)
             self.fence = max(self.fence, part.fence)
-            self.links.update(part.links)
+            for origin, link in part.links.items():
+                if link.origin_seq > self.link(origin).origin_seq:
+                    self.links[origin] = link
             self.add_notes(part.notes)
         for part in self.parts:
             self.took(list(part.purges), list(part.purged))

@@ -69,16 +69,13 @@ class LivePart:
         self._ends = {}
         return self._links
 
-    def add(self, found: Found, links: Mapping[str, Link] | None = None) -> None:
-        """Take a frame in. `links` are the ends of chains if the caller knows them: they cost a hash each."""
+    def add(self, found: Found) -> None:
+        """Take a frame in."""
         frame = found.frame
         block = self._block_for(found)
         if frame.records:
             self._add_records(frame, block)
-            if links is None:
-                self._remember_ends(frame)
-        if links:
-            self._links.update(links)
+            self._remember_ends(frame)
         rest = frame.rest
         if rest.claim_names:
             self.made.update(claims_of(frame))
@@ -86,7 +83,7 @@ class LivePart:
             self.notes.update(rest.notes)
         if rest.purges or rest.purged:
             # What a purge removes was in its chain before; what came as purged from another log goes on with it.
-            self._add_purged(rest.purges, rest.purged, known=links is not None or rest.kind == PURGING)
+            self._add_purged(rest.purges, rest.purged, known=rest.kind == PURGING)
         self.closed = rest.kind == CLOSED
         if rest.kind in (PURGING, SWEPT):
             self.sweep_owed = rest.kind == PURGING

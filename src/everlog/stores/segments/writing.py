@@ -7,10 +7,9 @@ Every frame carries the writer's fencing number, one more than any before it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from everlog.core.codec import header_bytes, payload_bytes
-from everlog.core.event import Link, Position, Recorded
+from everlog.core.event import Position, Recorded
 from everlog.errors import Damaged, EverlogError, WriterStopped
 from everlog.files import Files, Handle, leftover_temps, replace_file
 from everlog.stores.contract import FORMAT, Identity, Sealed
@@ -135,7 +134,8 @@ class Writer:
         self._put(data, at)
         if frame is None:
             frame = Frame(self._mark, at, self.fence, staged.clock, records)
-        self._took(Found(frame, at, at + len(data)), staged.links)
+        self._book.links.update(staged.links)
+        self._took(Found(frame, at, at + len(data)))
 
     def _put(self, data: bytes, at: int) -> None:
         end = at + len(data)
@@ -168,14 +168,13 @@ class Writer:
         if left > 0:
             self._files.write_all(self._handle, bytes(left), at=at)
 
-    def _took(self, found: Found, links: Mapping[str, Link]) -> None:
+    def _took(self, found: Found) -> None:
         book, frame = self._book, found.frame
         part = book.live.parts[-1]
         if not isinstance(part, LivePart) or part.full:
             part = self._next_part()
-        part.add(found, links)
+        part.add(found)
         book.clock = frame.clock
-        book.links.update(links)
         if frame.rest.notes:
             book.add_notes(frame.rest.notes)
         if frame.rest.purges or frame.rest.purged:
@@ -261,7 +260,7 @@ class Writer:
         rest = Rest(kind, book.head, book.head)
         data = encode_frame(self._mark, at, self.fence, book.clock, [], rest)
         self._put(data, at)
-        self._took(Found(Frame(self._mark, at, self.fence, book.clock, [], rest), at, at + len(data)), {})
+        self._took(Found(Frame(self._mark, at, self.fence, book.clock, [], rest), at, at + len(data)))
 
     def close(self) -> None:
         """Mark the end as a clean one, give unused space back, and keep the index."""

@@ -1,0 +1,308 @@
+"""Every disk that a crash can leave behind while a segments log is written, rotated, purged, indexed or closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from everlog.errors import Damaged, EverlogError, WriterStopped
+from everlog.stores.segments import index, writing
+from everlog.stores.segments.store import SegmentsStore
+from everlog.testing.builders import Chain
+from everlog.testing.crash_states import Effort, Model, Report, check, check_bit_flips, kills, power_cuts
+from everlog.testing.faults import RecordingFiles
+
+ROOT = Path("/logs/log")
+BOTH = (Model.STRICT, Model.EXT4)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "BLOCK_POSITIONS", 2)
+    monkeypatch.setattr(index, "PART_EVENTS_MAX", 8)
+    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
+    monkeypatch.setattr(writing, "SPACE_AFTER_FRAMES", 2)
+
+
+def open_on(files: RecordingFiles, *, segment_bytes_max: int = 3000, create: bool = True) -> SegmentsStore:
+    return SegmentsStore(
+        ROOT,
+        files=files,
+        create=create,
+        now_us=lambda: 1,
+        segment_bytes_max=segment_bytes_max,
+        space_bytes=600,
+    )
+
+
+def new_disk() -> RecordingFiles:
+    """A disk with an empty log on it, everything safe."""
+    files = RecordingFiles({}, dirs=[Path("/logs")])
+    open_on(files).close()
+    return RecordingFiles(files.visible(), dirs=files.dirs)
+
+
+class Numbers:
+    """Events that are told apart by a number in their payload."""
+
+    def __init__(self) -> None:
+        self.chain = Chain()
+
+    def append(self, files: RecordingFiles, store: SegmentsStore, *numbers: int, size: int = 0) -> None:
+        made = [self.chain.next(stream=f"note/{n % 2}", payload={"n": n, "pad": "x" * size}) for n in numbers]
+        for number in numbers:
+            files.tried(number)
+        with store.write() as writer:
+            writer.append(made)
+        for number in numbers:
+            files.acked(number)
+
+
+def recover(files: RecordingFiles) -> Sequence[int]:
+    """What a reader is served, and a writer after it; both the same."""
+    reader = open_on(files, create=False)
+    found = [recorded.event.payload["n"] for recorded in reader.read()]
+    assert [recorded.position for recorded in reader.read()] == [1 + place for place in range(len(found))]
+    reader.close()
+    writer = open_on(files, create=False)
+    with writer.write():
+        pass
+    assert [recorded.event.payload["n"] for recorded in writer.read()] == found
+    assert list(writer.check()) == []
+    writer.close()
+    return found
+
+
+def append_one(files: RecordingFiles, number: int) -> None:
+    store = open_on(files, create=False)
+    Numbers().append(files, store, number)
+    store.close()
+
+
+WALK = Effort(exhaustive_max=128, samples=24, tears_max=12)
+DEEPER = Effort(exhaustive_max=8, samples=3, tears_max=2)
+
+
+def judged(files: RecordingFiles) -> Report:
+    states = [*power_cuts(files, models=BOTH, effort=WALK), *kills(files)]
+    return check(recover, states, append=append_one, nested_max=15, effort=DEEPER)
+
+
+def test_appending_survives_every_crash() -> None:
+    """F01, F02: one event a write, with space made ahead, and the close at the end."""
+    files = new_disk()
+    store, numbers = open_on(files), Numbers()
+    for number in range(1, 7):
+        numbers.append(files, store, number)
+    store.close()
+    report = judged(files)
+    assert report.violations == [], report
+    assert report.states > 200
+
+
+def test_groups_of_several_sectors_survive_every_crash() -> None:
+    """G2: a torn group is gone as a whole."""
+    files = new_disk()
+    store, numbers = open_on(files), Numbers()
+    numbers.append(files, store, 1, 2, 3)
+    numbers.append(files, store, 4, 5, size=700)
+    numbers.append(files, store, 6)
+    store.close()
+    report = judged(files)
+    assert report.violations == [], report
+    assert report.states > 200
+
+
+def test_rotation_survives_every_crash() -> None:
+    """F06: no event is acknowledged in a file whose name or head could still be lost."""
+    files = new_disk()
+    store, numbers = open_on(files, segment_bytes_max=700), Numbers()
+    for number in range(1, 10):
+        numbers.append(files, store, number)
+    store.close()
+    assert len(store.layout.numbers(files)) > 2
+    report = judged(files)
+    assert report.violations == [], report
+    assert report.states > 200
+
+
+def test_making_a_log_survives_every_crash() -> None:
+    files = RecordingFiles({}, dirs=[Path("/logs")])
+    store, numbers = open_on(files), Numbers()
+    numbers.append(files, store, 1)
+    store.close()
+
+    def recover_or_make(disk: RecordingFiles) -> Sequence[int]:
+        open_on(disk).close()
+        return recover(disk)
+
+    states = [*power_cuts(files, models=BOTH, effort=WALK), *kills(files)]
+    report = check(recover_or_make, states, append=append_one, nested_max=15, effort=DEEPER)
+    assert report.violations == [], report
+
+
+def test_recovering_a_torn_tail_survives_every_crash() -> None:
+    """The cut itself may be cut short."""
+    files = new_disk()
+    store, numbers = open_on(files), Numbers()
+    numbers.append(files, store, 1)
+    numbers.append(files, store, 2, size=600)
+    path = store.layout.segment(1)
+    whole = files.visible()
+    torn = {**whole, path: whole[path][:-700] + bytes(900)}
+    disk = RecordingFiles(torn, dirs=files.dirs)
+    disk.tried(1)
+    disk.tried(2)
+    disk.acked(1)
+    store = open_on(disk, create=False)
+    numbers = Numbers()
+    numbers.append(disk, store, 3)
+    store.close()
+    states = [*power_cuts(disk, models=BOTH, effort=WALK), *kills(disk)]
+    report = check(recover, states, nested_max=15, effort=DEEPER)
+    assert report.violations == [], report
+
+
+def _purged_recover(files: RecordingFiles) -> Sequence[int]:
+    store = open_on(files, create=False)
+    with store.write():
+        pass
+    found = [recorded.event.payload["n"] for recorded in store.read()]
+    assert list(store.check()) == []
+    if not any(number % 2 for number in found) and store.purges():
+        left = [path for path, content in files.visible().items() if b"odd-sentinel" in content]
+        assert left == [], left
+    store.close()
+    return found
+
+
+def test_a_purge_survives_every_crash_and_is_finished() -> None:
+    """F63: after any crash either nothing was purged, or all of it is gone, from every byte of every file."""
+    files = new_disk()
+    store, chain = open_on(files, segment_bytes_max=1500), Chain()
+    for number in range(1, 7):
+        pad = "odd-sentinel" if number % 2 else "even"
+        files.tried(number)
+        with store.write() as writer:
+            writer.append([chain.next(stream=f"note/{number % 2}", payload={"n": number, "pad": pad})])
+    since = len(files.trace)
+    for number in (2, 4, 6):
+        files.acked(number)
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    assert not [path for path, content in files.visible().items() if b"odd-sentinel" in content]
+    store.close()
+    states = [*power_cuts(files, models=BOTH, effort=WALK, since=since), *kills(files)[since:]]
+    report = check(_purged_recover, states, nested_max=10, effort=DEEPER)
+    assert report.violations == [], report
+    assert report.states > 100
+
+
+def flipped(files: RecordingFiles, acked: Sequence[int], *, flips: int, damaged_max: int = 3) -> Report:
+    def loud(disk: RecordingFiles) -> Sequence[int]:
+        store = open_on(disk, create=False)
+        try:
+            for problem in store.check():
+                raise Damaged(problem.reason)
+            return [recorded.event.payload["n"] for recorded in store.read()]
+        finally:
+            store.close()
+
+    def readable(disk: RecordingFiles) -> Sequence[int]:
+        store = open_on(disk, create=False)
+        found = [number_of(place) for place in store.packed()]
+        store.close()
+        return found
+
+    spans = [(path, range(len(content))) for path, content in files.visible().items() if path.suffix != ".queue"]
+    return check_bit_flips(
+        loud, files, acked, spans, loud=EverlogError, readable=readable, damaged_max=damaged_max, flips=flips
+    )
+
+
+def number_of(place: object) -> int:
+    import json
+
+    payload: dict[str, int] = json.loads(place.payload)  # type: ignore[attr-defined]
+    return payload["n"]
+
+
+def filled(*, close: bool) -> tuple[RecordingFiles, list[int]]:
+    files = new_disk()
+    store, numbers = open_on(files, segment_bytes_max=1500), Numbers()
+    for first in range(1, 13, 3):
+        numbers.append(files, store, first, first + 1)
+        numbers.append(files, store, first + 2)
+    if close:
+        store.close()
+    return files, list(range(1, 13))
+
+
+def test_no_flipped_bit_is_silent_after_a_clean_close() -> None:
+    """F03, F12, R7: in any byte of any file; what was not hit is still readable."""
+    files, acked = filled(close=True)
+    report = flipped(files, acked, flips=2500)
+    assert report.violations == [], report
+
+
+def test_no_flipped_bit_is_silent_after_a_kill() -> None:
+    """Also in the very last frame: its bytes are all there, so that it cannot be a torn one."""
+    files, acked = filled(close=False)
+    report = flipped(files, acked, flips=2500)
+    assert report.violations == [], report
+
+
+def test_a_failed_flush_stops_the_writer_and_the_next_one_trusts_nothing() -> None:
+    """F05, G12: the kernel may hold what never reached the disk for clean."""
+    for nth in range(1, 8):
+        files = new_disk()
+        files.fail("flush", nth=nth, drop=True)
+        store, numbers = open_on(files), Numbers()
+        with pytest.raises(WriterStopped):
+            for number in range(1, 9):
+                numbers.append(files, store, number)
+        with pytest.raises(WriterStopped), store.write():
+            pass
+        store.close()
+        found = recover(files)
+        assert found == list(range(1, nth))
+        states = power_cuts(files, models=BOTH, effort=Effort(exhaustive_max=32, samples=8, tears_max=4))
+        report = check(recover, states, append=append_one, nested_max=5)
+        assert report.violations == [], report
+
+
+def failing() -> Iterator[tuple[str, int]]:
+    for operation in ("write", "truncate", "fsync", "fsync_dir", "rename", "open", "mkdir", "unlink"):
+        for nth in range(1, 7):
+            yield operation, nth
+
+
+@pytest.mark.parametrize(("operation", "nth"), list(failing()))
+def test_any_call_that_fails_loses_nothing(operation: str, nth: int) -> None:
+    """F07, R5: a full disk at every call: no false acknowledgement, nothing lost, and the log opens again."""
+    import errno
+
+    files = new_disk()
+    files.fail(operation, nth=nth, error=errno.ENOSPC)  # type: ignore[arg-type]
+    acked = []
+    numbers = Numbers()
+    store: SegmentsStore | None = None
+    for number in range(1, 9):
+        try:
+            store = store or open_on(files, segment_bytes_max=1200)
+            numbers.append(files, store, number)
+            acked.append(number)
+        except (EverlogError, OSError):
+            numbers = Numbers() if number == 1 else numbers
+            if store is not None:
+                store.files = files
+    if store is not None:
+        try:
+            store.close()
+        except (EverlogError, OSError):
+            store.layout  # noqa: B018 - the close failed; what it promised is looked at below
+    found = recover(files)
+    assert [number for number in acked if number not in found] == []
+    assert found == sorted(set(found))
