@@ -34,6 +34,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     payload_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=64 * 1024 * 1024)] = 1024 * 1024
     payload_bytes_warn: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024
     keys_kept_hours: Annotated[int, msgspec.Meta(ge=24)] = 24
+    segment_mb_max: Annotated[int, msgspec.Meta(ge=1, le=2048)] = 100
+    segment_hours_max: Annotated[int, msgspec.Meta(ge=1)] = 24
+    archive_after_days: Annotated[int, msgspec.Meta(ge=0)] = 7
     demo: bool = False
 
 
@@ -45,6 +48,9 @@ DOCS = {
     "payload_bytes_max": "a larger payload is refused",
     "payload_bytes_warn": "a larger payload is warned of",
     "keys_kept_hours": "how long an idempotency key is remembered, 24 or more",
+    "segment_mb_max": "a segments log begins a new file at this size in MiB",
+    "segment_hours_max": "and at the latest after this many hours",
+    "archive_after_days": "segments older than this are packed by everlog segments archive",
     "demo": "this is a demonstration log, which the demo may replace",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.catalog import Catalog
@@ -19,18 +19,23 @@ from everlog.log.log import Log
 from everlog.settings import Loaded, Settings, find_folder, load
 from everlog.stores.contract import Identity, Store
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from everlog.stores.segments.dump import Entry
+
 
 def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str = "", create: bool = True) -> Log:
     """The log of a URL, made if it is not there; without one, the nearest .everlog.
 
-    A URL is `sqlite:log.db`, `jsonl:log/`, `postgresql://host/database?schema=everlog` or `memory:`.
+    A URL is `sqlite:log.db`, `jsonl:log/`, `segments:log/`, `postgresql://host/database?schema=everlog` or `memory:`.
     `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`.
     """
     if url is None:
         return open_folder(find_folder(Path.cwd()), catalog=catalog, actor=actor)
     settings = load(None).settings
     return _log(
-        open_store(url, base=Path(), create=create, claims_kept_us=_claims_kept_us(settings)),
+        open_store(url, base=Path(), create=create, **_of_store(settings)),
         _catalog(settings, None, catalog),
         settings,
         actor,
@@ -47,12 +52,19 @@ def open_folder(
 ) -> Log:
     """The log of a .everlog folder, with its settings and its declared types."""
     settings = (loaded or load(folder)).settings
-    store = open_store(settings.store, base=folder, create=create, claims_kept_us=_claims_kept_us(settings))
+    store = open_store(settings.store, base=folder, create=create, **_of_store(settings))
     return _log(store, _catalog(settings, folder, catalog), settings, actor)
 
 
 def open_store(
-    url: str, *, base: Path, create: bool = True, claims_kept_us: int = 0, identity: Identity | None = None
+    url: str,
+    *,
+    base: Path,
+    create: bool = True,
+    claims_kept_us: int = 0,
+    segment_mb_max: int = 100,
+    segment_hours_max: int = 24,
+    identity: Identity | None = None,
 ) -> Store:
     """The store of a URL; if it is made here, it is the log of this identity, or else a new one."""
     require_url(url)
@@ -64,6 +76,16 @@ def open_store(
         from everlog.stores.jsonl.store import JsonlStore
 
         return JsonlStore(base / url.removeprefix("jsonl:").removeprefix("//"), create=create, identity=identity)
+    if url.startswith("segments:"):
+        from everlog.stores.segments.store import SegmentsStore
+
+        return SegmentsStore(
+            base / url.removeprefix("segments:").removeprefix("//"),
+            create=create,
+            identity=identity,
+            segment_bytes_max=segment_mb_max * 1024 * 1024,
+            segment_hours_max=segment_hours_max,
+        )
     if _in_postgres(url):
         return _postgres_store(url, create=create, claims_kept_us=claims_kept_us, identity=identity)
     from everlog.stores.sqlite.store import SqliteStore
@@ -74,6 +96,29 @@ def open_store(
         claims_kept_us=claims_kept_us,
         identity=identity,
     )
+
+
+def segment_files(url: str, *, base: Path) -> list[Path]:
+    """The segment files of a log, in order."""
+    from everlog.stores.segments.layout import Layout
+
+    path = store_path(url, base=base)
+    if path is None or not url.startswith("segments:"):
+        raise InvalidSettings(
+            f"{url} has no segment files",
+            why="only a segments: log is kept in them",
+            hint="name the files to look into",
+        )
+    layout = Layout(path)
+    numbers = layout.numbers(DiskFiles())
+    return [layout.archive(number) if packed else layout.segment(number) for number, packed in numbers.items()]
+
+
+def segment_entries(path: Path) -> Iterator[Entry]:
+    """What a segment file holds, damaged or not."""
+    from everlog.stores.segments.dump import dump
+
+    return dump(DiskFiles(), path)
 
 
 def store_path(url: str, *, base: Path) -> Path | None:
@@ -122,12 +167,12 @@ def refuse_unfinished(store: Store, where: str) -> None:
 def require_url(url: str) -> None:
     """Refuse what is not the URL of a log, and say what would be."""
     scheme, separator, rest = url.partition(":")
-    if url == "memory:" or (scheme in ("sqlite", "jsonl") and rest) or _in_postgres(url):
+    if url == "memory:" or (scheme in ("sqlite", "jsonl", "segments") and rest) or _in_postgres(url):
         return
     looks_like_a_path = bool(url) and (not separator or "/" in scheme or "." in scheme)
     raise InvalidSettings(
         f"{shown_url(url)!r} is not the URL of a log",
-        why="a URL is sqlite:PATH, jsonl:PATH, postgresql://HOST/DATABASE or memory:",
+        why="a URL is sqlite:PATH, jsonl:PATH, segments:PATH, postgresql://HOST/DATABASE or memory:",
         hint=f"sqlite:{url}" if looks_like_a_path else "sqlite:log.db",
         url=shown_url(url),
     )
@@ -215,6 +260,15 @@ def _log(store: Store, catalog: Catalog, settings: Settings, actor: str) -> Log:
 
 def _claims_kept_us(settings: Settings) -> int:
     return settings.keys_kept_hours * 3_600_000_000
+
+
+def _of_store(settings: Settings) -> dict[str, Any]:
+    """The settings that a store itself wants."""
+    return {
+        "claims_kept_us": _claims_kept_us(settings),
+        "segment_mb_max": settings.segment_mb_max,
+        "segment_hours_max": settings.segment_hours_max,
+    }
 
 
 def login_actor() -> str:

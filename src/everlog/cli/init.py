@@ -161,7 +161,7 @@ def _refuse_unknown_store(store: str) -> None:
     if store == "memory:":
         raise InvalidSettings(
             "'memory:' is not the URL of a log that stays",
-            why="a store is sqlite:PATH, jsonl:PATH or postgresql://HOST/DATABASE",
+            why="a store is sqlite:PATH, jsonl:PATH, segments:PATH or postgresql://HOST/DATABASE",
             hint="everlog init --store sqlite:log.db",
         )
     wiring.require_url(store)

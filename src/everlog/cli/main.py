@@ -34,6 +34,8 @@ COMMANDS = {
     "verify": ("Check", "verify", "Prove the log from its bytes."),
     "doctor": ("Check", "doctor", "Look for problems, and say how to fix them."),
     "index": ("Check", "index", "The index of a JSONL log: rebuild."),
+    "dump": ("Check", "segments", "Show what segment files hold, frame by frame."),
+    "segments": ("Check", "segments", "The files of a segments log: archive."),
     "schema": ("Check", "schema", "Event types: list, show, export, check, lock, add."),
     "config": ("Other", "config", "Settings: show, get, set, path."),
     "completion": ("Other", "completion", "Print a completion script for a shell."),

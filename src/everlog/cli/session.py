@@ -129,7 +129,7 @@ class Session:
 
     def url_from_here(self) -> str:
         scheme, _, path = self.url.partition(":")
-        if scheme not in ("sqlite", "jsonl") or self.directory == Path():
+        if scheme not in ("sqlite", "jsonl", "segments") or self.directory == Path():
             return self.url
         return f"{scheme}:{self.directory / path.removeprefix('//')}"
 

@@ -228,3 +228,12 @@ class TellsOfCommits(Protocol):
     """A store that can say when another process has recorded something. Only a hint: whoever follows looks anyway."""
 
     def call_on_commit(self, callback: Callable[[], None]) -> None: ...
+
+
+@runtime_checkable
+class Archiving(Protocol):
+    """A store that packs what is old and will not change any more."""
+
+    def archive(self, *, days: int) -> list[tuple[int, int, int]]:
+        """Pack what was complete that many days ago: the number of each file, its size before and after."""
+        ...

@@ -8,7 +8,7 @@ file of its own beside the segments, and read back instead of walking through th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Event, Link, Position, Purge, Purged
@@ -108,6 +108,9 @@ class LivePart:
 
     def claim(self, name: bytes) -> Claim | None:
         return self.made.get(name)
+
+    def claimed_among(self, names: Collection[bytes]) -> Collection[bytes]:
+        return () if self.made.keys().isdisjoint(names) else self.made.keys() & set(names)
 
     def claims(self) -> Iterator[tuple[bytes, Claim]]:
         return iter(list(self.made.items()))

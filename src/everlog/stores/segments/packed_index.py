@@ -10,7 +10,7 @@ import hashlib
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -189,6 +189,9 @@ class PackedPart:
                 return Claim(Position(self._claim_firsts[place]), self._claim_counts[place])
             place += 1
         return None
+
+    def claimed_among(self, names: Collection[bytes]) -> Collection[bytes]:
+        return [name for name in names if self.claim(name) is not None] if self._claim_names else ()
 
     def claims(self) -> Iterator[tuple[bytes, Claim]]:
         for place in range(len(self._claim_keys)):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from weakref import WeakSet
 
@@ -24,6 +25,7 @@ from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
 from everlog.stores.segments import checking, reading, sweeping
+from everlog.stores.segments.archive import archive_segment
 from everlog.stores.segments.book import Book, Moved
 from everlog.stores.segments.frame import SWEPT
 from everlog.stores.segments.layout import Layout, Manifest, read_manifest, write_manifest
@@ -119,6 +121,10 @@ class SegmentsStore:
     def claimed(self, name: bytes) -> Claim | None:
         with self._mutex:
             return self._now().claim(name)
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        with self._mutex:
+            return {name for part in self._now().parts for name in part.claimed_among(names)}
 
     def noted(self, key: str) -> str | None:
         with self._mutex:
@@ -224,11 +230,19 @@ class SegmentsStore:
 
     # ---- maintenance
 
-    @contextmanager
-    def exclusive(self) -> Iterator[Writer]:
-        """The writer, for work on the files themselves; nobody else writes or is in the middle of it."""
+    def archive(self, *, days: int) -> list[tuple[int, int, int]]:
+        """Pack the segments that were complete that many days ago: number, size before, size after."""
+        packed = []
         with self._mutex:
-            yield self._begin_write()
+            self._begin_write()
+            until_us = self._now_us() - days * 24 * _HOUR_US
+            for segment, following in pairwise(self.book.segments):
+                complete_us = following.header.opened_us if following.header is not None else until_us + 1
+                if not segment.archived and complete_us <= until_us:
+                    packed.append((segment.number, *archive_segment(self.files, self.layout, segment.number)))
+            if packed:
+                self.book.load()
+        return packed
 
     # ---- inside: reading
 

@@ -1,0 +1,107 @@
+"""`everlog dump` and `everlog segments`: looking into segment files, and packing old ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.session import Session, common_options, pass_session
+
+EXIT_DAMAGED = 8
+
+
+@click.command("dump")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--records", is_flag=True, help="Each event of each frame as well.")
+@common_options
+@pass_session
+def dump_command(session: Session, files: tuple[Path, ...], records: bool) -> None:
+    """Show what segment files hold, frame by frame, with offsets.
+
+    It reads the files as they are, also damaged ones, and does not open the log. Without FILES it shows every segment
+    of this log. Exits 8 if there is damage.
+
+    \b
+    Examples:
+      everlog dump
+      everlog dump --records .everlog/log/segments/00000001.seg
+    """
+    from everlog.core.codec import recorded_object
+    from everlog.wiring import segment_entries, segment_files
+
+    found = [session.place / name for name in files] or segment_files(
+        session.settings().settings.store, base=session.place if session.url else session.folder()
+    )
+    rows: list[tuple[str, int, int, str, str]] = []
+    data = []
+    damaged = False
+    for path in found:
+        for entry in segment_entries(path):
+            damaged = damaged or entry.kind == "damaged"
+            rows.append((path.name, entry.start, entry.end, entry.kind, entry.text))
+            one = {"file": str(path), "start": entry.start, "end": entry.end, "kind": entry.kind, "text": entry.text}
+            if records:
+                one["records"] = [recorded_object(recorded) for recorded in entry.records]
+                rows += [
+                    (path.name, entry.start, entry.end, "event", f"#{r.position} {r.event.type} {r.event.stream}")
+                    for r in entry.records
+                ]
+            data.append(one)
+    session.out.answer(
+        Answer(
+            data=data,
+            columns=("file", "start", "end", "kind", "text"),
+            rows=[(name, start, end, kind, safe(text)) for name, start, end, kind, text in rows],
+            facts={"files": len(found), "entries": len(rows), "damaged": damaged},
+        )
+    )
+    if damaged:
+        raise click.exceptions.Exit(EXIT_DAMAGED)
+
+
+@click.group("segments")
+@common_options
+def segments_command() -> None:
+    """The files of a segments log: archive.
+
+    \b
+    Example:
+      everlog segments archive
+    """
+
+
+@segments_command.command("archive")
+@click.option("--days", type=click.IntRange(min=0), help="Pack what is older; the setting archive_after_days says 7.")
+@common_options
+@pass_session
+def archive_segments(session: Session, days: int | None) -> None:
+    """Pack old segments with gzip. They stay where they are, and are read as before.
+
+    \b
+    Example:
+      everlog segments archive --days 30
+    """
+    from everlog.errors import InvalidSettings
+    from everlog.stores.contract import Archiving
+
+    store: object = session.log().store
+    if not isinstance(store, Archiving):
+        raise InvalidSettings(
+            "this log has no segments",
+            why="only a segments: log keeps its events in files that are packed when they are old",
+            hint="everlog copy puts a log into another store",
+        )
+    packed = store.archive(days=session.settings().settings.archive_after_days if days is None else days)
+    before, after = sum(size for _, size, _ in packed), sum(size for _, _, size in packed)
+    saved = f", {before:,} bytes became {after:,}" if packed else ""
+    session.out.answer(
+        Answer(
+            data=[{"segment": number, "bytes": size, "packed_bytes": small} for number, size, small in packed],
+            columns=("segment", "bytes", "packed_bytes"),
+            rows=packed,
+            lines=[f"packed {len(packed)} segments{saved}"],
+            facts={"packed": len(packed), "bytes": before, "packed_bytes": after},
+        )
+    )

@@ -1,0 +1,94 @@
+"""What a segment file holds, frame by frame, with offsets; of damaged files, too, and without opening the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from everlog.core.event import START, Recorded
+from everlog.errors import NotALog
+from everlog.files import Files
+from everlog.stores.segments.frame import CLOSED, COMMIT, LENGTH, PURGING, SWEPT, Frame, mark_of, open_body
+from everlog.stores.segments.header import HEAD_READ_BYTES, HEAD_START, MAGIC, Header, decode_header, head_size
+from everlog.stores.segments.source import ArchiveSource, PlainSource, Source
+from everlog.stores.segments.walk import Gap, Tail, Walk
+
+KINDS = {COMMIT: "write", CLOSED: "closed", PURGING: "purge", SWEPT: "swept"}
+_decode = msgspec.msgpack.Decoder(Frame).decode
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing in a segment file: its head, a frame, bytes that are none, or how it ends."""
+
+    start: int
+    end: int
+    kind: str
+    text: str
+    records: tuple[Recorded, ...] = ()
+
+
+def dump(files: Files, path: Path) -> Iterator[Entry]:
+    """The entries of a segment file, packed or not."""
+    source = ArchiveSource(files, path) if path.suffix == ".gz" else PlainSource(files, path)
+    try:
+        yield from _entries(source, path)
+    finally:
+        source.close()
+
+
+def _entries(source: Source, path: Path) -> Iterator[Entry]:
+    data = source.read(0, HEAD_READ_BYTES)
+    if data[: len(MAGIC)] != MAGIC and not any(data.find(word) >= 0 for word in (b"\x95\xce", b"\x96\xce")):
+        raise NotALog(f"{path} is no segment file", why="it does not begin as one", hint="name a file of segments/")
+    found = decode_header(source.read(0, max(head_size(data), len(data))), name=str(path))
+    if found is not None:
+        header, start = found
+        yield Entry(start=0, end=start, kind="head", text=_told(header))
+        mark, head = mark_of(header.identity.log_id, header.number), header.before
+    else:
+        yield Entry(start=0, end=HEAD_START, kind="damaged", text="the head is not what was written")
+        start, head = HEAD_START, START
+        mark = _guessed_mark(data)
+    walk = Walk(source, mark=mark, start=start, head=head)
+    for item in walk:
+        if isinstance(item, Gap):
+            yield Entry(start=item.start, end=item.end, kind="damaged", text="these bytes are no frame")
+            continue
+        frame = item.frame
+        told = f"positions {frame.before + 1} to {frame.head}, " if frame.head > frame.before else ""
+        yield Entry(
+            start=item.start,
+            end=item.end,
+            kind=KINDS.get(frame.rest.kind, "write"),
+            text=f"{told}{len(frame.records)} events, clock {frame.clock}, fence {frame.fence}",
+            records=tuple(frame.records),
+        )
+    if walk.tail is not Tail.END:
+        text = {
+            Tail.TORN: "a write that was never acknowledged",
+            Tail.DAMAGED: "bytes that were a frame once",
+        }[walk.tail]
+        yield Entry(start=walk.end, end=source.size, kind=str(walk.tail.value), text=text)
+
+
+def _told(header: Header) -> str:
+    anew = f", written anew {header.generation} times" if header.generation else ""
+    return (
+        f"segment {header.number} of log {header.identity.log_id}, after position {header.before},"
+        f" fence {header.fence}{anew}"
+    )
+
+
+def _guessed_mark(data: bytes) -> int:
+    """The mark of the first frame that can be read, if the head does not say whose they are."""
+    view = memoryview(data)
+    for sign in (b"\x95\xce", b"\x96\xce"):
+        place = data.find(sign)
+        while place >= LENGTH.size:
+            body = open_body(view, place - LENGTH.size)
+            if body is not None:
+                return _decode(body).mark
+            place = data.find(sign, place + 1)
+    return 0
