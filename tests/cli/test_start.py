@@ -13,6 +13,7 @@ from tests.cli.conftest import Run
 from everlog.cli.help import EXIT_CODES, TOPICS
 from everlog.cli.main import COMMANDS
 from everlog.settings import Settings
+from everlog.testing.postgres_server import NoServer, start_server
 
 
 def error_codes() -> dict[str, int]:
@@ -355,3 +356,17 @@ def test_an_empty_url_is_no_url(log: Run) -> None:
 
 def test_a_tag_given_twice_is_refused(log: Run) -> None:
     assert log("append", "note.added", "-s", "note/1", "text=x", "--tag", "a=1", "--tag", "a=2").code == 2
+
+
+def test_the_demo_runs_on_a_postgres_of_its_own(everlog: Run) -> None:
+    """The same stages, and nothing left behind."""
+    try:
+        start_server().remove()
+    except NoServer as error:
+        pytest.skip(f"no PostgreSQL: {error}")
+    found = everlog("demo", "--store", "postgres", "--json")
+    assert found.code == 0, found.err
+    stages = {stage["stage"]: stage for stage in found.data["stages"]}
+    assert {stage["status"] for stage in stages.values()} == {"ok"}
+    assert {"server", "history", "purge", "verify"} <= stages.keys()
+    assert not Path(stages["server"]["shown"].split(" in ")[1].split(",")[0]).exists()

@@ -248,6 +248,23 @@ def test_a_finished_set_up_is_not_done_again(checkout: Any, commands: list[list[
     assert len(installs(commands)) == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "environ", "extras"),
+    [
+        ("log", {}, ()),
+        ("test", {}, ("test",)),
+        ("demo", {}, ()),
+        ("demo --store postgres", {}, ("pgserver",)),
+        ("demo --store=postgres", {}, ("pgserver",)),
+        ("log --log postgresql://host/db", {}, ("pg",)),
+        ("log", {"EVERLOG_STORE": "postgresql://host/db"}, ("pg",)),
+        ("log", {"EVERLOG_EXTRAS": "pg, pydantic"}, ("pg", "pydantic")),
+    ],
+)
+def test_a_command_brings_the_extras_it_needs(command: str, environ: dict[str, str], extras: tuple[str, ...]) -> None:
+    assert launcher.extras_of(command.split(), environ) == extras
+
+
 def test_more_extras_satisfy_fewer(checkout: Any, commands: list[list[str]]) -> None:
     launcher.set_up(checkout, ("test",))
 

@@ -20,9 +20,11 @@ from everlog.cli.session import Session, common_options, pass_session
 if TYPE_CHECKING:
     from everlog.errors import EverlogError
     from everlog.log.log import Log
+    from everlog.testing.postgres_server import PostgresServer
 
 BATCH = 40
 EXIT_FAILED = 1
+OWN_POSTGRES = "everlog init --store postgresql://HOST/DATABASE"
 # What a demo may remove: the files of a folder that says demo = true, and nothing else. Lock files stay (files.py).
 OWN_FILES = ("log.db", "log.db-wal", "log.db-shm", "types.toml", "schema.lock.json", ".gitignore", "everlog.toml")
 
@@ -32,25 +34,39 @@ class StageFailed(Exception):
 
 
 @click.command("demo")
+@click.option("--store", type=click.Choice(["sqlite", "postgres"]), default="sqlite", help="Where the events go.")
 @common_options
 @pass_session
-def demo_command(session: Session) -> None:
+def demo_command(session: Session, store: str) -> None:
     """Write a sample log and show what a log can do.
 
     It makes .everlog/ in this folder or in DIR: three days of a small team, a few hundred events. A demo made
-    before is replaced; any other log is left alone.
+    before is replaced; any other log is left alone. With --store postgres it starts a server of its own in a
+    temporary folder, and removes both at the end.
 
     \b
     Examples:
       everlog demo
+      everlog demo --store postgres
       everlog demo --dir /tmp/tour
     """
-    from everlog import wiring
     from everlog.settings import FOLDER
 
-    folder = session.place.resolve() / FOLDER
     tour = _Tour(session)
-    tour.stage("folder", lambda: _make(folder))
+    if store == "sqlite":
+        folder = session.place.resolve() / FOLDER
+        tour.stage("folder", lambda: _make(folder))
+        _show(tour, folder)
+    else:
+        with _server(tour) as server:
+            folder = server.folder / FOLDER
+            tour.stage("folder", lambda: _make(folder, url=server.url))
+            _show(tour, folder, lasting=False)
+
+
+def _show(tour: _Tour, folder: Path, *, lasting: bool = True) -> None:
+    from everlog import wiring
+
     log = wiring.open_folder(folder, actor="user:ada")
     try:
         for name, stage in (
@@ -66,7 +82,7 @@ def demo_command(session: Session) -> None:
             ("errors", _errors),
         ):
             tour.stage(name, lambda stage=stage: stage(log))  # type: ignore[misc]
-        tour.end(log)
+        tour.end(log, lasting=lasting)
     finally:
         log.close()
 
@@ -93,12 +109,12 @@ class _Tour:
             raise
         self._line("ok", name, started, shown)
 
-    def end(self, log: Log) -> None:
+    def end(self, log: Log, *, lasting: bool) -> None:
         from everlog.cli.records import table_lines
 
         newest = list(log.read(limit=5, newest_first=True))[::-1]
         told = max((found for found in newest if found.event.causation_id), key=lambda found: found.position)
-        commands = _next_commands(told.position, self._session.directory)
+        commands = _next_commands(told.position, self._session.directory) if lasting else [OWN_POSTGRES]
         if self._out.json:
             head = {"head": log.head(), "log_id": log.identity.log_id}
             self._out.envelope({"stages": self._stages, **head}, next=commands)
@@ -143,7 +159,28 @@ def _next_commands(position: int, directory: Path) -> list[str]:
 # ---- the stages: each returns what a newcomer should see
 
 
-def _make(folder: Path) -> str:
+def _server(tour: _Tour) -> PostgresServer:
+    from everlog.errors import Unavailable
+    from everlog.testing.postgres_server import NoServer, start_server
+
+    started: list[PostgresServer] = []
+
+    def start() -> str:
+        try:
+            started.append(start_server())
+        except NoServer as error:
+            raise Unavailable(
+                "the demonstration has no PostgreSQL to run on",
+                why=str(error),
+                hint="apt-get install postgresql, or pip install 'everlog[pgserver]'",
+            ) from error
+        return f"a PostgreSQL of its own in {started[0].folder}, on a Unix socket, gone at the end"
+
+    tour.stage("server", start)
+    return started[0]
+
+
+def _make(folder: Path, *, url: str = "sqlite:log.db") -> str:
     from everlog.cli.demo_story import TYPES
     from everlog.cli.init import make_folder
     from everlog.files import DiskFiles
@@ -153,8 +190,10 @@ def _make(folder: Path) -> str:
         if not files.exists(parent):
             files.make_dir(parent)
     replaced = files.exists(folder) and _remove_demo(folder)
-    make_folder(folder, types=TYPES, demo=True)
-    return f"{'replaced the demo in' if replaced else 'made'} {folder}: everlog.toml, types.toml, log.db"
+    make_folder(folder, store=url, types=TYPES, demo=True)
+    told = "replaced the demo in" if replaced else "made"
+    kept = "log.db" if url == "sqlite:log.db" else "and a schema in the database"
+    return f"{told} {folder}: everlog.toml, types.toml, {kept}"
 
 
 def _remove_demo(folder: Path) -> bool:

@@ -26,6 +26,7 @@ from everlog.stores.postgres.statements import statements
 from everlog.stores.staging import Staged
 
 _COPY_ROWS_MIN = 8
+_ROWS_A_PIECE = 128
 _NAMES_REMEMBERED_MAX = 100_000
 # Expired notes and claims are looked for once in so many.
 _BETWEEN_PRUNES = 5_000
@@ -88,7 +89,11 @@ class Inserter:
     def _insert_events(self, connection: Connection, rows: Sequence[tuple[Recorded, Sealed]]) -> None:
         if len(rows) >= _COPY_ROWS_MIN:
             with connection.cursor() as cursor, cursor.copy(self._sql["copy_events"]) as copy:
-                copy.write(self._copy_bytes(rows))
+                copy.write(_SIGNATURE)
+                # In pieces, so that the server files the first rows while the next are made.
+                for start in range(0, len(rows), _ROWS_A_PIECE):
+                    copy.write(self._copy_bytes(rows[start : start + _ROWS_A_PIECE]))
+                copy.write(_END)
         elif len(rows) == 1:
             connection.execute(self._sql["insert_event"], _row(*rows[0]))
         elif rows:
@@ -119,7 +124,7 @@ class Inserter:
 
     def _copy_bytes(self, rows: Sequence[tuple[Recorded, Sealed]]) -> bytes:
         names, named = self._names, self._named
-        parts = [_SIGNATURE]
+        parts: list[bytes] = []
         add = parts.extend
         for recorded, sealed in rows:
             event, header, payload = sealed.event, sealed.header, sealed.payload
@@ -153,7 +158,6 @@ class Inserter:
                 add((_LENGTH(len(event.signature)), event.signature, _LENGTH(len(path)), path))
             else:
                 add((_EMPTY, _EMPTY))
-        parts.append(_END)
         return b"".join(parts)
 
     def _named(self, name: str) -> bytes:

@@ -42,6 +42,7 @@ from everlog.stores.staging import Staged
 _STREAMS_REMEMBERED_MAX = 200_000
 # So many events of others are looked through to keep what is remembered; more, and it is forgotten.
 _CATCH_UP_MAX = 2_000
+_KNOWN_WHOLE_MAX = 20_000
 _RESOLVE_S = 10
 
 
@@ -72,6 +73,7 @@ class PostgresStore:
         self._known_head: Position | None = None  # where the head was when what follows was right
         self._links: dict[str, Link] = {}
         self._sequences: dict[str, int] = {}
+        self._every_stream_known = False
         try:
             with own_errors(self._address, "opening"), self._pool.borrow() as connection:
                 self._identity = open_log(
@@ -223,6 +225,8 @@ class PostgresStore:
     def sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)
         if found is None:
+            if self._every_stream_known:
+                return 0
             ((last,),) = self._fetch_in_write("sequence", {"stream": stream})
             if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
                 self._sequences.clear()
@@ -327,6 +331,10 @@ class PostgresStore:
             self._forget_committed()
             if first:
                 self._refuse_cut_log(writer)
+            if self._head <= _KNOWN_WHOLE_MAX:
+                # A young log meets new streams all the time: with all of them known, a new one costs no question.
+                self._sequences = dict(self._fetch_in_write("every_sequence", {}))
+                self._every_stream_known = True
             return
         with writer.pipeline():
             streams = writer.execute(self._write_sql["sequences_since"], {"after": after})
@@ -363,6 +371,11 @@ class PostgresStore:
         self._claims.committed(staged)
         for record, _ in staged.records:
             self._sequences[record.event.stream] = record.sequence
+        for purge, _ in staged.staged_purges:
+            self._sequences[purge.stream] = max(purge.sequence, self._sequences.get(purge.stream, 0))
+        if len(self._sequences) > _STREAMS_REMEMBERED_MAX:
+            self._sequences.clear()
+            self._every_stream_known = False
 
     def _was_recorded(self, staged: Staged, error: Unavailable) -> bool:
         """After a connection was lost in a commit: whether it happened. Who cannot find out must not say either."""
@@ -409,6 +422,7 @@ class PostgresStore:
         self._known_head = None
         self._links = {}
         self._sequences = {}
+        self._every_stream_known = False
         self._claims.forget()
 
     def _refuse_cut_log(self, writer: Connection) -> None:

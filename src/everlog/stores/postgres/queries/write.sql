@@ -15,7 +15,15 @@ SELECT greatest(
 )
 
 -- name: sequences_since
-SELECT stream, max(sequence) FROM events WHERE position > %(after)s GROUP BY stream
+SELECT stream, max(sequence) FROM (
+    SELECT stream, sequence FROM events WHERE position > %(after)s
+    UNION ALL SELECT stream, sequence FROM purges WHERE reserved > %(after)s
+) AS new GROUP BY stream
+
+-- name: every_sequence
+SELECT stream, max(sequence) FROM (
+    SELECT stream, sequence FROM events UNION ALL SELECT stream, sequence FROM purges
+) AS known GROUP BY stream
 
 -- name: claims_since
 SELECT name FROM claims WHERE first > %(after)s
