@@ -14,6 +14,7 @@ from everlog.wiring import copy_target, open_store
 
 # A new store joins with one line: what its URL looks like in a folder.
 URLS = {
+    "jsonl": "jsonl:{}",
     "sqlite": "sqlite:{}.db",
 }
 

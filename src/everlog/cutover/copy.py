@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from everlog.core.event import START, Purged
 from everlog.cutover.survey import Place, Summary, Survey, batches, places_of, position_of, survey
 from everlog.errors import Busy, Conflict, Damaged
 from everlog.files import Files
@@ -133,10 +134,17 @@ def _past_what_is_there(places: Iterator[Place], draft: Store, seen: Survey, tar
     head = draft.head()
     there = places_of(draft, draft.purges())
     for mine, copied in zip_longest(_upto(places, head), there):
-        if mine is None or mine != copied:
+        if mine is None or _as_of(mine, head) != _as_of(copied, head):
             raise _unfit(target, "the log is not as it was when this copy was begun")
         seen.take(mine)
     return places
+
+
+def _as_of(place: Place | None, head: int) -> Place | None:
+    """A place as a log with this head has it: by whom it was purged is known when that purge is there too."""
+    if isinstance(place, Purged) and place.reserved > head:
+        return msgspec.structs.replace(place, reserved=START)
+    return place
 
 
 def _upto(places: Iterator[Place], head: int) -> Iterator[Place]:

@@ -164,7 +164,8 @@ class Writer(Reader, Protocol):
         """Put places of another log here as they stand: same positions, sequences, times of arrival and bytes.
 
         They come in order, purges at the position they reserved, and the first follows the head. This is how a copy
-        is made, and its maker's word that they are whole: `verify` proves it afterwards.
+        is made, and its maker's word that they are whole: `verify` proves it afterwards. By which purge an event was
+        removed (`Purged.reserved`) must be known when that purge is placed too, and may be 0 before.
         """
         ...
 
