@@ -6,16 +6,20 @@ what the suite itself shows.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from everlog.catalog.builtin import BUILT_IN
+from everlog.core.codec import Packed
 from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Cursor, Page
+from everlog.cutover import copy, importing
 from everlog.errors import EverlogError, WriterStopped
 from everlog.log import pages, verify
 from everlog.log.committer import Committer, Item
@@ -245,7 +249,70 @@ def key_claimed_apart_from_the_append(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Staged, "claim", lambda *arguments: None)
 
 
+def purged_places_not_copied(patch: pytest.MonkeyPatch) -> None:
+    """G3: a copy without what is left of purged events."""
+    real = insert.Inserter.insert
+
+    def insert_without(self: insert.Inserter, writer: Any, staged: Staged, **rest: Any) -> None:
+        staged.placed_purged = []
+        real(self, writer, staged, **rest)
+
+    patch.setattr(insert.Inserter, "insert", insert_without)
+
+
+def copied_events_arrive_anew(patch: pytest.MonkeyPatch) -> None:
+    """A copy whose events have the time of the copy."""
+    real = Staged._place_event
+
+    def place_now(self: Staged, place: Packed) -> None:
+        real(self, msgspec.structs.replace(place, received_us=self.now_us))
+
+    patch.setattr(Staged, "_place_event", place_now)
+
+
+def copy_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """A copy gets its name without a look at it."""
+    patch.setattr(copy, "_compare", lambda *arguments: None)
+
+
+def import_not_rehearsed(patch: pytest.MonkeyPatch) -> None:
+    """The good lines of a file are imported, and its bad ones told afterwards."""
+    patch.setattr(importing, "_rehearse", lambda *arguments, **rest: 0)
+
+
 # ---- the checks
+
+
+def a_copy_that_differs_gets_no_name(folder: Path) -> None:
+    class Forgetful(SqliteStore):
+        def packed(self, *, after: Position = START) -> Iterator[Any]:
+            for place in super().packed(after=after):
+                yield msgspec.structs.replace(place, sequence=7) if place.position == 2 else place
+
+    with contextlib.closing(_log(folder, "one", "two", "three")) as log:
+        draft = folder / "copy.db.copying"
+        target = copy.Target(
+            name="copy.db",
+            draft=str(draft),
+            open=lambda identity: Forgetful(draft, identity=identity),
+            swap=lambda: (folder / "copy.db").touch(),
+        )
+        with contextlib.suppress(EverlogError):
+            copy.copy_log(log.store, target)
+    assert not (folder / "copy.db").exists()
+
+
+def a_file_is_imported_whole_or_not_at_all(folder: Path) -> None:
+    event = (
+        '{"event_id":"%s","event_type":"x.y","lamport_clock":1,"entity_id":"1","timestamp":"2026-01-27T10:30:00Z"}'
+    )
+    text = "".join(event % f"01HN3R5K8D12345678900{number:05}" + "\n" for number in range(600))
+    data = (text + "<<<<<<< HEAD\n").encode()
+    source = importing.Source("file", len(data), lambda size, at: data[at : at + size])
+    with contextlib.closing(_log(folder)) as log:
+        with contextlib.suppress(EverlogError):
+            importing.import_files(log, [source])
+        assert log.head() == 0
 
 
 def a_purge_leaves_no_bytes(folder: Path) -> None:
@@ -367,6 +434,10 @@ PLANTED: list[tuple[Plant, Check]] = [
     (head_taken_after_the_purges, a_purge_during_a_page_is_told),
     (told_before_the_commit, an_answer_means_that_it_is_there),
     (key_claimed_apart_from_the_append, a_retry_appends_nothing),
+    (purged_places_not_copied, contract("test_places_of_another_log_are_kept_as_they_stand")),
+    (copied_events_arrive_anew, contract("test_places_of_another_log_are_kept_as_they_stand")),
+    (copy_not_compared, a_copy_that_differs_gets_no_name),
+    (import_not_rehearsed, a_file_is_imported_whole_or_not_at_all),
 ]
 
 

@@ -268,7 +268,10 @@ def test_a_killed_copy_is_finished_by_the_same_command(tmp_path: Path, round_: i
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     for _ in range(3):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(random.Random(round_).uniform(0.25, 0.9))
+        began = time.monotonic()
+        while not (tmp_path / "two.db.copying").exists() and time.monotonic() < began + 10:
+            time.sleep(0.005)
+        time.sleep(random.uniform(0, 0.25))
         process.send_signal(signal.SIGKILL)
         process.wait()
         if (tmp_path / "two.db").exists():

@@ -385,6 +385,22 @@ def test_an_array_that_is_none_is_refused(data: bytes, told: str) -> None:
     assert told in refused(data)
 
 
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.recursive(st.none() | st.integers(0, 9) | st.text('a"\\\\{[]},\\n ', max_size=8), st.lists, max_leaves=5)
+    )
+)
+def test_the_elements_of_an_array_are_those_that_a_parser_finds(items: list[Any]) -> None:
+    """However it is laid out and however it is cut into pieces."""
+    for data in (json.dumps(items).encode(), json.dumps(items, indent=1).encode()):
+        for size in (1, 3, 1000):
+            chunks = (data[at : at + size] for at in range(0, len(data), size))
+            found = list(lines._elements(chunks))
+            assert [json.loads(piece.data) for piece in found] == items
+            assert [piece.line for piece in found] == sorted(piece.line for piece in found)
+
+
 def test_an_empty_file_and_an_empty_array_hold_nothing() -> None:
     for data in (b"", b"\n\n", b"[]", b" [\n] \n", b"\xef\xbb\xbf"):
         assert imported(a_log(), data).events == 0

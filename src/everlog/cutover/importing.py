@@ -300,7 +300,14 @@ def _check(event: Event, log: Log, options: Options, *, clock: int, now_ms: int)
 
 def _try(writer: Writer, batch: list[Item], reading: Reading, *, own: str) -> int:
     """Refuse events for what is in the log; how many are new."""
-    fresh = 0
+    try:
+        with writer.attempt():
+            recorded = writer.append([item.sealed for item in batch])
+            if not any(new.event.origin == own for new in recorded):
+                return len(recorded)
+            raise _Undo
+    except (Conflict, _Undo):
+        fresh = 0  # something is wrong with some of them: one by one, to name the lines
     for item in batch:
         try:
             with writer.attempt():

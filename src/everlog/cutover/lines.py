@@ -6,6 +6,7 @@ long, too deep, no JSON, or the mark of an unresolved merge is refused with that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -106,7 +107,13 @@ def _elements(chunks: Iterable[bytes]) -> Iterator[_Piece]:
     yield from state.end()
 
 
+_MARK = re.compile(rb'["{}\[\],]')
+_MARK_IN_TEXT = re.compile(rb'["\\]')
+
+
 class _Array:
+    """Where the elements of an array begin and end, however it is cut into chunks."""
+
     def __init__(self) -> None:
         self._line = 1
         self._begun = self._ended = self._text = self._escaped = False
@@ -117,10 +124,17 @@ class _Array:
         self.broken = False
 
     def take(self, chunk: bytes) -> Iterator[_Piece]:
-        for byte in chunk:
-            piece = self._step(byte)
-            if byte == 0x0A:
-                self._line += 1
+        at = 0
+        while at < len(chunk):
+            if self._text:
+                at = self._past_text(chunk, at)
+                continue
+            mark = _MARK.search(chunk, at)
+            end = len(chunk) if mark is None else mark.start()
+            piece = self._plain(chunk[at:end])
+            if piece is None and mark is not None:
+                piece = self._marked(mark[0])
+            at = end + 1
             if piece is not None:
                 yield piece
                 if piece.problem:
@@ -131,39 +145,65 @@ class _Array:
         if not self._ended:
             yield _Piece(self._line, b"", "the array is cut off: it has no end")
 
-    def _step(self, byte: int) -> _Piece | None:
-        if self._text:
-            self._element.append(byte)
-            self._text = self._escaped or byte != 0x22
-            self._escaped = byte == 0x5C and not self._escaped
+    def _past_text(self, chunk: bytes, at: int) -> int:
+        """Take what stands between quotes, up to its end, the next escape, or the end of the chunk."""
+        if self._escaped:
+            self._escaped = False
+            self._add(chunk[at : at + 1])
+            return at + 1
+        mark = _MARK_IN_TEXT.search(chunk, at)
+        if mark is None:
+            self._add(chunk[at:])
+            return len(chunk)
+        self._add(chunk[at : mark.end()])
+        self._escaped = mark[0] == b"\\"
+        self._text = self._escaped
+        return mark.end()
+
+    def _plain(self, data: bytes) -> _Piece | None:
+        """Take what has neither quotes nor brackets nor commas: space, numbers, words."""
+        if self._element:
+            self._add(data)
+            return self._too_long()
+        words = data.lstrip(_SPACE)
+        self._line += data.count(b"\n", 0, len(data) - len(words))
+        if not words:
             return None
-        if byte in _SPACE and not self._element:
-            return None
+        if self._ended:
+            return _Piece(self._line, b"", "something stands after the end of the array")
+        self._element_line = self._line
+        self._add(words)
+        return self._too_long()
+
+    def _marked(self, mark: bytes) -> _Piece | None:
         if not self._begun:
             self._begun = True  # the opening bracket, which the caller has seen
             return None
         if self._ended:
             return _Piece(self._line, b"", "something stands after the end of the array")
-        if self._depth == 0 and byte in b",]":
-            return self._element_ends(byte)
+        if self._depth == 0 and mark in b",]":
+            return self._element_ends(mark)
         if not self._element:
             self._element_line = self._line
-        self._element.append(byte)
-        if byte == 0x22:
-            self._text = True
-        elif byte in b"{[":
-            self._depth += 1
-        elif byte in b"}]":
-            self._depth -= 1
-        if len(self._element) > LINE_BYTES_MAX:
-            return _Piece(self._element_line, b"", f"it is longer than {LINE_BYTES_MAX:,} bytes")
-        return None
+        self._add(mark)
+        self._text = mark == b'"'
+        self._depth += (mark in b"{[") - (mark in b"}]")
+        return self._too_long()
 
-    def _element_ends(self, byte: int) -> _Piece | None:
-        self._ended = byte == 0x5D
+    def _add(self, data: bytes) -> None:
+        self._element += data
+        self._line += data.count(b"\n")
+
+    def _too_long(self) -> _Piece | None:
+        if len(self._element) <= LINE_BYTES_MAX:
+            return None
+        return _Piece(self._element_line, b"", f"it is longer than {LINE_BYTES_MAX:,} bytes")
+
+    def _element_ends(self, mark: bytes) -> _Piece | None:
+        self._ended = mark == b"]"
         data = bytes(self._element)
         self._element.clear()
-        if not data:
+        if not data.strip():
             if self._ended and not self._comma:
                 return None  # an empty array
             return _Piece(self._line, b"", "an element of the array is missing")
