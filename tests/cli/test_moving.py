@@ -130,3 +130,10 @@ def test_lines_that_are_no_events_are_told(notes: Run, place: Path) -> None:
 def test_standard_input_has_a_limit(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everlog.cli.import_.STDIN_BYTES_MAX", 10)
     assert notes("import", "-", "--json", stdin=b"x" * 11).error["code"] == "bad_file"
+
+
+def test_a_password_in_a_url_is_not_printed(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql://ada:secret-word@127.0.0.1:1/logs"
+    for result in (notes("copy", LOG, url), notes("copy", url, url), notes("copy", url, "sqlite:copy.db")):
+        assert result.code != 0
+        assert "secret-word" not in result.out + result.err

@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog.cutover.copy import Target
 from everlog.stores.contract import Identity, Store
 from everlog.stores.memory import MemoryStore
 from everlog.wiring import copy_target, open_store
 
+__all__ = ["postgres_schemas", "postgres_url"]
+
 # A new store joins with one line: what its URL looks like in a folder.
 URLS = {
     "jsonl": "jsonl:{}",
+    "segments": "segments:{}",
     "sqlite": "sqlite:{}.db",
 }
 

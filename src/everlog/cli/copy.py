@@ -27,7 +27,8 @@ def copy_command(session: Session, source: str, target: str) -> None:
     \b
     Examples:
       everlog copy sqlite:.everlog/log.db sqlite:backup.db
-      everlog copy sqlite:old.db sqlite:new.db --json
+      everlog copy sqlite:.everlog/log.db segments:.everlog/segments
+      everlog copy jsonl:events postgresql://db.example/logs --json
     """
     import msgspec
 
