@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from tests.cutover.conftest import Open, target_in
 from tests.cutover.test_copy import Stop, a_log_with_state, everything, stopped_after
 
+from everlog.cli.main import main
+from everlog.cli.output import Output
 from everlog.cutover import copy as copying
 from everlog.cutover.copy import UNFINISHED, copy_log
 from everlog.errors import Conflict, NotALog
@@ -70,3 +75,27 @@ def test_one_log_through_every_store_has_one_digest(tmp_path: Path, postgres_url
         assert everything(source) == first, url
         source.close()
         source = opened(url)
+
+
+def test_the_command_prints_no_password(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    open("sqlite:log.db").close()
+    parts = urlsplit(postgres_url)
+    user, _, place = parts.netloc.rpartition("@")
+    name = user.partition(":")[0] or "postgres"
+    url = urlunsplit(parts._replace(netloc=f"{name}:secret-word@{place}"))
+    monkeypatch.setattr(Output, "__init__", as_on_a_terminal(Output.__init__))
+    assert main(["copy", "sqlite:log.db", url]) == 0
+    printed = capsys.readouterr()
+    assert "copied " in printed.out
+    assert "secret-word" not in printed.out + printed.err
+
+
+def as_on_a_terminal(make: Callable[..., None]) -> Callable[..., None]:
+    def made(self: Output, **options: Any) -> None:
+        make(self, **options)
+        self.terminal = self.human = True
+
+    return made

@@ -67,9 +67,10 @@ def copy_command(session: Session, source: str, target: str) -> None:
         "origin": copied.identity.origin,
         "epoch": copied.identity.epoch,
     }
+    shown = wiring.shown_url(target)  # without its password
     resumed = f", continued after #{copied.resumed_at}" if copied.resumed_at else ""
     lines = [
-        f"copied    {copied.summary.events:,} events to {safe(target)}{resumed}",
+        f"copied    {copied.summary.events:,} events to {safe(shown)}{resumed}",
         f"purged    {copied.summary.purged:,}",
         f"head      #{copied.summary.head}",
         f"digest    {copied.summary.digest}",
@@ -78,7 +79,7 @@ def copy_command(session: Session, source: str, target: str) -> None:
     session.out.answer(
         Answer(data=facts, ids=[copied.summary.digest], rows=list(facts.items()), lines=lines, facts=facts)
     )
-    session.out.hint(f"to use the copy: everlog --log {target} log, or everlog config set store {target}")
+    session.out.hint(f"to use the copy: everlog --log {shown} log, or everlog config set store {shown}")
 
 
 def _same(one: Path, other: Path | None) -> bool:
