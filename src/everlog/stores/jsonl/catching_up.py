@@ -173,28 +173,45 @@ def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, 
         connection.execute("DELETE FROM bad_lines WHERE file = (SELECT file FROM files WHERE name = ?)", (name,))
         connection.execute("DELETE FROM files WHERE name = ?", (name,))
     new: list[tuple[int, Found]] = []
+    same = _the_very_lines(change, gone)
     for read in change.read:
         file = _file_id(connection, read)
         _note_bad(connection, file, read.found, fresh=True)
         for found in read.found:
             if found.line is None:
                 continue
+            if same.get(found.line.id, found) is not found:
+                _note(connection, file, found.at, TWICE, f"event {found.line.id} stands in another line, too")
+                continue
             before = gone.pop(found.line.id, None)
             if before is not None and isinstance(found.line, EventLine):
                 connection.execute(
-                    "UPDATE events SET file = ?, at = ?, size = ? WHERE position = ?",
-                    (file, found.at, found.size, before[0]),
+                    "UPDATE events SET file = ?, at = ?, size = ?, whole = ? WHERE position = ?",
+                    (file, found.at, found.size, int(found.line.whole or "0", 16), before[0]),
                 )
             elif before is not None and isinstance(found.line, PurgedLine):
-                position, sequence, stream = before
+                position, sequence, stream, _ = before
                 connection.execute("DELETE FROM events WHERE position = ?", (position,))
                 add_purged(connection, position, sequence, stream, found.line)
             elif not _known_already(index, connection, file, found):
                 new.append((file, found))
-    for event_id, (position, sequence, stream) in gone.items():
+    for event_id, (position, sequence, stream, _) in gone.items():
         connection.execute("DELETE FROM events WHERE position = ?", (position,))
         connection.execute("INSERT INTO missing VALUES (?, ?, ?, ?)", (position, stream, sequence, event_id))
     _record_arrivals(index, connection, new, own=own)
+
+
+def _the_very_lines(change: Change, known: dict[str, tuple[int, int, int, int]]) -> dict[str, Found]:
+    """For each event that is known, the line that it was known by, if that is still there: another line with the same
+    id may stand before it (G5)."""
+    return {
+        found.line.id: found
+        for read in change.read
+        for found in read.found
+        if isinstance(found.line, EventLine)
+        and found.line.id in known
+        and known[found.line.id][3] == int(found.line.whole or "0", 16)
+    }
 
 
 def _record_arrivals(index: Index, connection: sqlite3.Connection, new: list[tuple[int, Found]], *, own: str) -> None:
@@ -224,11 +241,12 @@ def _causal(line: Line | None) -> tuple[int, int, str]:
             raise AssertionError("a line without content arrives nowhere")
 
 
-def _rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int]]:
-    rows: list[tuple[str, int, int, int]] = []
+def _rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int, int]]:
+    rows: list[tuple[str, int, int, int, int]] = []
     for name in names:
         rows += index.fetch(
-            "SELECT id, position, sequence, stream FROM events WHERE file = (SELECT file FROM files WHERE name = ?)",
+            "SELECT id, position, sequence, stream, whole FROM events"
+            " WHERE file IN (SELECT file FROM files WHERE name = ?)",
             (name,),
         )
     return rows

@@ -94,7 +94,7 @@ def torn_at(data: bytes, start: int, found: list[Found], *, own: str) -> int | N
         return None
     begin = rest[0].at
     tail = data[begin - start :]
-    if _is_prefix_of_batch(rest) and tail.endswith(b"\n"):
+    if _is_prefix_of_batch(rest):
         return begin  # whole lines, but not all of them
     if _only_one_batch(rest) and _looks_torn(tail, begin, rest[-1]):
         return begin
@@ -123,12 +123,10 @@ def _whole_write(found: list[Found], index: int) -> int:
         return 0
     if first.batch is None:
         return 1
-    number, count = first.batch
-    group = found[index : index + count - number + 1]
-    whole = len(group) == count - number + 1 and all(
-        each.batch == (number + offset, count) for offset, each in enumerate(group)
-    )
-    return len(group) if whole else 0
+    count = first.batch[1]
+    group = found[index : index + count]
+    whole = len(group) == count and all(each.batch == (number, count) for number, each in enumerate(group, 1))
+    return count if whole else 0
 
 
 def _is_prefix_of_batch(rest: list[Found]) -> bool:

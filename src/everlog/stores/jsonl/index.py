@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from urllib.parse import quote
 
 from everlog.core.event import BEGINNING, START, Link, Position, Purge
 from everlog.core.ids import IdSource
-from everlog.errors import LogClosed
+from everlog.errors import Damaged, LogClosed
 from everlog.files import Stamp
 from everlog.stores.contract import Claim
 
@@ -27,6 +28,7 @@ STREAM, TYPE, SCOPE, KIND = 0, 1, 2, 3
 _FORMAT = 1
 _NAMES_REMEMBERED_MAX = 200_000
 _NAMES_ASKED_MAX = 500
+_TABLES = ("files", "names", "events", "missing", "purged", "purges", "claims", "state", "bad_lines")
 _INDEXES = (
     "CREATE UNIQUE INDEX IF NOT EXISTS events_by_id ON events (id)",
     "CREATE INDEX IF NOT EXISTS events_by_stream ON events (stream, position)",
@@ -37,6 +39,10 @@ _INDEXES = (
     "CREATE INDEX IF NOT EXISTS purged_by_stream ON purged (stream)",
     "CREATE INDEX IF NOT EXISTS purged_by_purge ON purged (purge)",
 )
+
+
+class IndexBroken(Damaged):
+    """The index turned out to be damaged while it was asked; the next look makes it anew."""
 
 
 class Unusable(Exception):
@@ -53,10 +59,14 @@ class Index:
         self.path = path
         self.mutex = threading.RLock()
         self._closed = False
+        self.broken = False
         self._names: dict[tuple[int, str], int] = {}
+        self._files: dict[int, str] = {}
         try:
             (found, self.origin) = self.fetch("SELECT format, origin FROM about")[0]
-        except (sqlite3.Error, IndexError) as error:
+            for table in _TABLES:
+                self.fetch(f"SELECT 1 FROM {table} LIMIT 1")
+        except (IndexBroken, IndexError) as error:
             raise Unusable(str(error)) from error
         if found != _FORMAT:
             raise Unusable(f"it has format {found}")
@@ -102,8 +112,7 @@ class Index:
             # Nobody reads it before it is whole and has its name.
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
-        schema = (package_files("everlog.stores.jsonl") / "index.sql").read_text()
-        connection.executescript(schema)
+        connection.executescript(_schema())
         connection.execute("INSERT INTO about VALUES (?, ?, ?)", (epoch or new_epoch(), _FORMAT, origin))
         return cls(connection, path)
 
@@ -129,7 +138,13 @@ class Index:
         with self.mutex:
             if self._closed:
                 raise LogClosed("the log is closed", hint="open it again")
-            return self._connection.execute(sql, values).fetchall()
+            try:
+                return self._connection.execute(sql, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                self.broken = True
+                raise IndexBroken(
+                    f"the index {self.path} is damaged", why=str(error), hint="try again: it is made anew"
+                ) from error
 
     @contextmanager
     def change(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
@@ -242,6 +257,14 @@ class Index:
         )
         return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
 
+    def file_name(self, file: int) -> str:
+        """The name of a day file by its number; KeyError if it is gone."""
+        found = self._files.get(file)
+        if found is None:
+            self._files = dict(self.fetch("SELECT file, name FROM files"))
+            found = self._files[file]
+        return found
+
     def stamps(self) -> dict[str, tuple[int, Stamp]]:
         rows = self.fetch("SELECT name, file, size, changed_ns, inode FROM files")
         return {name: (file, Stamp(*stamp)) for name, file, *stamp in rows}
@@ -252,6 +275,11 @@ class Index:
 
     def missing(self) -> list[tuple[Position, str]]:
         return self.fetch("SELECT position, id FROM missing ORDER BY position")
+
+
+@cache
+def _schema() -> str:
+    return (package_files("everlog.stores.jsonl") / "index.sql").read_text()
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -2,7 +2,7 @@
 -- day files, but for the positions of what a merge brought: those are this copy's own order of arrival.
 CREATE TABLE about (epoch TEXT NOT NULL, format INTEGER NOT NULL, origin TEXT NOT NULL);
 CREATE TABLE files (
-    file       INTEGER PRIMARY KEY,
+    file       INTEGER PRIMARY KEY AUTOINCREMENT,  -- a number never comes to mean another file
     name       TEXT NOT NULL UNIQUE,
     size       INTEGER NOT NULL,  -- how far it was read
     changed_ns INTEGER NOT NULL,
@@ -25,7 +25,8 @@ CREATE TABLE events (
     scope       INTEGER NOT NULL,
     kind        INTEGER NOT NULL,
     received_us INTEGER NOT NULL,
-    id          TEXT NOT NULL
+    id          TEXT NOT NULL,
+    whole       INTEGER NOT NULL   -- the line's checksum: which of two lines with one id was here first
 ) STRICT;
 -- Events that were here and are in no file any more: a file was damaged, or another branch was checked out.
 CREATE TABLE missing (

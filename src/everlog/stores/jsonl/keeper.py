@@ -28,7 +28,7 @@ from everlog.stores.jsonl.catching_up import (
 )
 from everlog.stores.jsonl.day_files import Tail, day_names
 from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.index import Index, Unusable
+from everlog.stores.jsonl.index import Index, IndexBroken, Unusable
 from everlog.stores.jsonl.lines import Line
 from everlog.stores.jsonl.rows import Rows
 
@@ -46,6 +46,8 @@ class Keeper:
         self._in_memory = in_memory
         self._read_only = False
         self._closed = False
+        self._stopped = False
+        self._must_make = False
         self._mutex = threading.RLock()
         self._index: Index | None = None
         self._inode: tuple[int, int] | None = None
@@ -65,13 +67,22 @@ class Keeper:
 
     # ---- looking
 
+    def stop(self) -> None:
+        """A flush failed: what is in the files is not to be trusted by this process any more, nor mended (G12)."""
+        self._stopped = True
+
     def refresh(self) -> None:
         """The index knows what is committed."""
-        if self._index is not None and self._glance() == self._seen:
+        if self._stopped:
+            return
+        if self._index is not None and not self._index.broken and self._glance() == self._seen:
             return
         with self._mutex:
             if self._closed:
                 raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
+            if self._index is not None and self._index.broken:
+                self._drop_index()
+                self._must_make = True
             if self._index is not None and not self._was_replaced() and self._matches():
                 self._seen = self._glance()  # somebody wrote and told the index of it
                 return
@@ -123,6 +134,9 @@ class Keeper:
                     why="the folder is read-only for this user",
                     hint="check its owner and mode; reading works",
                 )
+            if self._index is not None and self._index.broken:
+                self._drop_index()
+                self._must_make = True
             changed = self._index is None or self._glance() != self._seen
             if changed:
                 self._catch_up()
@@ -175,7 +189,7 @@ class Keeper:
                         rows.take(file, at, len(data) - 1, line, digest=digest)
                         at += len(data)
                     rows.end()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, IndexBroken) as error:
                 _logger.warning(
                     "the index of %s could not be updated (%s): it is made anew", self._folder.path, error
                 )
@@ -187,6 +201,7 @@ class Keeper:
     def finish_purge(self, plan: purging.Plan) -> None:
         """Steps 3 and 4 of a purge, and the index after it."""
         with self._mutex:
+            self._seen = None  # if this fails, whoever comes next begins with looking
             self._tail.close()  # the file that it is about may get a new content under the old name
             purging.carry_out(self._files, self._folder.events, plan)
             self._catch_up_lines()
@@ -205,7 +220,7 @@ class Keeper:
                 self._files.unlink(left)
         try:
             self._catch_up_lines()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, IndexBroken) as error:
             _logger.warning("the index of %s is damaged (%s): it is made anew", self._folder.path, error)
             self._drop_index()
             self._make_index()
@@ -268,7 +283,7 @@ class Keeper:
 
     def _open_index(self) -> None:
         path = self._folder.index_file
-        if self._in_memory or not self._files.exists(path):
+        if self._in_memory or self._must_make or not self._files.exists(path):
             self._make_index()
             return
         try:
@@ -307,6 +322,7 @@ class Keeper:
                 self._files.close(handle)
             self._files.rename(draft, path)
             index = Index.open(path, origin=self.origin)
+        self._must_make = False
         self._use(index)
 
     def _use(self, index: Index) -> None:

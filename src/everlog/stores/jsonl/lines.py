@@ -269,6 +269,11 @@ def ended(data: bytes) -> bytes:
     return said + _WHOLE % zlib.crc32(said) + b"\n"
 
 
+def checksum_of(line: bytes) -> str:
+    """The last member of a line, newline included."""
+    return line[-11:-3].decode()
+
+
 def refuse_changed(data: bytes) -> None:
     if data[-_WHOLE_BYTES:] != _WHOLE % zlib.crc32(data[:-_WHOLE_BYTES]):
         raise BadLine("its checksum does not fit: the disk or somebody changed it")

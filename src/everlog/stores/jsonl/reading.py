@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from everlog.core.event import START, Event, Position, Purged, Recorded, microse
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, NotCanonical
 from everlog.files import Files
-from everlog.stores.jsonl.index import KIND, SCOPE, STREAM, TYPE, Index
+from everlog.stores.jsonl.index import KIND, SCOPE, STREAM, TYPE, Index, IndexBroken
 from everlog.stores.jsonl.lines import BadLine, EventLine, read_events, read_line
 
 PAGE_ROWS = 1000
@@ -29,9 +29,8 @@ _GAP_BYTES_MAX = 16_384
 _END = 2**62
 _TRIES = 8
 
-# position, sequence, received_us, id, file, at, size
-_COLUMNS = "position, sequence, received_us, id, name, at, events.size"
-Row = tuple[int, int, int, str, str, int, int]
+_COLUMNS = "position, sequence, received_us, id, file, at, size"
+Row = tuple[int, int, int, str, int, int, int]
 
 
 class Moved(Exception):
@@ -48,38 +47,37 @@ class Lines:
     refresh: Callable[[], None]
 
     def records(self, rows: list[Row]) -> list[Recorded]:
-        found = self.all_events(rows)
-        return [Recorded(Position(row[0]), row[1], row[2], event) for row, event in zip(rows, found, strict=True)]
-
-    def all_events(self, rows: list[Row]) -> list[Event]:
-        events: list[Event] = []
+        found: list[Recorded] = []
         start = 0
         for stop in _runs(rows):
-            events += self._run(rows[start:stop])
+            run = rows[start:stop]
+            for (position, sequence, received_us, event_id, *_), event in zip(run, self._events(run), strict=True):
+                if event.id != event_id:
+                    raise Moved
+                found.append(Recorded(Position(position), sequence, received_us, event))
             start = stop
-        return events
+        return found
 
-    def _run(self, rows: list[Row]) -> list[Event]:
-        """The events of rows in one file, not far from each other."""
-        begin = min(row[5] for row in rows)
-        end = max(row[5] + row[6] for row in rows)
+    def _events(self, rows: list[Row]) -> list[Event]:
+        """The events of rows in one file, upwards and not far from each other."""
+        begin, end = rows[0][5], rows[-1][5] + rows[-1][6]
         try:
-            handle = self.files.open(self.events / rows[0][4])
-        except FileNotFoundError as error:
+            handle = self.files.open(self.events / self.index().file_name(rows[0][4]))
+        except (FileNotFoundError, KeyError) as error:
             raise Moved from error
         try:
             data = self.files.read(handle, end - begin, at=begin)
         finally:
             self.files.close(handle)
-        if end - begin == sum(row[6] + 1 for row in rows) - 1:
-            text = data
+        if end - begin == sum([row[6] for row in rows]) + len(rows) - 1:
+            text = data  # one after the other: no need to pick them out
         else:
             text = b"\n".join([data[row[5] - begin : row[5] - begin + row[6]] for row in rows])
         try:
             found = read_events(text)
         except BadLine:
             found = [_one(data[row[5] - begin : row[5] - begin + row[6]]) for row in rows]
-        if len(found) != len(rows) or any(event.id != row[3] for event, row in zip(found, rows, strict=True)):
+        if len(found) != len(rows):
             raise Moved
         return found
 
@@ -96,8 +94,7 @@ def _one(data: bytes) -> Event:
 
 def _runs(rows: list[Row]) -> Iterator[int]:
     """Where each run of rows ends whose lines are worth reading at once: upwards in one file, with small gaps."""
-    for index in range(1, len(rows)):
-        before, row = rows[index - 1], rows[index]
+    for index, (before, row) in enumerate(pairwise(rows), 1):
         if row[4] != before[4] or not 0 < row[5] - before[5] <= before[6] + 1 + _GAP_BYTES_MAX:
             yield index
     if rows:
@@ -118,7 +115,7 @@ def read_records(
 
 
 def read_by_id(lines: Lines, event_id: str) -> Recorded | None:
-    sql = f"SELECT {_COLUMNS} FROM events JOIN files USING (file) WHERE id = ?"
+    sql = f"SELECT {_COLUMNS} FROM events WHERE id = ?"
     records = _until_it_stands(lines, lambda: lines.index().fetch(sql, (event_id,)))[1]
     return records[0] if records else None
 
@@ -160,10 +157,10 @@ def _page(
 
 def _until_it_stands(lines: Lines, wanted: Callable[[], list[Row]]) -> tuple[list[Row], list[Recorded]]:
     for _ in range(_TRIES):
-        rows = wanted()
         try:
+            rows = wanted()
             return rows, lines.records(rows)
-        except Moved:
+        except (Moved, IndexBroken):
             lines.refresh()
     raise Damaged(
         f"the lines in {lines.events} are not where the index says",
@@ -180,7 +177,7 @@ def wanted_rows(index: Index, query: Query, low: int, high: int, size: int, newe
     order = "DESC" if newest_first else "ASC"
     shared = f"position > ? AND position <= ?{conditions}"
     tail = f"ORDER BY position {order} LIMIT ?"
-    source = f"SELECT {_COLUMNS} FROM events JOIN files USING (file) WHERE "
+    source = f"SELECT {_COLUMNS} FROM events WHERE "
     bounds = (low, high, *values)
     if not column:
         return index.fetch(f"{source}{shared} {tail}", (*bounds, size))
@@ -193,7 +190,7 @@ def wanted_rows(index: Index, query: Query, low: int, high: int, size: int, newe
     parts = [f"SELECT * FROM (SELECT events.* FROM events WHERE {column} = ? AND {shared} {tail})"] * len(ids)
     each: list[Any] = [value for number in ids for value in (number, *bounds, size)]
     united = " UNION ALL ".join(parts)
-    return index.fetch(f"SELECT {_COLUMNS} FROM ({united}) AS events JOIN files USING (file) {tail}", (*each, size))
+    return index.fetch(f"SELECT {_COLUMNS} FROM ({united}) AS events {tail}", (*each, size))
 
 
 def _plan(index: Index, query: Query) -> tuple[str, list[Any], str, list[int]] | None:

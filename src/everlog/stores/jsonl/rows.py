@@ -75,6 +75,7 @@ class Rows:
                 name_id(KIND, line.stream.partition("/")[0]),
                 microseconds(line.received_at),
                 line.id,
+                int(line.whole or "0", 16),
             )
         )
         if line.lamport > self._clock:
@@ -122,7 +123,7 @@ class Rows:
         return self._index.sequence_of(stream) if known is None else known
 
     def _insert_events(self) -> None:
-        self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._events)
+        self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._events)
         self._events.clear()
 
 

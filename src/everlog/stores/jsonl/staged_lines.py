@@ -15,6 +15,7 @@ from everlog.stores.jsonl.lines import (
     Line,
     PurgedLine,
     PurgeLine,
+    checksum_of,
     event_line,
     purge_line,
     purged_line,
@@ -74,6 +75,7 @@ class StagedLines:
         claims = self._claims.get(recorded.position, {})
         moment = self._received_at(recorded)
         event = sealed.event
+        data = event_line(sealed, moment, via=self._origin, batch=self._batch(), claims=claims)
         line = EventLine(  # what the index asks of it
             id=event.id,
             type=event.type,
@@ -89,8 +91,8 @@ class StagedLines:
             received_at=moment,
             via="" if event.origin == self._origin else self._origin,
             claims=claims,
+            whole=checksum_of(data),
         )
-        data = event_line(sealed, moment, via=self._origin, batch=self._batch(), claims=claims)
         self.lines.append((data, line, sealed.hash))
 
     def _add_purge(self, purge: Purge, removed: list[Purged]) -> None:

@@ -8,6 +8,7 @@ go through the index alone. So they see a write when it is on the disk, and neve
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 import time
@@ -21,7 +22,7 @@ from everlog.core.codec import Packed, header_bytes, header_hash
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId, IdSource
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import LogClosed, NotFound, ReadOnly, WriterStopped
+from everlog.errors import EverlogError, LogClosed, NotFound, ReadOnly, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
@@ -35,6 +36,7 @@ from everlog.stores.jsonl.staged_lines import StagedLines
 from everlog.stores.staging import Staged
 
 LOCK_TIMEOUT_S = 30.0
+_logger = logging.getLogger("everlog")
 _STREAMS_REMEMBERED_MAX = 200_000
 
 
@@ -181,6 +183,7 @@ class JsonlStore:
                     self._commit(staged)
             except WriterStopped as error:
                 self._failed = error  # G12: never again from this process
+                self._keeper.stop()
                 self._forget_committed()
                 raise
             except BaseException:
@@ -253,12 +256,22 @@ class JsonlStore:
         if staged_lines.lines:
             self._append(staged, staged_lines)
         if staged.clock != self.clock():
-            moment = datetime.fromtimestamp(staged.now_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            self._folder.write_clock(staged.clock, moment, durable=not staged.records)
+            self._write_clock(staged)
         self._head, self._clock = staged.position, staged.clock
         self._links.update(staged.links)
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
+
+    def _write_clock(self, staged: Staged) -> None:
+        moment = datetime.fromtimestamp(staged.now_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if not staged.records:
+            self._folder.write_clock(staged.clock, moment, durable=True)  # no event keeps this value
+            return
+        try:
+            self._folder.write_clock(staged.clock, moment, durable=False)
+        except (OSError, EverlogError) as error:
+            # The events are on the disk, and that must not be told as a failure. The log knows the clock.
+            _logger.warning("%s could not be written: %s", self._folder.clock_file, error)
 
     def _append(self, staged: Staged, made: StagedLines) -> None:
         plan = None
