@@ -21,6 +21,7 @@ from everlog.files import DiskFiles, Handle, Lock
 from everlog.log.log import Log
 from everlog.log.verify import verify
 from everlog.stores.contract import Sealed
+from everlog.stores.jsonl import catching_up
 from everlog.stores.jsonl import store as store_module
 from everlog.stores.jsonl.lines import event_line
 from everlog.stores.jsonl.store import JsonlStore
@@ -342,6 +343,25 @@ def test_an_index_that_a_power_cut_took_back_catches_up_without_a_new_epoch(path
     assert list(again.read()) == before
     assert again.identity.epoch == epoch
     again.close()
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 700, 5_000])
+def test_an_index_is_made_the_same_in_pieces_of_any_size(
+    path: Path, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A piece never ends within a write: half a batch at its end would be taken for torn."""
+    store = JsonlStore(path)
+    for size in (1, 3, 1, 5, 2):
+        append(store, *[seal_any(payload={"text": "x" * 40 * number}) for number in range(size)])
+    with store.write() as writer:
+        writer.purge(next(store.read()).event.stream, actor="user:ada", reason="asked to")
+    own(store)
+    before = [list(store.read()), list(store.packed()), store.purges()]
+    monkeypatch.setattr(catching_up, "PIECE_BYTES", piece_bytes)
+    store.rebuild_index()
+    assert [list(store.read()), list(store.packed()), store.purges()] == before
+    assert list(store.check()) == []
+    store.close()
 
 
 def test_another_process_sees_an_index_that_was_made_anew(path: Path) -> None:

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from everlog.files import Files, Stamp
-from everlog.stores.jsonl.day_files import Found, day_names, read_from, scan, torn_at
+from everlog.stores.jsonl.day_files import Found, day_names, first_of_open_write, read_from, scan, torn_at
 from everlog.stores.jsonl.index import Index, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, writer_of
 from everlog.stores.jsonl.rows import Rows, add_purged
 
+PIECE_BYTES = 1 << 20
 UNREADABLE, MARKER, TWICE = "line_unreadable", "conflict_marker", "twice"
 
 _logger = logging.getLogger("everlog")
@@ -158,10 +159,30 @@ def fill_new(index: Index, reads: Iterable[Read], *, own: str) -> None:
 
 
 def read_whole(files: Files, events: Path, *, own: str, mend: Mend | None) -> Iterable[Read]:
-    """Every day file in order, one at a time."""
+    """Every day file in order, in pieces: a whole day of lines, decoded, would take a multiple of its size."""
     names = day_names(files, events)
     for name in names:
-        yield _read(files, events, name, 0, own=own, mend=mend, is_newest=name == names[-1])
+        at = 0
+        for piece in _pieces(files, events, name):
+            yield piece
+            at = piece.end
+        yield _read(files, events, name, at, own=own, mend=mend, is_newest=name == names[-1])
+
+
+def _pieces(files: Files, events: Path, name: str) -> Iterator[Read]:
+    """All of a file but its end, which may be torn. A piece ends where a write does."""
+    stamp = files.stamp(events / name)
+    assert stamp is not None
+    at, want = 0, PIECE_BYTES
+    while at + want < stamp.size:
+        data = read_from(files, events / name, at, size=want)
+        found = list(scan(data[: data.rfind(b"\n") + 1], at))
+        found = found[: first_of_open_write(found)]
+        if found:
+            yield Read(name, stamp, at, found)
+            at, want = found[-1].end, PIECE_BYTES
+        else:
+            want *= 2  # a write that is larger than a piece
 
 
 # ---- a merge

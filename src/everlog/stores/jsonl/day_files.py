@@ -23,7 +23,7 @@ _SECTOR_BYTES = 512
 _ZEROS = re.compile(rb"\x00+")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would triple the cost of making one, and there is one for every line
 class Found:
     """A line at its place: `size` without the newline; a line that cannot be read has a reason instead of content."""
 
@@ -55,10 +55,11 @@ def other_names(files: Files, events: Path) -> list[str]:
     return [name for name in files.names(events) if name.endswith(".jsonl") and not NAME.fullmatch(name)]
 
 
-def read_from(files: Files, path: Path, at: int = 0) -> bytes:
+def read_from(files: Files, path: Path, at: int = 0, *, size: int | None = None) -> bytes:
+    """The bytes from `at` on, all of them unless `size` says how many."""
     handle = files.open(path)
     try:
-        return files.read(handle, max(files.size(handle) - at, 0), at=at)
+        return files.read(handle, max(files.size(handle) - at, 0) if size is None else size, at=at)
     finally:
         files.close(handle)
 
@@ -86,7 +87,7 @@ def torn_at(data: bytes, start: int, found: list[Found], *, own: str) -> int | N
     at the start of a write. Only lines that the log of the origin `own` wrote are ever cut: half a batch of somebody
     else came through git, and is not torn.
     """
-    first = _first_of_open_write(found)
+    first = first_of_open_write(found)
     if first is None:
         return None
     rest = found[first:]
@@ -101,7 +102,7 @@ def torn_at(data: bytes, start: int, found: list[Found], *, own: str) -> int | N
     return None
 
 
-def _first_of_open_write(found: list[Found]) -> int | None:
+def first_of_open_write(found: list[Found]) -> int | None:
     """The index of the first line after the last whole write, None if there is none."""
     index = 0
     last = None

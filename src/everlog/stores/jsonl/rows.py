@@ -15,6 +15,7 @@ from everlog.stores.jsonl.index import KIND, SCOPE, STREAM, TYPE, Index
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, writer_of
 
 _ROWS_AT_ONCE = 10_000
+_FILED_REMEMBERED_MAX = 200_000
 
 
 class Rows:
@@ -29,6 +30,8 @@ class Rows:
         self._sequences: dict[int, int] = {}
         self._ends: dict[str, tuple[int, EventLine | bytes]] = {}
         self._events: list[tuple[Any, ...]] = []
+        self._filed: dict[tuple[str, str, str], tuple[int, int, int, int]] = {}
+        self._moment: tuple[Any, int] = (None, 0)
 
     def take(self, file: int, at: int, size: int, line: Line, *, digest: bytes = b"") -> None:
         """Give the line the next position. `digest` is the event's hash, for whoever knows it already."""
@@ -60,8 +63,13 @@ class Rows:
             )
 
     def _take_event(self, file: int, at: int, size: int, line: EventLine, digest: bytes) -> None:
-        name_id = self._index.name_id
-        stream = name_id(STREAM, line.stream)
+        filed = (line.stream, line.type, line.scope)
+        names = self._filed.get(filed)
+        if names is None:
+            names = self._file_under(filed)
+        stream, kind_of_event, scope, kind = names
+        if line.received_at is not self._moment[0]:
+            self._moment = (line.received_at, microseconds(line.received_at))
         self._events.append(
             (
                 self.position,
@@ -70,10 +78,10 @@ class Rows:
                 size,
                 stream,
                 self._next_sequence(stream),
-                name_id(TYPE, line.type),
-                name_id(SCOPE, line.scope),
-                name_id(KIND, line.stream.partition("/")[0]),
-                microseconds(line.received_at),
+                kind_of_event,
+                scope,
+                kind,
+                self._moment[1],
                 line.id,
                 int(line.whole or "0", 16),
             )
@@ -85,6 +93,20 @@ class Rows:
             self._take_claims(line)
         if len(self._events) >= _ROWS_AT_ONCE:
             self._insert_events()
+
+    def _file_under(self, filed: tuple[str, str, str]) -> tuple[int, int, int, int]:
+        """The numbers of a stream, a type, a scope and a kind; remembered, because they repeat."""
+        stream, type_of_event, scope = filed
+        name_id = self._index.name_id
+        if len(self._filed) >= _FILED_REMEMBERED_MAX:
+            self._filed.clear()
+        found = self._filed[filed] = (
+            name_id(STREAM, stream),
+            name_id(TYPE, type_of_event),
+            name_id(SCOPE, scope),
+            name_id(KIND, stream.partition("/")[0]),
+        )
+        return found
 
     def _take_claims(self, line: EventLine | PurgedLine) -> None:
         """Only our own: the events of a request lie side by side in the log that it was made to, and nowhere else."""
