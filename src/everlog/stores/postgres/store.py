@@ -37,6 +37,7 @@ from everlog.stores.postgres.listening import Listener
 from everlog.stores.postgres.migrating import open_log
 from everlog.stores.postgres.queries import END, Reading, recorded
 from everlog.stores.postgres.statements import statements
+from everlog.stores.postgres.wire import Statement, Wire
 from everlog.stores.staging import Staged
 
 _STREAMS_REMEMBERED_MAX = 200_000
@@ -66,6 +67,9 @@ class PostgresStore:
         self._closed = False
         self._why_closed = "open it again"
         self._write_sql = {name: text.encode() for name, text in statements("write").items()}
+        self._opening = tuple(
+            Statement(b"everlog_" + name.encode(), self._write_sql[name]) for name in ("begin", "take_lock")
+        )
         self._inserter = Inserter(claims_kept_us)
         self._claims = ClaimNames()
         self._head = START
@@ -302,22 +306,21 @@ class PostgresStore:
         for last_try in (self._writer is None, True):
             if self._writer is None:
                 self._writer = connect(self._address)
+                self._wire = Wire(self._writer)
                 self._forget_committed()
             try:
-                with self._writer.pipeline():
-                    self._writer.execute(self._write_sql["begin"])
-                    cursor = self._writer.execute(self._write_sql["take_lock"])
-                row = cursor.fetchone()
+                _, locked = self._wire.run(*self._opening)
                 break
             except psycopg.OperationalError as error:
                 if last_try or not lost(error):
                     raise
                 self._drop_writer()
-        if row is None:
+        head, clock = locked.get_value(0, 0), locked.get_value(0, 1)
+        if head is None or clock is None:
             raise Damaged(
                 f"{self._address} takes no writes", why="the state of the log is gone", hint="everlog verify"
             )
-        self._head, self._clock = Position(row[0]), row[1]
+        self._head, self._clock = Position(int.from_bytes(head, "big")), int.from_bytes(clock, "big")
         if self._known_head != self._head:
             self._catch_up()
         self._known_head = None  # until this write has ended well
@@ -350,11 +353,11 @@ class PostgresStore:
         if not staged.dirty:
             self._known_head = self._head
             with own_errors(self._address, "ending a write in"):
-                writer.execute("ROLLBACK")
+                self._wire.roll_back()
             return
         try:
             with own_errors(self._address, "writing to"):
-                self._inserter.insert(writer, staged)
+                self._inserter.insert(writer, self._wire, staged)
         except Unavailable as error:
             if not lost(error.__cause__):
                 raise
@@ -408,7 +411,7 @@ class PostgresStore:
             return
         try:
             if self._writer.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-                self._writer.execute("ROLLBACK")
+                self._wire.roll_back()
         except psycopg.Error:
             self._drop_writer()  # the server undoes what is left of a session that ended
 

@@ -44,22 +44,25 @@ SELECT position, sequence, header FROM events WHERE stream = %(stream)s ORDER BY
 COPY events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
 FROM STDIN (FORMAT binary)
 
--- name: insert_events
-INSERT INTO events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
-SELECT * FROM unnest(%b::int8[], %b::int8[], %b::int8[], %b::uuid[], %b::text[], %b::text[], %b::text[], %b::text[],
-    %b::text[], %b::bytea[], %b::bytea[], %b::bytea[])
-
--- name: insert_event
-INSERT INTO events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
-VALUES (%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)
-
--- name: set_clock
-UPDATE state SET clock = %(clock)s
-
--- name: set_link
-INSERT INTO chains VALUES (%(origin)s, %(origin_seq)s, %(hash)s, %(position)s)
-ON CONFLICT (origin) DO UPDATE
-SET origin_seq = excluded.origin_seq, hash = excluded.hash, position = excluded.position
+-- All of a usual write: the events (none, if they were copied), the ends of chains, the claims, the clock.
+-- name: record
+WITH recorded AS (
+    INSERT INTO events
+        (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
+    SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::uuid[], $5::text[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::bytea[])
+), linked AS (
+    INSERT INTO chains
+    SELECT * FROM unnest($13::text[], $14::int8[], $15::bytea[], $16::int8[])
+    ON CONFLICT (origin) DO UPDATE
+    SET origin_seq = excluded.origin_seq, hash = excluded.hash, position = excluded.position
+), claimed AS (
+    INSERT INTO claims
+    SELECT name, first, count, $20::int8
+    FROM unnest($17::uuid[], $18::int8[], $19::int4[]) AS new (name, first, count)
+    ON CONFLICT (name) DO UPDATE SET first = excluded.first, count = excluded.count, made_us = excluded.made_us
+)
+UPDATE state SET clock = $21::int8
 
 -- name: place_purges
 INSERT INTO purges (reserved, stream, scopes, actor, reason, purged_us, sequence, count)
@@ -74,12 +77,6 @@ UPDATE state SET head = %(head)s
 
 -- name: purge
 SELECT reserved, sequence, count FROM purge(%(stream)s, %(actor)s, %(reason)s, %(now)s)
-
--- name: insert_claims
-INSERT INTO claims
-SELECT name, first, count, %(now)s
-FROM unnest(%(names)s::uuid[], %(firsts)s::int8[], %(counts)s::int4[]) AS new (name, first, count)
-ON CONFLICT (name) DO UPDATE SET first = excluded.first, count = excluded.count, made_us = excluded.made_us
 
 -- name: forget_claims
 DELETE FROM claims WHERE name IN (
