@@ -22,7 +22,7 @@ from everlog.core.canonical import canonical
 from everlog.core.codec import event_from_object, event_object
 from everlog.core.event import Event, Recorded
 from everlog.core.ids import parse_id
-from everlog.cutover.names import actor_of, stream_of
+from everlog.core.names import actor_of, stream_of
 from everlog.cutover.shapes import Fields, Foreign, Wrong
 from everlog.errors import InvalidField, NotCanonical
 

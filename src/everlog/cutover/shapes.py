@@ -24,7 +24,7 @@ import msgspec
 from everlog.core.canonical import parse_json
 from everlog.core.fields import TEXT_CHARS_MAX
 from everlog.core.ids import EventId, parse_id
-from everlog.cutover.names import (
+from everlog.core.names import (
     actor_of,
     finer_than_ours,
     kind_of,

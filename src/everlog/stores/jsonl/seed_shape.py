@@ -11,7 +11,6 @@ reads the same event: each is an origin of its own, its first and only event, an
 from __future__ import annotations
 
 import hashlib
-import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,10 +21,8 @@ from everlog.core.codec import SALT_BYTES, commitment
 from everlog.core.event import Event
 from everlog.core.fields import TEXT_CHARS_MAX, require_shape, require_text
 from everlog.core.ids import parse_id
+from everlog.core.names import actor_of, kind_of, name_of
 from everlog.errors import InvalidField
-
-_ODD = re.compile(r"[^A-Za-z0-9._:@+=~-]")
-_KIND = re.compile(r"[^a-z0-9_-]")
 
 
 class _SeedEvent(msgspec.Struct, kw_only=True, gc=False):
@@ -58,9 +55,9 @@ def read_seed_event(data: bytes) -> Event:
             f"its clock value is {found.lamport_clock}", why="values start at 1", field="lamport_clock"
         )
     require_shape("type", found.event_type)
-    stream = f"{_kind(found.entity_type)}/{_escaped(found.entity_id)}"
+    stream = f"{kind_of(found.entity_type)}/{name_of(found.entity_id)}"
     require_shape("stream", stream)
-    actor = found.actor if found.actor == "system" or ":" in found.actor else f"agent:{_escaped(found.actor)}"
+    actor = actor_of(found.actor, "agent")
     require_shape("actor", actor)
     salt = hashlib.sha256(b"everlog seed event " + event_id.encode()).digest()[:SALT_BYTES]
     occurred_at = found.timestamp if found.timestamp.tzinfo else found.timestamp.replace(tzinfo=UTC)
@@ -85,20 +82,6 @@ def read_seed_event(data: bytes) -> Event:
         payload=found.payload,
         salt=salt,
     )
-
-
-def _kind(entity_type: str) -> str:
-    """`WorkPackage` is `workpackage`, as the streams of this program say it."""
-    kind = _KIND.sub("-", entity_type.lower())
-    return kind if kind[:1].isalpha() else "entity"
-
-
-def _escaped(name: str) -> str:
-    """A name with what a stream's id cannot hold written as ~ and its code; two names never become one."""
-    if not name:
-        raise InvalidField("a name is empty", why="an event is about something", field="entity_id")
-    plain = _ODD.sub(lambda found: f"~{ord(found[0]):x}.", name.replace("~", "~7e."))
-    return plain if plain[0].isalnum() else f"x~.{plain}"
 
 
 def _text(field: str, value: str | None) -> str:

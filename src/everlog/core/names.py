@@ -16,7 +16,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def name_of(text: str) -> str:
     """A name as the id of a stream, an actor or a scope; what is not allowed there is `~` and its bytes in hex."""
     kept = _NOT_IN_NAMES.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), text)
-    return kept if not kept or kept[0].isalnum() else "x" + kept
+    # "~" is always followed by two digits but here, so that no other name becomes the same.
+    return kept if not kept or kept[0].isalnum() else "x~" + kept
 
 
 def kind_of(text: str) -> str:
