@@ -18,6 +18,7 @@ from everlog.stores.contract import Store
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.memory import MemoryStore
 from everlog.stores.sqlite.store import SqliteStore
+from everlog.views.views import Views
 
 pytest.register_assert_rewrite(
     "everlog.testing.store_contract", "everlog.testing.place_contract", "everlog.testing.store_machine"
@@ -116,6 +117,7 @@ def make_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
         else:
             store = SqliteStore(path or tmp_path_factory.mktemp("log") / "log.db", **timed)
         options.setdefault("catalog", CATALOG)
+        options.setdefault("make_views", Views)
         log = Log(store, **options)
         made.append(log)
         return log

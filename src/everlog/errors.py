@@ -30,7 +30,9 @@
     │   ├── StorageFull                     storage_full
     │   ├── ReadOnly                        read_only
     │   ├── WriterStopped                   writer_stopped
-    │   └── LogClosed                       log_closed
+    │   ├── LogClosed                       log_closed
+    │   ├── ViewBehind                      view_behind
+    │   └── ViewStopped                     view_stopped
     ├── Damaged                         8   damaged
     └── InvalidSettings                 2   invalid_settings
 
@@ -234,6 +236,19 @@ class WriterStopped(Unavailable):
 
 class LogClosed(Unavailable):
     code = "log_closed"
+    retryable = False
+
+
+class ViewBehind(Unavailable):
+    """A view has not seen a position yet; how far it got is in the details."""
+
+    code = "view_behind"
+
+
+class ViewStopped(Unavailable):
+    """A view cannot get past an event that it does not understand."""
+
+    code = "view_stopped"
     retryable = False
 
 

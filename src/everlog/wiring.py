@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from everlog.stores.segments.dump import Entry
+    from everlog.views.views import Views
 
 
 def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str = "", create: bool = True) -> Log:
@@ -255,7 +256,14 @@ def _log(store: Store, catalog: Catalog, settings: Settings, actor: str) -> Log:
         actor=actor or settings.actor or "system",
         limits=Limits(payload_bytes_max=settings.payload_bytes_max, payload_bytes_warn=settings.payload_bytes_warn),
         keys_kept_us=_claims_kept_us(settings),
+        make_views=_views,
     )
+
+
+def _views(log: Log) -> Views:
+    from everlog.views.views import Views  # most logs are opened for something else
+
+    return Views(log)
 
 
 def _claims_kept_us(settings: Settings) -> int:

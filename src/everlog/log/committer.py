@@ -73,6 +73,7 @@ class Committer:
     def __init__(self, store: Store, *, committed: Callable[[], None] = lambda: None) -> None:
         self._store = store
         self._committed = committed
+        self.before_commit: Callable[[Writer], None] | None = None  # takes part in every write, at its end
         self._lock = threading.Lock()
         self._waiting: deque[Item] = deque()
         self._leading = False
@@ -96,6 +97,8 @@ class Committer:
                     # The shortest way, for a caller that found nobody else: an exception undoes the whole write.
                     with self._store.write() as writer:
                         item.result = item.do(writer)
+                        if self.before_commit is not None:
+                            self.before_commit(writer)
                 finally:
                     self._pass_the_lead()
                 item.done = True
@@ -193,6 +196,8 @@ class Committer:
             with self._store.write() as writer:
                 for run in _runs(group):
                     _do(run, writer)
+                if self.before_commit is not None:
+                    self.before_commit(writer)
         except BaseException as error:
             # The write was undone: who was refused keeps the reason, everybody else gets this one. An interrupt is
             # the leader's own: in the threads and tasks of others it would end what nobody meant to end.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -20,7 +20,7 @@ from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import EverlogError, IdConflict, InvalidField
+from everlog.errors import EverlogError, IdConflict, InvalidField, LogClosed
 from everlog.log import pages, subscribers
 from everlog.log.admission import refuse_unacceptable
 from everlog.log.committer import Committer, Waker
@@ -33,6 +33,10 @@ from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, TellsOfCommits, Writer, seal
 
+if TYPE_CHECKING:
+    from everlog.views.view import View
+    from everlog.views.views import Handle, Views
+
 
 class Log:
     def __init__(
@@ -44,6 +48,7 @@ class Log:
         limits: Limits | None = None,
         keys_kept_us: int = CLAIMS_KEPT_US_MIN,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        make_views: Callable[[Log], Views] | None = None,
     ) -> None:
         self.store = store
         self.catalog = catalog
@@ -61,6 +66,8 @@ class Log:
         self._committer = Committer(store, committed=self._waiters.wake)
         self._hears = False
         self._refusals = Refusals(store, self._committer, now_us=now_us)
+        self._make_views = make_views
+        self._views: Views | None = None
 
     @property
     def identity(self) -> Identity:
@@ -260,6 +267,29 @@ class Log:
         self._hear_of_others()
         return self._waiters
 
+    # ---- views
+
+    @property
+    def views(self) -> Views:
+        """What is derived from this log: see docs/views.md."""
+        if self._views is None:
+            if self._make_views is None:
+                raise LogClosed("this log was opened without views", hint="open it with everlog.open")
+            self._views = self._make_views(self)
+        return self._views
+
+    def view(self, view: View | type[View] | str) -> Handle:
+        """A view of this log, to be asked: `log.view(Board).get("workpackage/WP03").state`."""
+        return self.views.of(view)
+
+    def wait_for(self, view: View | type[View] | str, position: int | Recorded, timeout_s: float = 5.0) -> Position:
+        """Until a view has seen what was appended: so that who wrote reads it. ViewBehind when the time is over."""
+        return self.view(view).wait_for(position, timeout_s)
+
+    def in_every_write(self, take_part: Callable[[Writer], None]) -> None:
+        """Have a function take part in every write, at its end and in its transaction. It must not raise."""
+        self._committer.before_commit = take_part
+
     # ---- the rest
 
     def purge(self, stream: str, *, actor: str = "", reason: str) -> Purge:
@@ -295,7 +325,9 @@ class Log:
         return verify(self.store, progress=progress)
 
     def close(self) -> None:
-        """Finish what was submitted, let followers go, close the store."""
+        """Finish what was submitted, let views and followers go, close the store."""
+        if self._views is not None:
+            self._views.close()
         self._committer.close()
         self._waiters.close()
         self.store.close()

@@ -15,6 +15,7 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.errors import LogClosed
 from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
+from everlog.stores.shelf import StagedShelf
 from everlog.stores.staging import Staged
 
 
@@ -35,6 +36,7 @@ class MemoryStore:
         self._clock = 0
         self._head = START
         self._closed = False
+        self.shelf = StagedShelf()
 
     @property
     def identity(self) -> Identity:
@@ -198,6 +200,8 @@ class MemoryStore:
                 self._notes.pop(key, None)
             else:
                 self._notes[key] = (value, expires)
+        if staged.shelved is not None:
+            self.shelf.take(staged.shelved)
         self._links.update(staged.links)
         self._clock = staged.clock
         self._head = staged.position

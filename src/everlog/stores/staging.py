@@ -18,6 +18,7 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
 from everlog.stores.contract import Claim, Reader, Sealed
+from everlog.stores.shelf import ShelfChanges
 
 
 class Committed(Reader, Protocol):
@@ -71,6 +72,7 @@ class Staged:
         self.placed_purged: list[Purged] = []  # what another log had left of purged events, in order
         self.staged_claims: dict[bytes, Claim] = {}
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
+        self.shelved: ShelfChanges | None = None  # derived state that commits with this write, if the store has it
         self.clock_before = self._clock
 
     @property
@@ -89,6 +91,7 @@ class Staged:
             or self.placed_purged
             or self.staged_notes
             or self.staged_claims
+            or self.shelved
             or self._clock != self.clock_before
         )
 

@@ -10,6 +10,7 @@
         notes.jsonl            small state that is not history
         purge.json             a purge under way, to be finished after a crash
         index.db               derived from the events; may be deleted
+        views.db               what views keep, derived too
         lock  lock.queue       never deleted
 
 Two clones of one repository share `log.json` and nothing in `local/`: so each is an origin of its own, and what both

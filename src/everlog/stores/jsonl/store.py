@@ -33,6 +33,7 @@ from everlog.stores.jsonl.keeper import Keeper
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.jsonl.reading import Lines, read_by_id, read_places, read_records
 from everlog.stores.jsonl.staged_lines import StagedLines
+from everlog.stores.shelf_rows import ShelfFile
 from everlog.stores.staging import Staged
 
 LOCK_TIMEOUT_S = 30.0
@@ -75,6 +76,7 @@ class JsonlStore:
         self._keeper.first_epoch = epoch
         self._lines = Lines(self._files, self._folder.events, lambda: self._keeper.index, self._keeper.refresh)
         self._notes = NotesFile(self._folder, self._keeper.knows)
+        self.shelf = ShelfFile(self._folder.local / "views.db", self._files)
         self._forget_committed()
         self._keeper.refresh()
         _every_store.add(self)
@@ -199,6 +201,7 @@ class JsonlStore:
                 self._closed = True
                 self._tail.close()
                 self._keeper.close()
+                self.shelf.close()
                 self._lock.close()
 
     # ---- what a write starts from

@@ -6,6 +6,7 @@ segments/00000001.seg         the events; the one with the greatest number is th
 segments/00000001.seg.gz      the same, packed
 segments/00000003-5120.torn   bytes that a recovery cut off, for whoever wants to look
 index/00000001-212.idx        derived: the index of a stretch that begins at this byte
+index/views.db                derived: what views keep
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Layout:
         self.lock = root / "lock"
         self.segments = root / "segments"
         self.index = root / "index"
+        self.views = self.index / "views.db"
 
     def segment(self, number: int) -> Path:
         return self.segments / f"{number:08}.seg"

@@ -31,6 +31,7 @@ from everlog.stores.segments.frame import SWEPT
 from everlog.stores.segments.layout import Layout, Manifest, read_manifest, write_manifest
 from everlog.stores.segments.opening import identity_of, make_folders
 from everlog.stores.segments.writing import SPACE_BYTES_MAX, Writer, begin_log
+from everlog.stores.shelf import Shelf
 from everlog.stores.staging import Staged
 
 SEGMENT_BYTES_MAX = 100 * 1024 * 1024
@@ -68,6 +69,7 @@ class SegmentsStore:
         self._closed = False
         self._why_closed = "open it again"
         self._sequences: dict[str, int] = {}
+        self._shelf: Shelf | None = None
         if not self.layout.numbers(self.files):
             self._begin(create, identity)
         self._identity, newest = identity_of(self.files, self.layout)
@@ -77,6 +79,15 @@ class SegmentsStore:
     @property
     def identity(self) -> Identity:
         return self._identity
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where views keep what they derive: a file that may be deleted. Most logs here never need its library."""
+        if self._shelf is None:
+            from everlog.stores.shelf_rows import ShelfFile
+
+            self._shelf = ShelfFile(self.layout.views, self.files)
+        return self._shelf
 
     # ---- reading
 
@@ -193,6 +204,8 @@ class SegmentsStore:
                     else:
                         writer.abandon()
             finally:
+                if self._shelf is not None:
+                    self._shelf.close()
                 self._lock.close()
 
     # ---- what a write starts from

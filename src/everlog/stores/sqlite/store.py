@@ -29,6 +29,7 @@ from everlog.errors import Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
+from everlog.stores.shelf_rows import ShelfTable, write_changes
 from everlog.stores.sqlite import checks, connection
 from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.insert import Inserter
@@ -80,6 +81,7 @@ class SqliteStore:
         self._head: Position | None = None
         self._clock: int | None = None
         self._links: dict[str, Link] = {}
+        self.shelf = ShelfTable(self._fetch, self.write)
         if not self._files.exists(self.path):
             self._create(create, identity)
         self._identity = self._read_identity()
@@ -336,6 +338,8 @@ class SqliteStore:
             with connection.own_errors(self.path, "writing to"):
                 owed = bool(staged.staged_purges) or self._purged_bytes_left
                 self._inserter.insert(writer, staged, scrub_owed=owed)
+                if staged.shelved:
+                    write_changes(writer, staged.shelved)
                 writer.execute("COMMIT")
         except WriterStopped as error:
             self._failed = error  # G12: never again from this process

@@ -1,0 +1,237 @@
+"""A shelf as one SQLite table: in a log's own database, or in a file beside logs that have none."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from everlog.errors import Busy, EverlogError, LogClosed, ReadOnly, StorageFull
+from everlog.files import DiskFiles, Files
+from everlog.stores.shelf import ShelfChanges
+from everlog.stores.staging import Staged
+
+TABLE = """\
+CREATE TABLE derived (
+    space TEXT NOT NULL,
+    key   TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (space, key)
+) STRICT, WITHOUT ROWID"""
+"""Made when it is first needed: a log without views does without it."""
+
+_IS_THERE = "SELECT 1 FROM sqlite_schema WHERE name = 'derived'"
+_KEYS_AT_ONCE = 500
+_PAGE_ROWS = 1000
+_BUSY_S = 30.0
+
+Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
+
+_logger = logging.getLogger("everlog")
+
+
+class ShelfTable:
+    """The shelf in a log's own database: read by the store's readers, written in the store's own writes."""
+
+    in_log = True
+
+    def __init__(self, fetch: Fetch, write: Callable[[], AbstractContextManager[Staged]]) -> None:
+        self._fetch = fetch
+        self._write = write
+        self._there = False
+
+    def get(self, space: str, key: str) -> bytes | None:
+        return self.get_many(space, (key,)).get(key)
+
+    def get_many(self, space: str, keys: Collection[str]) -> dict[str, bytes]:
+        return get_many(self._fetch, space, keys) if self._is_there() else {}
+
+    def scan(self, space: str, *, after: str = "", limit: int | None = None) -> Iterator[tuple[str, bytes]]:
+        return scan(self._fetch, space, after, limit) if self._is_there() else iter(())
+
+    def count(self, space: str) -> int:
+        return count(self._fetch, space) if self._is_there() else 0
+
+    @contextmanager
+    def change(self) -> Iterator[ShelfChanges]:
+        with self._write() as staged:
+            staged.shelved = ShelfChanges(self)
+            yield staged.shelved
+
+    def close(self) -> None:
+        """The store closes its own connections."""
+
+    def _is_there(self) -> bool:
+        if not self._there:
+            self._there = bool(self._fetch(_IS_THERE, ()))
+        return self._there
+
+
+class ShelfFile:
+    """The shelf as a file of its own. It is derived: a damaged one is removed and filled again from the events.
+
+    `synchronous = NORMAL`: a power cut may take its last changes back, each of them whole, and the views go on from
+    the cursor that is in the same change.
+    """
+
+    in_log = False
+
+    def __init__(self, path: Path, files: Files | None = None) -> None:
+        self.path = path
+        self._files = files or DiskFiles()
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._process = os.getpid()
+        self._closed = False
+
+    def get(self, space: str, key: str) -> bytes | None:
+        return self.get_many(space, (key,)).get(key)
+
+    def get_many(self, space: str, keys: Collection[str]) -> dict[str, bytes]:
+        return get_many(self._fetch, space, keys) if self._is_there() else {}
+
+    def scan(self, space: str, *, after: str = "", limit: int | None = None) -> Iterator[tuple[str, bytes]]:
+        return scan(self._fetch, space, after, limit) if self._is_there() else iter(())
+
+    def count(self, space: str) -> int:
+        return count(self._fetch, space) if self._is_there() else 0
+
+    @contextmanager
+    def change(self) -> Iterator[ShelfChanges]:
+        with self._lock, self._own_errors():
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                changes = ShelfChanges(self)
+                yield changes
+                write_changes(connection, changes)
+                connection.execute("COMMIT")
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._connection is not None and self._process == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def _is_there(self) -> bool:
+        return self._connection is not None or self._files.exists(self.path)
+
+    def _fetch(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
+        with self._lock, self._own_errors():
+            return self._open().execute(sql, values).fetchall()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._closed or self._process != os.getpid():
+            raise LogClosed(f"{self.path} is closed", hint="open the log again; after a fork, in the child itself")
+        if self._connection is None:
+            self._files.make_dir(self.path.parent)
+            try:
+                self._connection = self._connect()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                _logger.warning("%s is damaged (%s) and is made again from the events", self.path, error)
+                for ending in ("", "-wal", "-shm"):
+                    if self._files.exists(leftover := self.path.with_name(self.path.name + ending)):
+                        self._files.unlink(leftover)
+                self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode=rwc",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
+            timeout=_BUSY_S,
+        )
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA secure_delete = ON")  # a state may hold words of what is purged later
+            make_table(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", "") or ""
+            what = f"{self.path} cannot be used"
+            kind = EverlogError
+            if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+                kind = Busy
+            elif name == "SQLITE_FULL":
+                kind = StorageFull
+            elif name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN")):
+                kind = ReadOnly
+            raise kind(
+                what, why=str(error), hint=f"it is derived: {self.path} may be deleted and is made again"
+            ) from error
+
+
+# ---- the table
+
+
+def make_table(connection: sqlite3.Connection) -> None:
+    if not connection.execute(_IS_THERE).fetchall():
+        connection.execute(TABLE.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS"))
+
+
+def write_changes(connection: sqlite3.Connection, changes: ShelfChanges) -> None:
+    """Make a change in an open transaction."""
+    make_table(connection)
+    for space in changes.cleared:
+        connection.execute("DELETE FROM derived WHERE space = ?", (space,))
+    for space, rows in changes.rows.items():
+        kept = [(space, key, value) for key, value in rows.items() if value is not None]
+        connection.executemany("INSERT OR REPLACE INTO derived VALUES (?, ?, ?)", kept)
+        if len(kept) < len(rows):
+            gone = [(space, key) for key, value in rows.items() if value is None]
+            connection.executemany("DELETE FROM derived WHERE space = ? AND key = ?", gone)
+
+
+def get_many(fetch: Fetch, space: str, keys: Collection[str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    waiting = iter(keys)
+    while some := tuple(islice(waiting, _KEYS_AT_ONCE)):
+        marks = ", ".join("?" * len(some))
+        sql = f"SELECT key, value FROM derived WHERE space = ? AND key IN ({marks})"  # noqa: S608 - only marks
+        found.update(fetch(sql, (space, *some)))
+    return found
+
+
+def scan(fetch: Fetch, space: str, after: str, limit: int | None) -> Iterator[tuple[str, bytes]]:
+    """Page by page, so that a slow reader never pins the write-ahead log."""
+    above = ">" if after else ">="
+    while limit is None or limit > 0:
+        size = _PAGE_ROWS if limit is None else min(limit, _PAGE_ROWS)
+        rows = fetch(
+            f"SELECT key, value FROM derived WHERE space = ? AND key {above} ? ORDER BY key LIMIT ?",  # noqa: S608
+            (space, after, size),
+        )
+        yield from rows
+        if len(rows) < size:
+            return
+        after, above = rows[-1][0], ">"
+        limit = None if limit is None else limit - size
+
+
+def count(fetch: Fetch, space: str) -> int:
+    found: int = fetch("SELECT count(*) FROM derived WHERE space = ?", (space,))[0][0]
+    return found

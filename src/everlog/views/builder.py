@@ -1,0 +1,382 @@
+"""Driving one build forward: read a page, fold it, keep rows, cursor, places and dead letters in one change.
+
+A builder keeps rows in memory between pages. They are right as long as the build's revision is the one it knows:
+every change names the revision that it starts from, so whoever was overtaken by another process reads everything anew
+and repeats its page. Nothing is ever applied twice, because the cursor lies in the same change as the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from everlog.core.event import Position, Recorded
+from everlog.core.query import Cursor, Reset
+from everlog.log.pages import page_after
+from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
+from everlog.views import refold
+from everlog.views.fold import Folded, Row, fold, kept_rows, nothing_kept
+from everlog.views.letters import SKIPPED, Letter, letters_from
+from everlog.views.states import (
+    Build,
+    letters_of,
+    load_rows,
+    mark_places,
+    put_build,
+    put_letters,
+    read_build,
+)
+from everlog.views.view import Change, View
+
+if TYPE_CHECKING:
+    from everlog.log.log import Log
+    from everlog.stores.staging import Staged
+
+BATCH = 1000
+ROWS_MAX = 50_000
+"""Rows held in memory. More are let go of, and read again when they are needed."""
+
+SAVED_EVERY = 1000
+"""Positions without a match after which a cursor is kept all the same."""
+
+_logger = logging.getLogger("everlog")
+
+
+class NeedsRebuild(Exception):
+    """History changed under a build in a way that only a new one can follow."""
+
+
+class Gone(Exception):
+    """The build was removed by somebody who made a newer one."""
+
+
+class _Overtaken(Exception):
+    """Another process moved this build meanwhile."""
+
+
+class Builder:
+    _build: Build
+    _cursor: Cursor
+    _rows: dict[str, Row]
+    _parked: set[str]
+    _skipped: set[int]
+
+    def __init__(self, log: Log, shelf: Shelf, view: View, build: Build, *, live: bool) -> None:
+        self.view = view
+        self.live = live  # False while it is built beside another: then nobody is told of changes
+        self.lock = threading.RLock()
+        self._log = log
+        self._shelf = shelf
+        self._query = view.query
+        self._untold = (0, Folded())
+        self._take(build)
+
+    @property
+    def build(self) -> Build:
+        """As it is kept; `cursor` may be a little further."""
+        return self._build
+
+    @property
+    def cursor(self) -> Cursor:
+        return self._cursor
+
+    @property
+    def stopped_at(self) -> int:
+        return self._build.stopped_at
+
+    def is_parked(self, key: str) -> bool:
+        """True when events of this key wait behind one that could not be applied."""
+        return key in self._parked
+
+    # ---- moving on
+
+    def step(self, limit: int = BATCH) -> bool:
+        """Take one page. True when there is nothing more to take: the head was reached, or the view is stopped."""
+        with self.lock:
+            if self._build.stopped_at:
+                self._look_again()
+                if self._build.stopped_at:
+                    return True
+            page = page_after(self._log.store, self._cursor, self._query, limit=limit)
+            try:
+                if page.reset is not None:
+                    self._follow_reset(page.reset)
+                    return False
+                if not page.events:
+                    self._move_to(page.next_cursor)
+                    return page.at_head
+                done = self._fold(page.events)
+                self._keep(done, self._kept(done), self._reached(done, page.next_cursor))
+            except _Overtaken:
+                self._look_again()
+                return False
+            self._tell(done)
+            return page.at_head or bool(self._build.stopped_at)
+
+    def catch_up(
+        self,
+        *,
+        upto: int | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        progress: Callable[[int], None] = lambda position: None,
+        limit: int = BATCH,
+    ) -> None:
+        """Go on to the head, or to a position."""
+        while not stop() and not self.step(limit):
+            progress(self._cursor.position)
+            if upto is not None and self._cursor.position >= upto:
+                break
+        self.save()
+        progress(self._cursor.position)
+
+    def save(self) -> None:
+        """Keep the cursor, if it moved without an event to apply."""
+        with self.lock:
+            if self._cursor != self._build.reached and not self._build.stopped_at:
+                try:
+                    self._keep(Folded(), {}, self._cursor)
+                except _Overtaken:
+                    self._look_again()
+
+    def reload(self) -> None:
+        """Take the build as it is kept, after somebody changed it on purpose."""
+        with self.lock:
+            self._look_again()
+
+    def in_write(self, staged: Staged, before: Position) -> bool:
+        """Take what an open write of the log has staged, in that very transaction; False if it must be done later.
+
+        Nobody waits here: whoever moves this build meanwhile holds the lock and is waiting for this very write.
+        """
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            if staged.staged_purges or self._build.stopped_at or self._cursor.position != before:
+                return False
+            records = [recorded for recorded, _ in staged.records if self._query.matches(recorded)]
+            cursor = Cursor(staged.position, epoch=self._log.identity.epoch)
+            if not records:
+                self._cursor = cursor
+                return True
+            changes = staged.shelved or ShelfChanges(self._shelf)
+            done = self._fold(records)
+            if done.late:
+                self._forget_rows()
+                return False
+            try:
+                self._write(changes, done, self._kept(done), (), (), self._reached(done, cursor))
+            except _Overtaken:
+                self._forget_rows()
+                return False
+            staged.shelved = changes
+            self._untold = (self._build.revision, done)
+            return True
+        except BaseException:
+            self._forget_rows()
+            raise
+        finally:
+            self.lock.release()
+
+    # ---- dead letters
+
+    def letters(self) -> list[Letter]:
+        return letters_of(self._shelf, self._build)
+
+    def retry(self, *, skip: Mapping[int, tuple[str, str]] | None = None) -> Folded:
+        """Try everything that waits once more, in order and through the upcasters of today.
+
+        `skip` names positions that the view does without from here on: who says so, and why.
+        """
+        skip = skip or {}
+        with self.lock:
+            self._look_again()
+            letters = self.letters()
+            left_out = [
+                replace(letter, what=SKIPPED, skipped_by=by, skipped_because=because, at_us=_now_us())
+                for letter in letters
+                if letter.position in skip
+                for by, because in [skip[letter.position]]
+            ]
+            self._skipped |= skip.keys()
+            waiting = [letter for letter in letters if letter.what != SKIPPED]
+            done, kept = self._refold(
+                {letter.key for letter in waiting if letter.key}, also={letter.stream for letter in waiting}
+            )
+            self._build = replace(self._build, stopped_at=0)
+            self._keep(done, kept, self._cursor, letters=left_out, gone=[letter.position for letter in waiting])
+            self._look_again()
+            return done
+
+    def tell(self) -> None:
+        """Tell of what `in_write` changed, now that it is committed."""
+        with self.lock:
+            revision, done = self._untold
+            self._untold = (0, Folded())
+            if done.changed and self.live and self.view.has_effects:
+                current = read_build(self._shelf, self._build.name, self._build.number)
+                if current is not None and current.revision >= revision:  # otherwise that write was undone
+                    self._tell(done)
+
+    # ---- inside: one page
+
+    def _fold(self, records: Sequence[Recorded]) -> Folded:
+        return fold(
+            self.view,
+            self._rows,
+            records,
+            upcast=self._log.catalog.upcast,
+            load=self._load,
+            parked=self._parked,
+            skipped=self._skipped,
+        )
+
+    def _reached(self, done: Folded, cursor: Cursor) -> Cursor:
+        if done.stopped is None:
+            return cursor
+        return replace(cursor, position=Position(done.stopped.recorded.position - 1), knows=self._cursor.knows)
+
+    def _kept(self, done: Folded) -> dict[str, bytes | None]:
+        return dict(kept_rows(self.view, self._rows, done, self._load))
+
+    def _keep(
+        self,
+        done: Folded,
+        kept: dict[str, bytes | None],
+        cursor: Cursor,
+        *,
+        letters: Sequence[Letter] = (),
+        gone: Collection[int] = (),
+    ) -> None:
+        """Keep what a fold did, and where it got to, at once."""
+        try:
+            if done.late:
+                again, rows = self._refold(done.late, upto=cursor.position)
+                kept.update(rows)
+                done.applied += again.applied
+                done.failures += again.failures
+                done.waiting += again.waiting
+                done.changed |= again.changed
+            with self._shelf.change() as change:
+                self._write(change, done, kept, letters, gone, cursor)
+        except BaseException:
+            self._forget_rows()
+            raise
+        if len(self._rows) > ROWS_MAX:
+            self._rows.clear()
+
+    def _write(
+        self,
+        change: ShelfWriter,
+        done: Folded,
+        rows: Mapping[str, bytes | None],
+        letters: Sequence[Letter],
+        gone: Collection[int],
+        cursor: Cursor,
+    ) -> None:
+        current = read_build(change, self._build.name, self._build.number)
+        if current is None:
+            raise Gone
+        if current.revision != self._build.revision:
+            raise _Overtaken
+        change.put(self._build.rows, rows)
+        new = mark_places(change, self._build, done.applied)
+        put_letters(change, self._build, [*letters_from(done, _now_us()), *letters], gone)
+        build = replace(
+            self._build,
+            cursor=str(cursor),
+            revision=self._build.revision + 1,
+            applied=self._build.applied + new,
+            changed_us=_now_us(),
+            stopped_at=0 if done.stopped is None else done.stopped.recorded.position,
+        )
+        put_build(change, build)
+        self._build, self._cursor = build, cursor
+        self._parked.update(key for key in (failed.key for failed in done.failures) if key is not None)
+
+    def _move_to(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        if cursor.position - self._build.position >= SAVED_EVERY:
+            self.save()
+
+    def _tell(self, done: Folded) -> None:
+        if not (self.live and done.changed and self.view.has_effects):
+            return
+        position = self._cursor.position
+        rows = self._rows if done.changed <= self._rows.keys() else {**self._rows, **self._load(done.changed)}
+        changes = [Change(key, rows[key].state, position) for key in sorted(done.changed) if key in rows]
+        try:
+            self.view.on_change(changes)
+        except Exception:  # the states are on record, whatever becomes of who is told
+            _logger.exception("the view %s could not tell of its changes", self.view.name)
+
+    # ---- inside: what came late, what was purged
+
+    def _follow_reset(self, reset: Reset) -> None:
+        if reset.reason != "purged":
+            raise NeedsRebuild(reset.reason)
+        since = max(self._cursor.position, self._cursor.knows)
+        streams = {purge.stream for purge in self._log.store.purges(after=since)}
+        affected = refold.keys_fed_by(self._shelf, self._build, streams)
+        if affected is None:
+            raise NeedsRebuild(reset.reason)
+        letters = self.letters()
+        affected |= {letter.key for letter in letters if letter.stream in streams and letter.key}
+        mine = [letter for letter in letters if letter.key in affected and letter.what != SKIPPED]
+        gone = {letter.position for letter in (*mine, *letters) if letter in mine or letter.stream in streams}
+        if self._build.stopped_at in gone:
+            self._build = replace(self._build, stopped_at=0)
+        done, kept = self._refold(affected, also={letter.stream for letter in mine} - streams)
+        cursor = replace(self._cursor, knows=reset.cursor.position)
+        self._keep(done, {**dict.fromkeys(affected), **kept}, cursor, gone=gone)
+        self._look_again()
+
+    def _refold(
+        self, keys: Collection[str], *, also: Collection[str] = (), upto: Position | None = None
+    ) -> tuple[Folded, dict[str, bytes | None]]:
+        """Make rows again from the history of their keys, up to where the build is."""
+        if not keys:
+            return Folded(), {}
+        streams = refold.sources_of(self._shelf, self._build, keys, self._rows, also)
+        end = self._cursor.position if upto is None else upto
+        records = refold.history(self._log, self.view, keys, streams, upto=end, skipped=self._skipped)
+        for key in keys:
+            self._rows.pop(key, None)
+            self._parked.discard(key)
+        rows: dict[str, Row] = {}
+        done = fold(self.view, rows, records, upcast=self._log.catalog.upcast, skipped=self._skipped)
+        kept = dict(kept_rows(self.view, rows, done, nothing_kept))
+        self._rows.update(rows)
+        return done, {**dict.fromkeys(keys), **kept}
+
+    # ---- inside: what is kept
+
+    def _load(self, keys: Collection[str]) -> Mapping[str, Row]:
+        return load_rows(self._shelf, self._build, keys)
+
+    def _look_again(self) -> None:
+        """Take the build as it is kept: it may be somebody else's work by now."""
+        current = read_build(self._shelf, self._build.name, self._build.number)
+        if current is None:
+            raise Gone
+        self._take(current)
+
+    def _take(self, build: Build) -> None:
+        self._build = build
+        self._cursor = build.reached
+        self._rows = {}
+        letters = letters_of(self._shelf, build)
+        self._parked = {letter.key for letter in letters if letter.what != SKIPPED and letter.key}
+        self._skipped = {letter.position for letter in letters if letter.what == SKIPPED}
+
+    def _forget_rows(self) -> None:
+        """What was folded was not kept: nothing in memory can be trusted."""
+        self._build = replace(self._build, revision=-1)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

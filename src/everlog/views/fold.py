@@ -1,0 +1,339 @@
+"""The one fold: whoever runs a view, live, rebuilding or as of some moment, runs it through here.
+
+    records  ->  upcast  ->  key  ->  apply  ->  rows
+
+A row is a key's state with what the runner must know of it: how many events made it, the greatest `(lamport, id)`
+among them, and the streams that they came from, as long as these are few. What cannot be applied is not lost and not
+skipped: it comes back as a failure, and the row is as it was before.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+from typing import Any
+
+import msgspec
+
+from everlog.core.event import Event, Recorded
+from everlog.errors import NotCanonical
+from everlog.views.view import Order, State, View, state_bytes
+
+SOURCES_MAX = 32
+"""Streams that a row remembers by name. A row fed by more is made again from the whole log when one is purged."""
+
+AT_ONCE = 1000
+"""Events folded between two looks at anything else."""
+
+_NOTHING: tuple[int, str] = (0, "")
+
+
+class Row:
+    """What is known of one key."""
+
+    __slots__ = ("count", "last", "sources", "state")
+
+    def __init__(
+        self, state: State, count: int = 0, last: tuple[int, str] = _NOTHING, sources: set[str] | None = None
+    ) -> None:
+        self.state = state
+        self.count = count
+        self.last = last
+        self.sources = sources  # None: more than are remembered, or the key is the stream itself
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    count: int
+    lamport: int
+    id: str
+    sources: list[str] | None
+    state: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Kept).decode
+_state = msgspec.json.Decoder().decode
+
+
+def row_bytes(row: Row) -> bytes:
+    """A row as it is kept. A state that JSON cannot say is refused here."""
+    sources = None if row.sources is None else sorted(row.sources)
+    return _encode(_Kept(row.count, *row.last, sources, state_bytes(row.state)))
+
+
+def row_of(data: bytes) -> Row:
+    kept = _decode(data)
+    sources = None if kept.sources is None else set(kept.sources)
+    return Row(_state(kept.state), kept.count, (kept.lamport, kept.id), sources)
+
+
+def kept_state(data: bytes) -> bytes:
+    """The canonical JSON of a kept row's state."""
+    return _decode(data).state
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An event that a view could not take, and why."""
+
+    recorded: Recorded
+    key: str | None  # None: not even the key could be told, so that nothing after it may be applied
+    reason: str
+    trace: str
+    error: Exception
+
+
+_Ready = tuple[str | None, Event, Recorded]
+
+
+@dataclass
+class Folded:
+    """What became of some records."""
+
+    changed: set[str] = field(default_factory=set)
+    applied: list[int] = field(default_factory=list)  # positions, in order; those that the view leaves out too
+    failures: list[Failure] = field(default_factory=list)
+    waiting: list[tuple[str, Recorded]] = field(default_factory=list)  # behind a failure of the same key
+    late: set[str] = field(default_factory=set)  # causal: an event came that belongs before what was applied
+    stopped: Failure | None = None
+    ready: list[_Ready] = field(default_factory=list)
+
+
+Upcast = Callable[[Event], Event]
+Load = Callable[[Collection[str]], Mapping[str, Row]]
+
+
+def as_it_is(event: Event) -> Event:
+    return event
+
+
+def nothing_kept(keys: Collection[str]) -> Mapping[str, Row]:
+    return {}
+
+
+def fold(
+    view: View,
+    rows: dict[str, Row],
+    records: Sequence[Recorded],
+    *,
+    upcast: Upcast = as_it_is,
+    load: Load = nothing_kept,
+    parked: Container[str] = (),
+    skipped: Container[int] = (),
+) -> Folded:
+    """Apply records, in the order in which they come, to rows.
+
+    `load` brings rows that are kept elsewhere; keys in `parked` wait for somebody, so their events wait too;
+    positions in `skipped` are left out because somebody said so.
+    """
+    done = Folded()
+    ready = done.ready = _with_keys(view, records, upcast, skipped, done)
+    missing = {key for key, _, _ in ready if key is not None and key not in rows}
+    if missing:
+        rows.update(load(missing))
+    causal = view.order is Order.CAUSAL
+    with_sources = not view.by_stream
+    apply, initial, applied, changed = view.apply, view.initial, done.applied, done.changed
+    held: set[str] = set()  # keys that got no further in these records
+    for key, event, recorded in ready:
+        if key is None:
+            applied.append(recorded.position)
+            continue
+        row = rows.get(key)
+        if key in held or key in parked:
+            if key not in done.late:
+                done.waiting.append((key, recorded))
+            elif row is not None:
+                _remember_source(row, event.stream)  # where its history has to be looked for
+            continue
+        try:
+            if row is None:
+                row = rows[key] = Row(initial(), sources=set() if with_sources else None)
+            if causal:
+                order = (event.lamport, event.id)
+                if order <= row.last:
+                    done.late.add(key)
+                    held.add(key)
+                    _remember_source(row, event.stream)
+                    continue
+                row.state = apply(row.state, event)
+                row.last = order
+            else:
+                row.state = apply(row.state, event)
+        except Exception as error:
+            held.add(key)
+            done.failures.append(failure(recorded, key, error))
+            continue
+        row.count += 1
+        if with_sources and row.sources is not None and event.stream not in row.sources:
+            _remember_source(row, event.stream)
+        changed.add(key)
+        applied.append(recorded.position)
+    for failed in done.failures:
+        _back_to_before(view, rows, ready, failed, load, done)
+    return done
+
+
+def _with_keys(
+    view: View, records: Sequence[Recorded], upcast: Upcast, skipped: Container[int], done: Folded
+) -> list[_Ready]:
+    """The events with their keys, up to the first of which not even the key can be told."""
+    key_of, by_stream = view.key, view.by_stream
+    ready: list[_Ready] = []
+    for recorded in records:
+        event = recorded.event
+        if skipped and recorded.position in skipped:
+            continue
+        try:
+            event = upcast(event)
+            key = event.stream if by_stream else key_of(event)
+        except Exception as error:
+            if by_stream:
+                # The stream is the key whatever the payload says: so only this key has to wait.
+                ready.append((event.stream, _Unreadable(error), recorded))  # type: ignore[arg-type]
+                continue
+            done.stopped = failure(recorded, None, error)
+            return ready
+        if key is not None and type(key) is not str:
+            wrong = TypeError(f"key() answered {key!r}, which is no text")
+            done.stopped = failure(recorded, None, wrong)
+            return ready
+        ready.append((key, event, recorded))
+    return ready
+
+
+class _Unreadable:
+    """An event that could not be brought up to date: whoever looks into it gets the reason."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
+
+
+def _back_to_before(
+    view: View, rows: dict[str, Row], ready: Iterable[_Ready], failed: Failure, load: Load, done: Folded
+) -> None:
+    """Make the row of a failure again: an `apply` that changes its argument may have left half a change in it."""
+    key = failed.key
+    assert key is not None
+    row = _row_before(view, key, load)
+    rows.pop(key, None)
+    before = takewhile(lambda item: item[2] is not failed.recorded, ready)
+    earlier = [event for other, event, _ in before if other == key]
+    for event in earlier:
+        assert row is not None
+        _take(view, row, event)
+    if row is not None and row.count:
+        rows[key] = row
+    if not earlier:
+        done.changed.discard(key)
+
+
+def _row_before(view: View, key: str, load: Load) -> Row | None:
+    """The row as it is kept, or a new one; None if the view cannot even begin one."""
+    kept = load([key]).get(key)
+    try:
+        return kept or new_row(view)
+    except Exception:  # already told, as the failure of the key's first event
+        return None
+
+
+def _take(view: View, row: Row, event: Event) -> None:
+    row.state = view.apply(row.state, event)
+    row.count += 1
+    if view.order is Order.CAUSAL:
+        row.last = (event.lamport, event.id)
+    if row.sources is not None:
+        _remember_source(row, event.stream)
+
+
+def _remember_source(row: Row, stream: str) -> None:
+    sources = row.sources
+    if sources is not None:
+        sources.add(stream)
+        if len(sources) > SOURCES_MAX:
+            row.sources = None
+
+
+def new_row(view: View) -> Row:
+    return Row(view.initial(), sources=None if view.by_stream else set())
+
+
+def kept_rows(view: View, rows: dict[str, Row], done: Folded, load: Load) -> dict[str, bytes]:
+    """The changed rows as they are kept. A state that JSON cannot say is the failure of the event that made it."""
+    kept: dict[str, bytes] = {}
+    for key in sorted(done.changed):
+        try:
+            kept[key] = row_bytes(rows[key])
+        except (NotCanonical, TypeError, ValueError, RecursionError):
+            good = _up_to_the_culprit(view, rows, key, done, load)
+            if good is not None:
+                kept[key] = good
+            else:
+                done.changed.discard(key)
+    return kept
+
+
+def _up_to_the_culprit(view: View, rows: dict[str, Row], key: str, done: Folded, load: Load) -> bytes | None:
+    """Apply a key's events again one by one, up to the one after which the state cannot be kept."""
+    row = _row_before(view, key, load)
+    rows.pop(key, None)
+    mine = [(event, recorded) for other, event, recorded in done.ready if other == key]
+    applied = set(done.applied)
+    good: bytes | None = None
+    for place, (event, recorded) in enumerate(mine):
+        if recorded.position not in applied:
+            continue
+        try:
+            assert row is not None
+            _take(view, row, event)
+            good = row_bytes(row)
+        except Exception as error:
+            done.failures.append(failure(recorded, key, error))
+            later = [other for _, other in mine[place + 1 :] if other.position in applied]
+            done.waiting.extend((key, other) for other in later)
+            gone = {recorded.position, *(other.position for other in later)}
+            done.applied[:] = [position for position in done.applied if position not in gone]
+            break
+    if good is not None:
+        rows[key] = row_of(good)
+    return good
+
+
+def failure(recorded: Recorded, key: str | None, error: Exception) -> Failure:
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    trace = "; ".join(f"{frame.filename.rsplit('/', 1)[-1]}:{frame.lineno} in {frame.name}" for frame in frames)
+    return Failure(recorded, key, f"{type(error).__name__}: {error}"[:2000], trace, error)
+
+
+def fold_all(view: View, records: Iterable[Recorded], *, upcast: Upcast = as_it_is) -> dict[str, State]:
+    """The states of a view from nothing, in memory: the measure that every other way is compared with.
+
+    For a causal view the records may come in any order and twice; for others they come in order of position. The
+    first event that cannot be applied is raised as it failed.
+    """
+    return {key: row.state for key, row in fold_rows(view, records, upcast=upcast).items()}
+
+
+def fold_rows(view: View, records: Iterable[Recorded], *, upcast: Upcast = as_it_is) -> dict[str, Row]:
+    """The same, as rows."""
+    rows: dict[str, Row] = {}
+    query = view.query
+    matching = (recorded for recorded in records if query.matches(recorded))
+    taken = iter(in_causal_order(matching)) if view.order is Order.CAUSAL else matching
+    while some := list(islice(taken, AT_ONCE)):
+        done = fold(view, rows, some, upcast=upcast)
+        for failed in (done.stopped, *done.failures):
+            if failed is not None:
+                raise failed.error
+    return rows
+
+
+def in_causal_order(records: Iterable[Recorded]) -> list[Recorded]:
+    """The records in the order that is the same on every node, each once."""
+    once = {recorded.event.id: recorded for recorded in records}
+    return sorted(once.values(), key=lambda recorded: recorded.event.causal_order)

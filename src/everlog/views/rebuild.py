@@ -1,0 +1,209 @@
+"""Blue and green: a build is made beside the one that answers, compared with it, and put in its place in one change.
+
+Nobody is told of changes meanwhile (`on_change`), readers go on with the old states, and whatever is killed on the
+way leaves either the old build or the new one active, never half of one. A rebuild that was stopped goes on where it
+was: its rows and its cursor are on the shelf.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from everlog.core.event import Position
+from everlog.errors import NotFound
+from everlog.stores.shelf import Shelf, ShelfWriter
+from everlog.views.builder import BATCH, Builder, NeedsRebuild
+from everlog.views.fold import kept_state
+from everlog.views.states import (
+    Build,
+    active_build,
+    begin_build,
+    build_digest,
+    builds_of,
+    drop_build,
+    put_build,
+    put_names,
+    read_build,
+    read_names,
+)
+from everlog.views.view import View
+
+if TYPE_CHECKING:
+    from everlog.log.log import Log
+
+DIFFERING_SHOWN = 20
+_SEEN = 5
+
+
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rebuild did."""
+
+    view: str
+    version: int
+    build: int
+    replaced: int  # the build that answered before, kept for `rollback`; 0 if there was none
+    position: Position
+    applied: int
+    keys: int
+    digest: str
+    same: bool | None  # as the build before, at the same position; None where that cannot be compared
+    differing: tuple[str, ...]  # some of the keys whose states are not the same
+    resumed_at: Position
+    switched: bool
+    seconds: float
+
+
+def rebuild(
+    log: Log,
+    shelf: Shelf,
+    view: View,
+    *,
+    switch: bool = True,
+    fresh: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[int], None] = lambda position: None,
+    catch_up_old: Callable[[int], None] = lambda position: None,
+    limit: int = BATCH,
+) -> Rebuilt:
+    """Build a view anew beside what answers now, compare, and switch. `fresh` begins again even if one was begun."""
+    begun = time.monotonic()
+    builder, resumed_at = _beside(log, shelf, view, fresh=fresh)
+    while True:
+        try:
+            builder.catch_up(stop=stop, progress=progress, limit=limit)
+            break
+        except NeedsRebuild:
+            # History changed while it was being built: from the beginning then.
+            with shelf.change() as change:
+                drop_build(change, builder.build)
+            builder, _ = _beside(log, shelf, view, fresh=True)
+    same, differing = _compare(shelf, view, builder, catch_up_old)
+    old = active_build(shelf, view.name)
+    switched = switch and not stop() and activate(shelf, builder)
+    build = builder.build
+    return Rebuilt(
+        view=view.name,
+        version=view.version,
+        build=build.number,
+        replaced=0 if old is None else old.number,
+        position=builder.cursor.position,
+        applied=build.applied,
+        keys=shelf.count(build.rows),
+        digest=build_digest(shelf, build),
+        same=same,
+        differing=tuple(differing),
+        resumed_at=resumed_at,
+        switched=switched,
+        seconds=round(time.monotonic() - begun, 3),
+    )
+
+
+def activate(shelf: Shelf, builder: Builder) -> bool:
+    """Let a build answer from here on; False if the one that answers now is of newer code."""
+    with builder.lock:
+        builder.save()
+        with shelf.change() as change:
+            build = read_build(change, builder.view.name, builder.build.number)
+            if build is None:
+                return False
+            names = read_names(change, build.name)
+            old = read_build(change, build.name, names.active) if names.active else None
+            if old is not None and old.version > build.version:
+                put_build(change, replace(build, complete=True, revision=build.revision + 1))
+                switched = False
+            else:
+                _switch(shelf, change, build, old)
+                switched = True
+        builder.reload()
+        return switched
+
+
+def _switch(shelf: Shelf, change: ShelfWriter, build: Build, old: Build | None) -> None:
+    names = read_names(change, build.name)
+    put_build(change, replace(build, complete=True, revision=build.revision + 1))
+    if names.active != build.number:
+        previous = 0 if old is None else old.number
+        put_names(change, build.name, replace(names, active=build.number, previous=previous))
+        for other in builds_of(shelf, build.name):
+            # One way back is kept. What is newer than this one is somebody's work in progress.
+            if other.number < build.number and other.number != previous:
+                drop_build(change, other)
+
+
+def roll_back(shelf: Shelf, name: str) -> Build:
+    """Let the build before the active one answer again, in one change."""
+    with shelf.change() as change:
+        names = read_names(change, name)
+        previous = read_build(change, name, names.previous) if names.previous else None
+        if previous is None:
+            raise NotFound(
+                f"the view {name} has no earlier build",
+                why="it was never rebuilt here, or what it was rebuilt from is gone",
+                hint=f"everlog views rebuild {name}",
+                view=name,
+            )
+        put_names(change, name, replace(names, active=previous.number, previous=names.active))
+        return previous
+
+
+def _beside(log: Log, shelf: Shelf, view: View, *, fresh: bool) -> tuple[Builder, Position]:
+    """A build that does not answer yet: one that was begun and not finished, or a new one."""
+    with shelf.change() as change:
+        names = read_names(change, view.name)
+        begun = [
+            build
+            for build in builds_of(shelf, view.name)
+            if build.number > names.active and not build.complete and build.version == view.version
+        ]
+        if fresh:
+            for build in begun:
+                drop_build(change, build)
+            begun = []
+        build = begun[-1] if begun else begin_build(change, view)
+    return Builder(log, shelf, view, build, live=False), build.position
+
+
+def _compare(
+    shelf: Shelf, view: View, builder: Builder, catch_up_old: Callable[[int], None]
+) -> tuple[bool | None, list[str]]:
+    """Whether the new build says the same as the one that answers, where both are of the same code and place."""
+    for _ in range(_SEEN):
+        old = active_build(shelf, view.name)
+        if old is None or old.version != view.version or old.number == builder.build.number:
+            return None, []
+        if old.position < builder.cursor.position:
+            catch_up_old(builder.cursor.position)
+        elif old.position > builder.cursor.position:
+            builder.catch_up(upto=old.position)
+        old = active_build(shelf, view.name)
+        builder.save()
+        if old is not None and old.position == builder.cursor.position:
+            differing = list(islice(_differing(shelf, old, builder.build), DIFFERING_SHOWN))
+            after = active_build(shelf, view.name)
+            if after is not None and after.revision == old.revision:
+                return not differing, differing
+    return None, []  # it is written to all the time, and moves on between any two looks
+
+
+def _differing(shelf: Shelf, one: Build, other: Build) -> Iterator[str]:
+    """The keys whose states differ, by walking both side by side."""
+    ours, theirs = shelf.scan(one.rows), shelf.scan(other.rows)
+    mine, yours = next(ours, None), next(theirs, None)
+    while mine is not None or yours is not None:
+        if yours is None or (mine is not None and mine[0] < yours[0]):
+            assert mine is not None
+            yield mine[0]
+            mine = next(ours, None)
+        elif mine is None or yours[0] < mine[0]:
+            yield yours[0]
+            yours = next(theirs, None)
+        else:
+            if kept_state(mine[1]) != kept_state(yours[1]):
+                yield mine[0]
+            mine, yours = next(ours, None), next(theirs, None)

@@ -1,0 +1,203 @@
+"""Running one view: which build answers, keeping it up to date, and waiting for it.
+
+on demand   whoever asks brings it up to date first
+async       a thread follows the log
+inline      it is kept in the transaction of the append itself, where the store allows that; elsewhere right after
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from everlog.core.event import Position
+from everlog.errors import EverlogError, LogClosed, ViewBehind, ViewStopped
+from everlog.log.subscribers import POLL_S
+from everlog.stores.shelf import Shelf
+from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
+from everlog.views.rebuild import Rebuilt, activate, rebuild
+from everlog.views.states import begin_build, builds_of, read_build, read_names
+from everlog.views.view import View
+
+if TYPE_CHECKING:
+    from everlog.log.log import Log
+    from everlog.stores.staging import Staged
+
+_RETRY_S = 1.0
+
+_logger = logging.getLogger("everlog")
+
+
+class Mode(StrEnum):
+    ON_DEMAND = "on-demand"
+    ASYNC = "async"
+    INLINE = "inline"
+
+
+class Runner:
+    def __init__(self, log: Log, shelf: Shelf, view: View, mode: Mode = Mode.ON_DEMAND) -> None:
+        self.view = view
+        self.mode = mode
+        self._log = log
+        self._shelf = shelf
+        self._lock = threading.RLock()
+        self._builder: Builder | None = None
+        self._stop = threading.Event()
+        self._moved = threading.Condition()
+        self._thread: threading.Thread | None = None
+        if mode is Mode.INLINE:
+            self.catch_up()
+            log.waiters.call_on_commit(self._after_commit)
+        elif mode is Mode.ASYNC:
+            self._thread = threading.Thread(target=self._follow, name=f"everlog-view-{view.name}", daemon=True)
+            self._thread.start()
+
+    # ---- moving on
+
+    def builder(self) -> Builder:
+        """The build that this runner keeps: the active one if it is of this code, else one of this code."""
+        with self._lock:
+            names = read_names(self._shelf, self.view.name)
+            active = read_build(self._shelf, self.view.name, names.active) if names.active else None
+            current = self._builder
+            if active is not None and active.version == self.view.version:
+                if current is None or current.build.number != active.number:
+                    current = self._builder = Builder(self._log, self._shelf, self.view, active, live=True)
+            elif current is None or read_build(self._shelf, self.view.name, current.build.number) is None:
+                current = self._builder = self._of_this_code()
+            return current
+
+    def catch_up(self, *, upto: int | None = None, limit: int = BATCH) -> Builder:
+        """Bring the view to the head, or to a position, and let it answer."""
+        while True:
+            builder = self.builder()
+            try:
+                builder.catch_up(upto=upto, stop=self._stop.is_set, limit=limit)
+                if not builder.live:
+                    builder.live = True
+                    activate(self._shelf, builder)
+            except NeedsRebuild:
+                self._start_over()
+            except Gone:
+                continue
+            else:
+                with self._moved:
+                    self._moved.notify_all()
+                return builder
+
+    def rebuild(self, **options: object) -> Rebuilt:
+        return rebuild(
+            self._log,
+            self._shelf,
+            self.view,
+            stop=self._stop.is_set,
+            catch_up_old=lambda position: self._catch_up_quietly(position),
+            **options,  # type: ignore[arg-type]
+        )
+
+    def in_write(self, staged: Staged) -> None:
+        """Keep the view in the log's own write. Whatever goes wrong here is mended after the commit."""
+        builder = self._builder
+        if builder is None or not staged.records:
+            return
+        try:
+            builder.in_write(staged, Position(staged.records[0][0].position - 1))
+        except Exception:  # an append is never refused because of a view
+            _logger.exception("the view %s could not be kept within an append", self.view.name)
+
+    # ---- waiting
+
+    def wait_for(self, position: int, timeout_s: float) -> Position:
+        """Until the view has seen a position; ViewBehind when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            builder = self.builder() if self.mode is Mode.ASYNC else self.catch_up()
+            reached = builder.cursor.position
+            if reached >= position:
+                return reached
+            if builder.stopped_at and builder.stopped_at <= position:
+                raise stopped(self.view.name, builder.stopped_at)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ViewBehind(
+                    f"the view {self.view.name} is at position {reached}, not yet at {position}",
+                    why=f"it did not get there within {timeout_s:g} s",
+                    hint="wait longer, or take the answer as old as it says it is",
+                    view=self.view.name,
+                    position=reached,
+                    wanted=position,
+                )
+            with self._moved:
+                self._moved.wait(min(left, POLL_S))
+
+    def close(self) -> None:
+        self._stop.set()
+        self._log.waiters.call_no_more(self._after_commit)
+        if self._thread is not None:
+            self._thread.join()
+        if self._builder is not None:
+            self._builder.save()
+
+    # ---- inside
+
+    def _follow(self) -> None:
+        waiters = self._log.waiters
+        while not self._stop.is_set() and not waiters.closed:
+            commits = waiters.commits
+            try:
+                builder = self.catch_up()
+                while (
+                    not self._stop.is_set()
+                    and not waiters.closed
+                    and (builder.stopped_at or self._log.head() <= builder.cursor.position)
+                    and self.builder() is builder
+                ):
+                    waiters.wait(commits, POLL_S)
+                    commits = waiters.commits
+                    if builder.stopped_at:
+                        break
+            except LogClosed:
+                return
+            except Exception as error:  # a full disk, a busy database: it must not end for good because of one
+                _logger.warning("the view %s waits: %s", self.view.name, error)
+                self._stop.wait(_RETRY_S)
+
+    def _after_commit(self) -> None:
+        builder = self._builder
+        if builder is not None and builder.cursor.position == self._log.head():
+            builder.tell()
+        else:
+            self._catch_up_quietly(None)
+
+    def _catch_up_quietly(self, position: int | None) -> None:
+        try:
+            self.catch_up(upto=position)
+        except EverlogError as error:  # the commit stands; whoever asks for the view is told
+            _logger.warning("the view %s is behind: %s", self.view.name, error)
+
+    def _start_over(self) -> None:
+        """History changed: build anew beside, and let that answer."""
+        rebuild(self._log, self._shelf, self.view, fresh=True, stop=self._stop.is_set)
+        with self._lock:
+            self._builder = None
+
+    def _of_this_code(self) -> Builder:
+        mine = [build for build in builds_of(self._shelf, self.view.name) if build.version == self.view.version]
+        if mine:
+            return Builder(self._log, self._shelf, self.view, mine[-1], live=mine[-1].complete)
+        with self._shelf.change() as change:
+            build = begin_build(change, self.view)
+        return Builder(self._log, self._shelf, self.view, build, live=False)
+
+
+def stopped(name: str, position: int) -> ViewStopped:
+    return ViewStopped(
+        f"the view {name} is stopped at position {position}",
+        why="it cannot tell what that event belongs to",
+        hint=f"everlog views dead-letters {name}, then retry or skip",
+        view=name,
+        position=position,
+    )

@@ -1,0 +1,201 @@
+"""Where a view's states are: builds on a shelf.
+
+A build is one derivation of a view from the beginning: its rows, its cursor, its dead letters and which positions it
+has applied, all changed together. A view has one active build, which answers; a rebuild makes another beside it and
+then moves the name `active` over, in one change; the one before is kept for a way back.
+
+    views             NAME -> which builds there are, and which is active
+    builds            NAME#N -> version, cursor, counts, where it stopped
+    NAME#N            KEY -> a row: state, count, order, sources
+    NAME#N places     block of 1024 positions -> a bit for each that was applied
+    NAME#N letters    position -> a dead letter
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from everlog.core.event import Position
+from everlog.core.query import Cursor
+from everlog.errors import NotFound
+from everlog.stores.shelf import Shelf, ShelfReader, ShelfWriter
+from everlog.views.fold import Row, kept_state, row_of
+from everlog.views.letters import Letter
+from everlog.views.view import View, digest_of_bytes
+
+VIEWS, BUILDS = "views", "builds"
+BLOCK = 1024
+
+
+class Names(msgspec.Struct, frozen=True):
+    """The builds of one view."""
+
+    active: int = 0  # 0: none yet
+    previous: int = 0  # what `rollback` goes back to
+    last: int = 0  # the greatest number that was given
+
+
+class Build(msgspec.Struct, kw_only=True, frozen=True):
+    """One derivation of a view. `revision` grows with every change, so that a runner notices another one's."""
+
+    name: str
+    number: int
+    version: int
+    by_stream: bool = False  # its keys are streams: so a purge needs no code to follow
+    cursor: str = ""
+    revision: int = 0
+    applied: int = 0
+    changed_us: int = 0
+    stopped_at: int = 0  # the event that it cannot get past, because not even its key can be told
+    complete: bool = False  # it has been at the head once, and may answer
+
+    @property
+    def rows(self) -> str:
+        return f"{self.name}#{self.number}"
+
+    @property
+    def places(self) -> str:
+        return self.rows + " places"
+
+    @property
+    def letters(self) -> str:
+        return self.rows + " letters"
+
+    @property
+    def reached(self) -> Cursor:
+        return Cursor.of(self.cursor) if self.cursor else Cursor()
+
+    @property
+    def position(self) -> Position:
+        return self.reached.position
+
+
+_names = msgspec.json.Decoder(Names).decode
+_build = msgspec.json.Decoder(Build).decode
+_letter = msgspec.json.Decoder(Letter).decode
+_encode = msgspec.json.Encoder().encode
+
+
+# ---- names and builds
+
+
+def read_names(shelf: ShelfReader, name: str) -> Names:
+    found = shelf.get(VIEWS, name)
+    return Names() if found is None else _names(found)
+
+
+def put_names(change: ShelfWriter, name: str, names: Names) -> None:
+    change.put(VIEWS, {name: _encode(names)})
+
+
+def read_build(shelf: ShelfReader, name: str, number: int) -> Build | None:
+    found = shelf.get(BUILDS, f"{name}#{number}")
+    return None if found is None else _build(found)
+
+
+def put_build(change: ShelfWriter, build: Build) -> None:
+    change.put(BUILDS, {build.rows: _encode(build)})
+
+
+def every_name(shelf: Shelf) -> list[str]:
+    """Every view that has ever kept anything here."""
+    return [name for name, _ in shelf.scan(VIEWS)]
+
+
+def builds_of(shelf: Shelf, name: str) -> list[Build]:
+    found = (_build(data) for key, data in shelf.scan(BUILDS, after=name + "#") if key.startswith(name + "#"))
+    return sorted(found, key=lambda build: build.number)
+
+
+def active_build(shelf: ShelfReader, name: str) -> Build | None:
+    names = read_names(shelf, name)
+    return read_build(shelf, name, names.active) if names.active else None
+
+
+def require_active(shelf: ShelfReader, name: str) -> Build:
+    build = active_build(shelf, name)
+    if build is None:
+        raise NotFound(
+            f"the view {name} has never been run here",
+            why="it has no state yet",
+            hint=f"everlog views run {name} --to-end",
+            view=name,
+        )
+    return build
+
+
+def begin_build(change: ShelfWriter, view: View) -> Build:
+    """A new, empty build of a view; nobody is told of it yet."""
+    names = read_names(change, view.name)
+    build = Build(name=view.name, number=names.last + 1, version=view.version, by_stream=view.by_stream)
+    put_names(change, view.name, msgspec.structs.replace(names, last=build.number))
+    put_build(change, build)
+    return build
+
+
+def drop_build(change: ShelfWriter, build: Build) -> None:
+    change.put(BUILDS, {build.rows: None})
+    for space in (build.rows, build.places, build.letters):
+        change.clear(space)
+
+
+# ---- what is in a build
+
+
+def load_rows(shelf: ShelfReader, build: Build, keys: Collection[str]) -> dict[str, Row]:
+    return {key: row_of(data) for key, data in shelf.get_many(build.rows, keys).items()}
+
+
+def scan_rows(shelf: Shelf, build: Build) -> Iterator[tuple[str, Row]]:
+    for key, data in shelf.scan(build.rows):
+        yield key, row_of(data)
+
+
+def build_digest(shelf: Shelf, build: Build) -> str:
+    """The digest of all states of a build."""
+    return digest_of_bytes((key, kept_state(data)) for key, data in shelf.scan(build.rows))
+
+
+def letters_of(shelf: Shelf, build: Build) -> list[Letter]:
+    """The dead letters of a build, in order of position."""
+    return [_letter(data) for _, data in shelf.scan(build.letters)]
+
+
+def put_letters(change: ShelfWriter, build: Build, letters: Iterable[Letter], gone: Iterable[int] = ()) -> None:
+    rows: dict[str, bytes | None] = {letter_key(position): None for position in gone}
+    rows.update({letter_key(letter.position): _encode(letter) for letter in letters})
+    change.put(build.letters, rows)
+
+
+def letter_key(position: int) -> str:
+    return f"{position:016}"
+
+
+def mark_places(change: ShelfWriter, build: Build, positions: Collection[int]) -> int:
+    """Remember that positions were applied, and return how many of them are new.
+
+    One bit each, so that an audit can name every one that was not.
+    """
+    bits: dict[str, int] = {}
+    for position in positions:
+        block, place = divmod(position, BLOCK)
+        key = f"{block:016}"
+        bits[key] = bits.get(key, 0) | 1 << place
+    kept = change.get_many(build.places, bits.keys())
+    before = {key: int.from_bytes(kept.get(key, b"")) for key in bits}
+    after = {key: found | before[key] for key, found in bits.items()}
+    change.put(build.places, {key: found.to_bytes(BLOCK // 8) for key, found in after.items()})
+    return sum(found.bit_count() - before[key].bit_count() for key, found in after.items())
+
+
+def places_of(shelf: Shelf, build: Build) -> Mapping[int, int]:
+    """The bits of every block, by its number."""
+    return {int(key): int.from_bytes(data) for key, data in shelf.scan(build.places)}
+
+
+def as_object(build: Build) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(build)
+    return found

@@ -1,0 +1,231 @@
+"""The views of a log: registering, asking, waiting, rebuilding.
+
+    log.views.register(Board, mode="async")
+    log.view(Board).get("workpackage/WP03").state
+
+Every answer says how old it is: up to which position, and how many positions the log is ahead of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from everlog.core.event import Position, Recorded
+from everlog.errors import Conflict, NotFound
+from everlog.stores.shelf import MemoryShelf, Shelf, Shelved
+from everlog.views.audit import Audit, audit
+from everlog.views.builder import BATCH, Builder
+from everlog.views.fold import row_of
+from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
+from everlog.views.rebuild import Rebuilt, roll_back
+from everlog.views.runner import Mode, Runner
+from everlog.views.states import Build, active_build, build_digest
+from everlog.views.view import State, View, view_of
+
+if TYPE_CHECKING:
+    from everlog.log.log import Log
+    from everlog.stores.staging import Staged
+
+WAIT_S = 5.0
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A state, and how old it is."""
+
+    view: str
+    key: str
+    state: State  # None: there is none under this key
+    position: Position  # it includes every event up to here
+    lag: int  # positions that the log is ahead of that
+    parked: bool = False  # an event of this key could not be applied, and the later ones wait behind it
+    stopped_at: int = 0  # the view as a whole goes no further than this event
+
+    @property
+    def found(self) -> bool:
+        return self.state is not None
+
+
+class Handle:
+    """One view of a log."""
+
+    def __init__(self, log: Log, shelf: Shelf, runner: Runner) -> None:
+        self._log = log
+        self._shelf = shelf
+        self.runner = runner
+
+    @property
+    def view(self) -> View:
+        return self.runner.view
+
+    # ---- asking
+
+    def get(self, key: str, *, fresh: bool = True) -> Answer:
+        """The state of a key. With `fresh=False` as it was last kept, without reading on."""
+        builder = self._ready(fresh)
+        with builder.lock:
+            found = self._shelf.get(builder.build.rows, key)
+            return Answer(
+                view=self.view.name,
+                key=key,
+                state=None if found is None else row_of(found).state,
+                position=builder.cursor.position,
+                lag=max(0, self._log.head() - builder.cursor.position),
+                parked=builder.is_parked(key),
+                stopped_at=builder.stopped_at,
+            )
+
+    def items(self, *, fresh: bool = True, after: str = "", limit: int | None = None) -> Iterator[tuple[str, State]]:
+        """Keys and states, in order of the keys."""
+        builder = self._ready(fresh)
+        for key, data in self._shelf.scan(builder.build.rows, after=after, limit=limit):
+            yield key, row_of(data).state
+
+    def count(self, *, fresh: bool = True) -> int:
+        return self._shelf.count(self._ready(fresh).build.rows)
+
+    def digest(self, *, fresh: bool = True) -> str:
+        """One hash over all states: equal wherever the same was derived."""
+        return build_digest(self._shelf, self._ready(fresh).build)
+
+    def position(self, *, fresh: bool = False) -> Position:
+        """Up to which position the view is."""
+        return self._ready(fresh).cursor.position
+
+    def lag(self) -> int:
+        """How many positions the log is ahead of the view as it stands."""
+        return max(0, self._log.head() - self.position())
+
+    def build(self) -> Build | None:
+        return active_build(self._shelf, self.view.name)
+
+    # ---- keeping
+
+    def catch_up(self, *, upto: int | None = None, limit: int = BATCH) -> Position:
+        return self.runner.catch_up(upto=upto, limit=limit).cursor.position
+
+    def wait_for(self, position: int | Recorded, timeout_s: float = WAIT_S) -> Position:
+        """Until the view has seen a position; ViewBehind when the time is over."""
+        wanted = position.position if isinstance(position, Recorded) else position
+        return self.runner.wait_for(wanted, timeout_s)
+
+    def rebuild(
+        self,
+        *,
+        switch: bool = True,
+        fresh: bool = False,
+        progress: Callable[[int], None] = lambda position: None,
+        limit: int = BATCH,
+    ) -> Rebuilt:
+        """Derive everything anew beside what answers now, compare, and switch over."""
+        return self.runner.rebuild(switch=switch, fresh=fresh, progress=progress, limit=limit)
+
+    def rollback(self) -> Build:
+        """Let the build before the last rebuild answer again."""
+        return roll_back(self._shelf, self.view.name)
+
+    def audit(self, *, progress: Callable[[int], None] = lambda position: None) -> Audit:
+        """Recount the log against what the view has applied."""
+        builder = self.runner.builder()
+        with builder.lock:
+            builder.save()
+            build = builder.build
+        return audit(self._log, self._shelf, self.view, build, progress=progress)
+
+    # ---- dead letters
+
+    def dead_letters(self) -> list[Letter]:
+        return self.runner.builder().letters()
+
+    def retry(self) -> list[Letter]:
+        """Try everything that waits once more; what still cannot be applied is returned."""
+        self.runner.builder().retry()
+        self.runner.catch_up()
+        return [letter for letter in self.dead_letters() if letter.what in (FAILED, STOPPED)]
+
+    def skip(self, position: int, *, reason: str, actor: str = "") -> list[Letter]:
+        """Let the view do without an event, with the reason on record, and go on behind it."""
+        builder = self.runner.builder()
+        known = {letter.position: letter for letter in builder.letters()}
+        if position not in known or known[position].what == SKIPPED:
+            raise NotFound(
+                f"the view {self.view.name} has no dead letter at position {position}",
+                why="only an event that could not be applied can be skipped",
+                hint=f"everlog views dead-letters {self.view.name}",
+                view=self.view.name,
+                position=position,
+            )
+        builder.retry(skip={position: (actor or self._log.actor, reason)})
+        self.runner.catch_up()
+        return [letter for letter in self.dead_letters() if letter.what in (FAILED, STOPPED)]
+
+    def _ready(self, fresh: bool) -> Builder:
+        return self.runner.catch_up() if fresh else self.runner.builder()
+
+
+class Views:
+    """All views of one open log."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.shelf: Shelf = log.store.shelf if isinstance(log.store, Shelved) else MemoryShelf()
+        self._handles: dict[str, Handle] = {}
+        self._inline: list[Runner] = []
+
+    def register(self, given: View | type[View], *, mode: Mode | str = Mode.ON_DEMAND) -> Handle:
+        """Have a view run in this process: on demand, by a thread of its own, or within every append."""
+        view = view_of(given)
+        known = self._handles.get(view.name)
+        if known is not None:
+            raise Conflict(
+                f"the view {view.name} is registered twice",
+                why="a view runs once in a process",
+                hint="use log.view(…) to ask it",
+                view=view.name,
+            )
+        runner = Runner(self._log, self.shelf, view, Mode(mode))
+        handle = self._handles[view.name] = Handle(self._log, self.shelf, runner)
+        if runner.mode is Mode.INLINE and self.shelf.in_log:
+            self._inline.append(runner)
+            self._log.in_every_write(self._in_write)
+        return handle
+
+    def of(self, given: View | type[View] | str) -> Handle:
+        """The handle of a view, registered to run on demand if nobody did."""
+        if isinstance(given, str):
+            if given not in self._handles:
+                raise NotFound(
+                    f"there is no view {given}",
+                    why=f"the views here are {', '.join(sorted(self._handles)) or 'none'}",
+                    hint="register it, or name its module in the setting views",
+                    view=given,
+                )
+            return self._handles[given]
+        view = view_of(given)
+        found = self._handles.get(view.name)
+        if found is None:
+            return self.register(view)
+        if type(found.view) is not type(view) or found.view.version != view.version:
+            raise Conflict(
+                f"two views have the name {view.name}",
+                why=f"{type(found.view).__qualname__} and {type(view).__qualname__}",
+                hint="give one of them another name",
+                view=view.name,
+            )
+        return found
+
+    def names(self) -> list[str]:
+        return sorted(self._handles)
+
+    def close(self) -> None:
+        for handle in self._handles.values():
+            handle.runner.close()
+        self._handles.clear()
+        self._inline.clear()
+
+    def _in_write(self, writer: Any) -> None:
+        staged: Staged = writer
+        for runner in self._inline:
+            runner.in_write(staged)
