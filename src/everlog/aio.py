@@ -3,6 +3,8 @@
     record = await everlog.aio.append(log, "note.added", stream="note/1", payload={"text": "hello"})
     async for item in everlog.aio.subscribe(log, after=cursor): ...      # records and resets
 
+`everlog.aio.EventStore` (in event_store.py) has the same under the names of seed 001, with snapshots.
+
 Appends of many tasks share flushes with each other and with threads. Reads go to a thread, page by page.
 """
 
@@ -12,7 +14,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from everlog.core.event import START, Recorded
@@ -24,6 +27,16 @@ from everlog.log.expect import Expect, Expectation
 from everlog.log.log import Log
 from everlog.log.requests import Receipt, Request
 from everlog.log.subscribers import POLL_S, items_of
+
+if TYPE_CHECKING:
+    from everlog.event_store import EventStore as EventStore
+
+
+def __getattr__(name: str) -> Any:
+    # It stands on this module, and is loaded by who uses it.
+    if name == "EventStore":
+        return import_module("everlog.event_store").EventStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 async def append(

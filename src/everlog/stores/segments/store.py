@@ -299,9 +299,9 @@ class SegmentsStore:
             ) from self._failed
         if self._writer is None:
             self._become_writer()
-        elif self.files.inode(self.layout.segment(self.book.live.number)) != self.book.live.inode:
+        elif self.files.inode(self._writer.path) != self.book.live.inode:
             raise Damaged(
-                f"{self.layout.segment(self.book.live.number)} was removed or replaced while it was open",
+                f"{self._writer.path} was removed or replaced while it was open",
                 why="what is written now would be lost with the file that is gone",
                 hint="put it back or restore a backup, then open the log again",
             )

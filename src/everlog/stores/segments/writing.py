@@ -7,11 +7,12 @@ Every frame carries the writer's fencing number, one more than any before it.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from everlog.core.codec import header_bytes, payload_bytes
 from everlog.core.event import Position, Recorded
 from everlog.errors import Damaged, EverlogError, WriterStopped
-from everlog.files import Files, Handle, leftover_temps, replace_file
+from everlog.files import Files, leftover_temps, replace_file
 from everlog.stores.contract import FORMAT, Identity, Sealed
 from everlog.stores.segments.book import Book
 from everlog.stores.segments.frame import (
@@ -88,8 +89,9 @@ class Writer:
         self._mark = mark_of(book.identity.log_id, book.live.number)
 
     @property
-    def handle(self) -> Handle:
-        return self._handle
+    def path(self) -> Path:
+        """The live segment."""
+        return self._handle.path
 
     # ---- recovering
 

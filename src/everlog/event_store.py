@@ -1,0 +1,176 @@
+"""The event store of seed 001 for asyncio, over any log.
+
+    store = everlog.aio.EventStore(log, snapshots=Path("snapshots"))
+    await store.append(Draft(type="note.added", stream="note/1", payload={"text": "hello"}))
+    async for recorded in store.get_events_by_type("note.added"): ...
+    name = await store.create_snapshot({"notes": 1})
+    snapshot = await store.restore_from_snapshot(name)
+
+A snapshot is a state that the caller has folded, the position up to which it has, and a checksum over both. Whoever
+restores it goes on with `replay_from` at that position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import re
+import zlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from everlog import aio
+from everlog.core.canonical import canonical, parse_json
+from everlog.core.event import START, Position, Recorded
+from everlog.core.ids import IdSource
+from everlog.core.query import EVERYTHING, Cursor, Query, Reset
+from everlog.errors import Damaged, InvalidField, NotFound
+from everlog.files import DiskFiles, Files, replace_file
+from everlog.log.drafts import Draft
+from everlog.log.log import Log
+
+_NAME = re.compile(r"[0-9A-Z]{26}")
+_PAGE = 500
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """A state that was folded up to a position of one copy of a log."""
+
+    state: Any
+    position: Position
+    epoch: str
+
+
+class EventStore:
+    """Appends and reads as seed 001 names them. Order is that of positions, never that of clocks."""
+
+    def __init__(self, log: Log, *, snapshots: Path | None = None, files: Files | None = None) -> None:
+        self.log = log
+        self._folder = snapshots
+        self._files = files or DiskFiles()
+        self._names = IdSource()
+
+    async def append(self, draft: Draft, *, key: str = "") -> Recorded:
+        """Record one event. When it returns, the event is on the disk."""
+        return (await aio.append_batch(self.log, [draft], key=key, operation=draft.type))[0]
+
+    async def append_batch(self, drafts: Sequence[Draft], *, key: str = "") -> list[Recorded]:
+        """Record all of them or none."""
+        return await aio.append_batch(self.log, drafts, key=key)
+
+    def get_events(self, start: datetime, end: datetime) -> AsyncIterator[Recorded]:
+        """The events that arrived from `start` on and before `end`, in order."""
+        return self._pages(Query(since=start, until=end), START)
+
+    def get_events_by_type(self, event_type: str) -> AsyncIterator[Recorded]:
+        return self._pages(Query(types=frozenset([event_type])), START)
+
+    async def replay_from(self, start: str | Position = START) -> AsyncIterator[Recorded]:
+        """Every event from that id on, itself included; or after that position."""
+        after = START
+        if isinstance(start, str):
+            first = await asyncio.to_thread(self.log.get, start)
+            if first is None:
+                raise NotFound(
+                    f"there is no event {start}", why="it never was here, or it was purged", hint="everlog log"
+                )
+            yield first
+            after = first.position
+        else:
+            after = start
+        async for recorded in self._pages(EVERYTHING, after):
+            yield recorded
+
+    async def create_snapshot(self, state: Any, *, position: Position | None = None) -> str:
+        """Keep a state that was folded up to a position, or up to the head; the name to restore it by."""
+        return await asyncio.to_thread(self._write, state, position)
+
+    async def restore_from_snapshot(self, name: str) -> Snapshot:
+        """The state and its position. One that does not fit this log any more is refused, never used."""
+        return await asyncio.to_thread(self._read, name)
+
+    # ---- inside
+
+    async def _pages(self, query: Query, after: Position) -> AsyncIterator[Recorded]:
+        upto = await asyncio.to_thread(self.log.head)  # what is there now: it ends, and does not follow
+        cursor = Cursor(after)
+        while cursor.position < upto:
+            page = await aio.page_after(self.log, cursor, query, limit=_PAGE)
+            if page.reset is not None:
+                cursor = page.reset.cursor
+                continue
+            for recorded in page.events:
+                if recorded.position > upto:
+                    return
+                yield recorded
+            cursor = page.next_cursor
+
+    def _path(self, name: str) -> Path:
+        if self._folder is None:
+            raise InvalidField(
+                "there is no folder for snapshots",
+                why="the event store was made without one",
+                hint="EventStore(log, snapshots=Path('snapshots'))",
+                field="snapshots",
+            )
+        if _NAME.fullmatch(name) is None:
+            raise InvalidField(
+                f"{name[:60]!r} is not the name of a snapshot",
+                why="create_snapshot gives names of 26 letters and digits",
+                hint="use the name as it was given",
+                field="snapshot",
+            )
+        return self._folder / f"{name}.snapshot.gz"
+
+    def _write(self, state: Any, position: Position | None) -> str:
+        (name,) = self._names.take(1)
+        path = self._path(name)
+        head = self.log.head()
+        if position is None:
+            position = head
+        elif not 0 <= position <= head:
+            raise InvalidField(
+                f"the position is {position}",
+                why=f"the log is at {head}",
+                hint="give the position of the last event that the state has taken in",
+                field="position",
+            )
+        body = canonical({"epoch": self.log.identity.epoch, "position": position, "state": state})
+        self._files.make_dir(path.parent)
+        replace_file(self._files, path, gzip.compress(hashlib.sha256(body).digest() + body, 6, mtime=0))
+        return name
+
+    def _read(self, name: str) -> Snapshot:
+        path = self._path(name)
+        if not self._files.exists(path):
+            raise NotFound(
+                f"there is no snapshot {name}", why=f"{path} is not there", hint="fold the log from its start"
+            )
+        try:
+            data = gzip.decompress(self._files.read_all(path))
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._damaged(path, str(error)) from error
+        if hashlib.sha256(data[32:]).digest() != data[:32]:
+            raise self._damaged(path, "its checksum is not right")
+        found = msgspec.convert(parse_json(data[32:]), Snapshot)
+        self._refuse_stale(name, found)
+        return found
+
+    def _refuse_stale(self, name: str, found: Snapshot) -> None:
+        """A purge or a restored copy changes what the state was folded from (G8)."""
+        page = self.log.page_after(Cursor(found.position, epoch=found.epoch), limit=1)
+        if isinstance(page.reset, Reset):
+            raise NotFound(
+                f"the snapshot {name} does not fit this log any more",
+                why=f"history below position {found.position} was {page.reset.reason}",
+                hint="fold the log from its start, and make a new snapshot",
+            )
+
+    @staticmethod
+    def _damaged(path: Path, why: str) -> Damaged:
+        return Damaged(f"{path} is damaged", why=why, hint="fold the log from its start, and make a new snapshot")

@@ -1,0 +1,115 @@
+"""The event store of seed 001 over a log: its names, its order, and snapshots that are whole or refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import everlog
+from everlog import aio
+from everlog.core.event import Position, Recorded
+from everlog.errors import Damaged, InvalidField, NotFound
+from everlog.log.drafts import Draft
+from everlog.log.log import Log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with everlog.open(f"segments:{tmp_path / 'log'}") as log:
+        yield log
+
+
+@pytest.fixture
+def store(log: Log, tmp_path: Path) -> aio.EventStore:
+    return aio.EventStore(log, snapshots=tmp_path / "snapshots")
+
+
+def note(text: str, stream: str = "note/1") -> Draft:
+    return Draft(type="note.added", stream=stream, payload={"text": text})
+
+
+def run(coroutine: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+def texts(events: AsyncIterator[Recorded]) -> list[str]:
+    async def gather() -> list[str]:
+        return [recorded.event.payload["text"] async for recorded in events]
+
+    found: list[str] = run(gather())
+    return found
+
+
+def test_what_was_appended_is_replayed_in_order(store: aio.EventStore) -> None:
+    first = run(store.append(note("one")))
+    batch = run(store.append_batch([note("two"), note("three")]))
+    assert texts(store.replay_from()) == ["one", "two", "three"]
+    assert texts(store.replay_from(batch[0].event.id)) == ["two", "three"]
+    assert texts(store.replay_from(first.position)) == ["two", "three"]
+    with pytest.raises(NotFound):
+        texts(store.replay_from("01M7GJY4JREWXR7F6ZT4NFS1FE"))
+
+
+def test_more_than_a_page_is_replayed_without_a_gap(store: aio.EventStore) -> None:
+    run(store.append_batch([note(str(number)) for number in range(1201)]))
+    assert texts(store.replay_from()) == [str(number) for number in range(1201)]
+
+
+def test_events_are_found_by_time_of_arrival_and_by_type(store: aio.EventStore, log: Log) -> None:
+    before = datetime.now(UTC)
+    run(store.append(note("one")))
+    later = datetime.now(UTC) + timedelta(seconds=1)
+    assert texts(store.get_events(before, later)) == ["one"]
+    assert texts(store.get_events(later, later + timedelta(days=1))) == []
+    assert texts(store.get_events_by_type("note.added")) == ["one"]
+    assert texts(store.get_events_by_type("no.such")) == []
+
+
+def test_a_snapshot_and_what_came_after_it_are_the_whole(store: aio.EventStore) -> None:
+    run(store.append_batch([note("one"), note("two")]))
+    name = run(store.create_snapshot({"texts": ["one", "two"]}))
+    run(store.append(note("three")))
+    snapshot = run(store.restore_from_snapshot(name))
+    assert snapshot.state["texts"] + texts(store.replay_from(snapshot.position)) == ["one", "two", "three"]
+
+
+def test_a_damaged_snapshot_is_refused(store: aio.EventStore, tmp_path: Path) -> None:
+    """R17: never used, and the caller is told what to do instead."""
+    run(store.append(note("one")))
+    name = run(store.create_snapshot({"n": 1}))
+    (path,) = (tmp_path / "snapshots").iterdir()
+    whole = path.read_bytes()
+    for at in range(10, len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1
+        path.write_bytes(changed)
+        with pytest.raises(Damaged, match="is damaged"):
+            run(store.restore_from_snapshot(name))
+    path.write_bytes(whole[:20])
+    with pytest.raises(Damaged):
+        run(store.restore_from_snapshot(name))
+
+
+def test_a_snapshot_from_before_a_purge_is_refused(store: aio.EventStore, log: Log) -> None:
+    """G8, F31: its state still holds what was purged."""
+    run(store.append_batch([note("one"), note("two", "note/2")]))
+    name = run(store.create_snapshot({"texts": ["one", "two"]}))
+    log.purge("note/1", reason="asked to")
+    with pytest.raises(NotFound, match="does not fit"):
+        run(store.restore_from_snapshot(name))
+
+
+def test_names_and_positions_from_outside_are_checked(store: aio.EventStore, log: Log) -> None:
+    with pytest.raises(InvalidField):
+        run(store.restore_from_snapshot("../../etc/passwd"))
+    with pytest.raises(NotFound):
+        run(store.restore_from_snapshot("01M7GJY4JREWXR7F6ZT4NFS1FE"))
+    with pytest.raises(InvalidField):
+        run(store.create_snapshot({}, position=Position(9)))
+    with pytest.raises(InvalidField):
+        run(aio.EventStore(log).create_snapshot({}))
