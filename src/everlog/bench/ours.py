@@ -24,8 +24,8 @@ READ_STREAM = "item/read"
 class Ours:
     """One log, filled beforehand: an empty one would flatter the appends."""
 
-    def __init__(self, path: Path, pool: Pool, *, filled: int) -> None:
-        self.log = wiring.open(f"sqlite:{path}", catalog=CATALOG)
+    def __init__(self, path: Path, pool: Pool, *, filled: int, scheme: str = "sqlite") -> None:
+        self.log = wiring.open(f"{scheme}:{path}", catalog=CATALOG)
         self._pool = pool
         self._filled = filled
         self.log.append_batch(pool.on_one_stream(BATCH, READ_STREAM))

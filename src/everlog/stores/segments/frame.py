@@ -48,6 +48,7 @@ class Rest(msgspec.Struct, frozen=True, array_like=True):
     purges: tuple[Purge, ...] = ()
     purged: tuple[Purged, ...] = ()
     raw: dict[int, tuple[bytes, bytes]] = {}  # position: header and payload as they were given
+    nonce: int = 0  # any number, so that the hash does not end in a zero byte
 
 
 NOTHING_ELSE = Rest()
@@ -96,8 +97,15 @@ def enclose(body: bytes) -> bytes:
 def encode_frame(
     mark: int, at: int, fence: int, clock: int, records: Sequence[Recorded], rest: Rest | None = None
 ) -> bytes:
+    """The bytes of a frame. They never end in a zero, which would look like space that was not written (`is_torn`)."""
     fields = (mark, at, fence, clock, records)
-    return enclose(_encode(fields if rest is None else (*fields, rest)))
+    data = enclose(_encode(fields if rest is None else (*fields, rest)))
+    if data[-1] == 0:
+        if rest is None:
+            rest = Rest(COMMIT, Position(records[0].position - 1), records[-1].position)
+        rest = msgspec.structs.replace(rest, nonce=rest.nonce + 1)
+        return encode_frame(mark, at, fence, clock, records, rest)
+    return data
 
 
 def open_body(data: memoryview, at: int = 0) -> memoryview | None:

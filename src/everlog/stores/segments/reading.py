@@ -99,24 +99,22 @@ def told(gap: Gap, segment: Segment) -> Damaged:
 
 def records(
     book: Book, query: Query, after: Position, upto: Position, *, newest_first: bool = False
-) -> Iterator[Recorded]:
+) -> Iterator[list[Recorded]]:
+    """What matches, in lists of a frame or a block each: one by one would cost as much as the decoding."""
     everything = query == EVERYTHING
     wanted = stretches(book, query, after, upto, whole=not newest_first)
     for stretch in reversed(list(wanted)) if newest_first else wanted:
         if newest_first:
             block = [record for frame in frames(book, stretch) for record in frame.records]
-            for record in reversed(block):
-                if _fits(book, record, query, after, upto, everything=everything):
-                    yield record
+            block.reverse()
+            yield [record for record in block if _fits(book, record, query, after, upto, everything=everything)]
             continue
         for frame in frames(book, stretch):
             found = frame.records
             if everything and not book.purged_at and frame.before >= after and frame.head <= upto:
-                yield from found
-                continue
-            for record in found:
-                if _fits(book, record, query, after, upto, everything=everything):
-                    yield record
+                yield found
+            else:
+                yield [r for r in found if _fits(book, r, query, after, upto, everything=everything)]
 
 
 def _fits(book: Book, record: Recorded, query: Query, after: Position, upto: Position, *, everything: bool) -> bool:

@@ -100,21 +100,24 @@ class SegmentsStore:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Recorded]:
-        left = -1 if limit is None else limit
+        left = -1 if limit is None else limit  # below zero: no end
         end: Position | None = upto
         while left != 0:
             book = self._look()
             head = book.head if end is None else min(end, book.head)
             try:
-                for recorded in reading.records(book, query, after, head, newest_first=newest_first):
-                    if newest_first:
-                        end = Position(recorded.position - 1)
-                    else:
-                        after = recorded.position
-                    yield recorded
-                    left -= 1
-                    if left == 0:
+                for found in reading.records(book, query, after, head, newest_first=newest_first):
+                    if not found:
+                        continue
+                    if 0 <= left <= len(found):
+                        yield from found[:left]
                         return
+                    if newest_first:
+                        end = Position(found[-1].position - 1)
+                    else:
+                        after = found[-1].position
+                    left -= len(found)
+                    yield from found
                 return
             except Moved:
                 self._look_anew()

@@ -19,6 +19,7 @@ from everlog.stores.segments.frame import (
     CLOSED,
     COMMIT,
     HASH_BYTES,
+    LENGTH,
     PURGING,
     Frame,
     Rest,
@@ -109,7 +110,10 @@ class Writer:
                 self._layout.torn(number, end).name,
             )
             replace_file(files, self._layout.torn(number, end), torn)
-            files.write_all(self._handle, bytes(len(torn)), at=end)
+            # The length last: if this is cut short in turn, what is left must still look like what it is.
+            files.write_all(self._handle, bytes(max(len(torn) - LENGTH.size, 0)), at=end + LENGTH.size)
+            files.fsync(self._handle)
+            files.write_all(self._handle, bytes(min(len(torn), LENGTH.size)), at=end)
         part = segment.parts[-1]
         if not part.closed:
             self._write_last_again(part.offsets[-1] if part.offsets else segment.start, end)

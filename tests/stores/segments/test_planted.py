@@ -1,0 +1,242 @@
+"""Bugs planted in the segments store, each of which the checks must catch: or they mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.stores.segments.test_crash import (
+    BOTH,
+    Numbers,
+    _purged_recover,
+    append_one,
+    filled,
+    flipped,
+    new_disk,
+    open_on,
+    recover,
+    small_pieces,
+)
+
+from everlog.core.event import Position
+from everlog.stores.contract import Store
+from everlog.stores.segments import book, frame, header, index, reading, source, walk, writing
+from everlog.stores.segments.header import State
+from everlog.stores.segments.store import SegmentsStore
+from everlog.testing.builders import Chain
+from everlog.testing.crash_states import Effort, check, kills, power_cuts
+from everlog.testing.faults import RecordingFiles
+from everlog.testing.store_contract import StoreContract
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+Check = Callable[[], bool]  # True: it was caught
+
+BRIEF = Effort(exhaustive_max=32, samples=8, tears_max=8)
+
+__all__ = ["small_pieces"]
+
+
+def crashes(*, events: int = 4, size: int = 0, segment_bytes_max: int = 3000, killed: bool = False) -> bool:
+    files = new_disk()
+    store, numbers = open_on(files, segment_bytes_max=segment_bytes_max), Numbers()
+    for number in range(1, events + 1):
+        numbers.append(files, store, number, size=size)
+    states = kills(files) if killed else power_cuts(files, models=BOTH, effort=BRIEF)
+    return bool(check(recover, states, append=append_one, nested_max=5, effort=BRIEF).violations)
+
+
+def flips(*, close: bool) -> bool:
+    files, acked = filled(close=close)
+    return bool(flipped(files, acked, flips=400).violations)
+
+
+def purges() -> bool:
+    files = new_disk()
+    store, chain = open_on(files, segment_bytes_max=1500), Chain()
+    for number in range(1, 5):
+        pad = "odd-sentinel" if number % 2 else "even"
+        files.tried(number)
+        with store.write() as writer:
+            writer.append([chain.next(stream=f"note/{number % 2}", payload={"n": number, "pad": pad})])
+    since = len(files.trace)
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    states = kills(files)[since::4]
+    return bool(
+        check(
+            _purged_recover, states, nested_max=0, effort=Effort(exhaustive_max=2, samples=1, tears_max=1)
+        ).violations
+    )
+
+
+def contract(name: str) -> bool:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        stores: list[SegmentsStore] = []
+
+        def open_store() -> Store:
+            stores.append(SegmentsStore(Path(folder) / "log", segment_bytes_max=2000, space_bytes=0))
+            return stores[-1]
+
+        promise = getattr(StoreContract(), name)
+        takes = promise.__code__.co_varnames[: promise.__code__.co_argcount]
+        try:
+            promise(open_store if "open_store" in takes else open_store())
+        except AssertionError:
+            return True
+        finally:
+            for store in stores:
+                store.close()
+    return False
+
+
+def notes_lost() -> bool:
+    files = new_disk()
+    store, numbers = open_on(files, segment_bytes_max=450), Numbers()
+    with store.write() as writer:
+        writer.note("cursor", "7")
+    for number in range(1, 5):
+        numbers.append(files, store, number)
+    store.close()
+    return open_on(files, create=False).noted("cursor") != "7"
+
+
+def repeated_frame() -> bool:
+    """The last frame of a segment once more behind itself, as a copy that went wrong would leave it."""
+    files, acked = filled(close=False)
+    path = max(name for name in files.visible() if name.suffix == ".seg")
+    content = files.visible()[path].rstrip(b"\0")
+    last = walk_of(files, path)[-1]
+    disk = RecordingFiles({**files.visible(), path: content + content[last[0] : last[1]]}, dirs=files.dirs)
+    store = open_on(disk, create=False)
+    found = [recorded.event.payload["n"] for recorded in store.read()]
+    problems = list(store.check())
+    store.close()
+    return found != acked or not problems
+
+
+def walk_of(files: RecordingFiles, path: Path) -> list[tuple[int, int]]:
+    store = open_on(files, create=False)
+    segment = store.book.live
+    with store.book.source(segment) as opened:
+        mark = frame.mark_of(store.identity.log_id, segment.number)
+        found = list(walk.Walk(opened, mark=mark, start=segment.start, head=Position(0)))
+    store.close()
+    return [(one.start, one.end) for one in found]
+
+
+def no_flush(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RecordingFiles, "flush", lambda self, handle: None)
+
+
+def no_directory_flush(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RecordingFiles, "fsync_dir", lambda self, path: None)
+
+
+def segment_without_a_temporary_name(patch: pytest.MonkeyPatch) -> None:
+    def in_place(files: Any, path: Path, data: bytes, **_: Any) -> None:
+        handle = files.open(path, create=True)
+        files.write_all(handle, data, at=0)
+        files.close(handle)
+        files.fsync_dir(path.parent)
+
+    patch.setattr(writing, "replace_file", in_place)
+
+
+def no_hash(patch: pytest.MonkeyPatch) -> None:
+    def believe(data: memoryview, at: int = 0) -> memoryview | None:
+        if at + 4 > len(data):
+            return None
+        (length,) = frame.LENGTH.unpack_from(data, at)
+        whole = length and at + length + frame.AROUND_BYTES <= len(data)
+        return data[at + 4 : at + 4 + length] if whole else None
+
+    patch.setattr(frame, "open_body", believe)
+    patch.setattr(header, "open_body", believe)
+
+
+def no_place(patch: pytest.MonkeyPatch) -> None:
+    real = frame._decode
+
+    def decode(data: memoryview, at: int, *, mark: int, offset: int) -> Any:
+        body = frame.open_body(data, at)
+        return None if body is None else (real(body), len(body) + frame.AROUND_BYTES)
+
+    patch.setattr(frame, "decode_frame", decode)
+    patch.setattr(walk, "decode_frame", decode)
+
+
+def torn_bytes_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writing.Writer, "_recover", lambda self: setattr(self, "_space_end", 0))
+
+
+def damage_is_cut_like_a_tear(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(walk, "is_torn", lambda data, offset: True)
+
+
+def readers_do_not_flush(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(source.PlainSource, "flush", lambda self: None)
+    patch.setattr(writing.Writer, "_recover", lambda self: None)
+
+
+def damage_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(book.Book, "what_is_wrong", lambda self: iter(()))
+    patch.setattr(index.LivePart, "add_gap", lambda self, gap: setattr(self, "end", gap.end))
+
+    def frames(found: book.Book, stretch: reading.Stretch) -> Any:
+        with found.source(stretch.segment) as opened:
+            mark = frame.mark_of(found.identity.log_id, stretch.segment.number)
+            for one in walk.Walk(opened, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end):
+                if isinstance(one, walk.Found):
+                    yield one.frame
+
+    patch.setattr(reading, "frames", frames)
+
+
+def sweep_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(book.Book, "sweep_owed", property(lambda self: False))
+
+
+def state_is_not_carried_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writing, "State", lambda **_: State())
+
+
+def purged_sequences_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def took(self: book.Book, purges: Any, purged: Any) -> None:
+        self.purges.extend(purges)
+        for gone in purged:
+            self.purged[gone.id] = gone
+            self.purged_at[gone.position] = gone
+
+    patch.setattr(book.Book, "took", took)
+
+
+PLANTED: list[tuple[str, Plant, Check]] = [
+    ("F01 acknowledged before the flush", no_flush, crashes),
+    ("F06 names are never flushed", no_directory_flush, lambda: crashes(segment_bytes_max=450, events=2)),
+    ("F06 a head is not flushed", segment_without_a_temporary_name, lambda: crashes(segment_bytes_max=450, events=2)),
+    ("F02 no hash, several sectors", no_hash, lambda: crashes(size=700)),
+    ("F03 a frame counts wherever it stands", no_place, repeated_frame),
+    ("F02 torn bytes are left in the way", torn_bytes_stay, lambda: crashes(size=700)),
+    ("F03 damage is cut like a tear", damage_is_cut_like_a_tear, lambda: flips(close=False)),
+    ("G7 a reader shows what is not flushed", readers_do_not_flush, lambda: crashes(killed=True, events=2)),
+    ("G10 damage is passed over", damage_is_passed_over, lambda: flips(close=True)),
+    ("F63 a purge is not finished after a kill", sweep_is_forgotten, purges),
+    ("F33 a new segment forgets the notes", state_is_not_carried_over, notes_lost),
+    (
+        "G4 a purged stream begins again",
+        purged_sequences_are_forgotten,
+        lambda: contract("test_a_purged_stream_goes_on_after_its_last_sequence"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("plant", "found"), [pytest.param(p, c, id=name) for name, p, c in PLANTED])
+def test_a_planted_bug_is_caught(plant: Plant, found: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R2. The same check passes on the right program: without that it would prove nothing."""
+    assert not found()
+    plant(monkeypatch)
+    assert found()
