@@ -97,7 +97,7 @@ def enclose(body: bytes) -> bytes:
 def encode_frame(
     mark: int, at: int, fence: int, clock: int, records: Sequence[Recorded], rest: Rest | None = None
 ) -> bytes:
-    """The bytes of a frame. They never end in a zero, which would look like space that was not written (`is_torn`)."""
+    """The bytes of a frame. They never end in a zero, which would look like space that was not written."""
     fields = (mark, at, fence, clock, records)
     data = enclose(_encode(fields if rest is None else (*fields, rest)))
     if data[-1] == 0:
