@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     actor: str = ""
     scope: str = ""
     catalog: str = ""
+    views: str = ""
     payload_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=64 * 1024 * 1024)] = 1024 * 1024
     payload_bytes_warn: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024
     keys_kept_hours: Annotated[int, msgspec.Meta(ge=24)] = 24
@@ -45,6 +46,7 @@ DOCS = {
     "actor": "who appends when nobody says so, such as user:ada; empty means the login name",
     "scope": "the scope of events that name none",
     "catalog": "event types written in Python, as module:attribute",
+    "views": "views written in Python, as module:attribute of one or of a list",
     "payload_bytes_max": "a larger payload is refused",
     "payload_bytes_warn": "a larger payload is warned of",
     "keys_kept_hours": "how long an idempotency key is remembered, 24 or more",

@@ -231,16 +231,20 @@ def _text(files: Files, path: Path) -> str:
         ) from error
 
 
-def _imported(name: str) -> Catalog:
+def _attribute(setting: str, name: str) -> Any:
     module, _, attribute = name.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), attribute)
+        return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidSettings(
-            f"the catalog {name!r} cannot be loaded",
+            f"the {setting} {name!r} cannot be loaded",
             why=str(error),
-            hint="set catalog to module:attribute of an installed package",
+            hint=f"set {setting} to module:attribute of an installed package",
         ) from error
+
+
+def _imported(name: str) -> Catalog:
+    found = _attribute("catalog", name)
     if not isinstance(found, Catalog):
         raise InvalidSettings(
             f"{name!r} is a {type(found).__name__}", why="it must be an everlog.Catalog", hint="everlog config show"
@@ -256,14 +260,25 @@ def _log(store: Store, catalog: Catalog, settings: Settings, actor: str) -> Log:
         actor=actor or settings.actor or "system",
         limits=Limits(payload_bytes_max=settings.payload_bytes_max, payload_bytes_warn=settings.payload_bytes_warn),
         keys_kept_us=_claims_kept_us(settings),
-        make_views=_views,
+        make_views=lambda log: _views(log, settings),
     )
 
 
-def _views(log: Log) -> Views:
-    from everlog.views.views import Views  # most logs are opened for something else
+def _views(log: Log, settings: Settings) -> Views:
+    from everlog.views.builtin import BUILT_IN as VIEWS  # most logs are opened for something else
+    from everlog.views.view import View
+    from everlog.views.views import Views
 
-    return Views(log)
+    given = _attribute("views", settings.views) if settings.views else ()
+    own = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    for view in own:
+        if not (isinstance(view, View) or (isinstance(view, type) and issubclass(view, View))):
+            raise InvalidSettings(
+                f"{settings.views!r} holds {view!r}",
+                why="it must be an everlog.View, or a list of them",
+                hint="everlog config show",
+            )
+    return Views(log, (*VIEWS, *own))
 
 
 def _claims_kept_us(settings: Settings) -> int:

@@ -28,6 +28,7 @@ COMMANDS = {
     "tail": ("Read", "log", "Show the newest events and wait for more."),
     "show": ("Read", "show", "Show one event in full."),
     "errors": ("Read", "refusals", "Show what was refused, and why."),
+    "views": ("Read", "views", "Derived state: list, get, run, rebuild, audit and more."),
     "copy": ("Move", "copy", "Copy a whole log into another store."),
     "export": ("Move", "export", "Write events to a file, as JSON lines or CloudEvents."),
     "import": ("Move", "import_", "Record the events of files."),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -70,12 +71,18 @@ class Runner:
                 current = self._builder = self._of_this_code()
             return current
 
-    def catch_up(self, *, upto: int | None = None, limit: int = BATCH) -> Builder:
+    def catch_up(
+        self,
+        *,
+        upto: int | None = None,
+        limit: int = BATCH,
+        progress: Callable[[int], None] = lambda position: None,
+    ) -> Builder:
         """Bring the view to the head, or to a position, and let it answer."""
         while True:
             builder = self.builder()
             try:
-                builder.catch_up(upto=upto, stop=self._stop.is_set, limit=limit)
+                builder.catch_up(upto=upto, stop=self._stop.is_set, limit=limit, progress=progress)
                 if not builder.live:
                     builder.live = True
                     activate(self._shelf, builder)

@@ -8,21 +8,24 @@ Every answer says how old it is: up to which position, and how many positions th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from everlog.catalog.nearest import did_you_mean
 from everlog.core.event import Position, Recorded
 from everlog.errors import Conflict, NotFound
 from everlog.stores.shelf import MemoryShelf, Shelf, Shelved
 from everlog.views.audit import Audit, audit
 from everlog.views.builder import BATCH, Builder
+from everlog.views.builtin import BUILT_IN
 from everlog.views.fold import row_of
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
+from everlog.views.overview import Overview, overview
 from everlog.views.rebuild import Rebuilt, roll_back
 from everlog.views.runner import Mode, Runner
-from everlog.views.states import Build, active_build, build_digest
+from everlog.views.states import Build, active_build, build_digest, every_name
 from everlog.views.view import State, View, view_of
 
 if TYPE_CHECKING:
@@ -168,8 +171,9 @@ class Handle:
 class Views:
     """All views of one open log."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, known: Iterable[View | type[View]] = BUILT_IN) -> None:
         self._log = log
+        self._known = {view.name: view for view in map(view_of, known)}
         self.shelf: Shelf = log.store.shelf if isinstance(log.store, Shelved) else MemoryShelf()
         self._handles: dict[str, Handle] = {}
         self._inline: list[Runner] = []
@@ -192,17 +196,16 @@ class Views:
             self._log.in_every_write(self._in_write)
         return handle
 
+    def run(self, name: str, *, mode: Mode | str) -> Handle:
+        """Have a view that is known by name run in this process."""
+        return self._handles.get(name) or self.register(self._named(name), mode=mode)
+
     def of(self, given: View | type[View] | str) -> Handle:
         """The handle of a view, registered to run on demand if nobody did."""
         if isinstance(given, str):
-            if given not in self._handles:
-                raise NotFound(
-                    f"there is no view {given}",
-                    why=f"the views here are {', '.join(sorted(self._handles)) or 'none'}",
-                    hint="register it, or name its module in the setting views",
-                    view=given,
-                )
-            return self._handles[given]
+            if given in self._handles:
+                return self._handles[given]
+            given = self._named(given)
         view = view_of(given)
         found = self._handles.get(view.name)
         if found is None:
@@ -217,13 +220,33 @@ class Views:
         return found
 
     def names(self) -> list[str]:
-        return sorted(self._handles)
+        """The views that can be run here."""
+        return sorted({*self._handles, *self._known})
+
+    def overviews(self) -> list[Overview]:
+        """How every view stands that can be run here or has been. Nothing is run for it."""
+        found = []
+        head = self._log.head()
+        for name in sorted({*self.names(), *every_name(self.shelf)}):
+            code = self._handles[name].view if name in self._handles else self._known.get(name)
+            found.append(overview(self.shelf, name, code, head))
+        return found
 
     def close(self) -> None:
         for handle in self._handles.values():
             handle.runner.close()
         self._handles.clear()
         self._inline.clear()
+
+    def _named(self, name: str) -> View:
+        if name not in self._known:
+            raise NotFound(
+                f"there is no view {name}",
+                why=f"the views here are {', '.join(self.names())}",
+                hint=did_you_mean(name, self._known) or "name its module in the setting views",
+                view=name,
+            )
+        return self._known[name]
 
     def _in_write(self, writer: Any) -> None:
         staged: Staged = writer

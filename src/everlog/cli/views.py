@@ -1,0 +1,379 @@
+"""`everlog views`: derived state, asked, kept up to date, rebuilt and audited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlog.cli.output import Answer, json_text, safe
+from everlog.cli.session import Session, actor_option, common_options, missing_ok_option, pass_session
+
+if TYPE_CHECKING:
+    from everlog.views.letters import Letter
+    from everlog.views.views import Handle
+
+EXIT_DAMAGED = 8
+ROWS_SHOWN = 1000
+
+
+@click.group("views", invoke_without_command=True)
+@common_options
+@click.pass_context
+def views_command(context: click.Context) -> None:
+    """Derived state: list, get, run, rebuild, rollback, audit, dead-letters, retry, skip.
+
+    A view is a fold of events into states. Every log has `streams`, `types` and `actors`; views of your own are named
+    by the setting views. Alone, it lists them.
+
+    \b
+    Examples:
+      everlog views
+      everlog views get streams note/1
+    """
+    if context.invoked_subcommand is None:
+        _list(context.ensure_object(Session))
+
+
+@views_command.command("list")
+@common_options
+@pass_session
+def list_views(session: Session) -> None:
+    """List the views and how they stand; nothing is run.
+
+    Columns when piped: view, state, version, position, lag, keys, letters.
+
+    \b
+    Example:
+      everlog views list
+    """
+    _list(session)
+
+
+def _list(session: Session) -> None:
+    import msgspec
+
+    found = session.log().views.overviews()
+    session.out.answer(
+        Answer(
+            data=[msgspec.to_builtins(one) for one in found],
+            ids=[one.view for one in found],
+            columns=("view", "state", "version", "position", "lag", "keys", "letters"),
+            rows=[
+                (one.view, one.state, one.version or one.code_version, one.position, one.lag, one.keys, one.letters)
+                for one in found
+            ],
+            facts={"count": len(found)},
+        )
+    )
+
+
+@views_command.command("get")
+@click.argument("view")
+@click.argument("key", required=False)
+@click.option("--stale", is_flag=True, help="As it was last kept, without reading on.")
+@click.option("--after", metavar="KEY", default="", help="Only keys above this one.")
+@click.option("--limit", type=click.IntRange(1), default=ROWS_SHOWN, show_default=True, help="At most so many keys.")
+@missing_ok_option
+@common_options
+@pass_session
+def get_state(session: Session, view: str, key: str | None, stale: bool, after: str, limit: int) -> None:
+    """Show the state of a key, or of every key of a view.
+
+    The view is brought up to date first; --json says up to which position.
+
+    Columns when piped: key, state.
+
+    \b
+    Examples:
+      everlog views get streams note/1
+      everlog views get types
+    """
+    import msgspec
+
+    handle = session.log().view(view)
+    if key is not None:
+        answer = handle.get(key, fresh=not stale)
+        if not answer.found:
+            if session.missing_ok:
+                return
+            raise _no_state(view, key)
+        found = {**msgspec.to_builtins(answer), "state": answer.state}
+        facts = {"view": view, "key": key, "position": answer.position, "lag": answer.lag, "parked": answer.parked}
+        lines = json_text(answer.state, indent=2).split("\n")
+        session.out.answer(Answer(data=found, ids=[key], rows=[(key, answer.state)], lines=lines, facts=facts))
+        if answer.lag or answer.parked or answer.stopped_at:
+            session.out.warn(_age(view, answer.lag, answer.parked, answer.stopped_at))
+        return
+    states = list(handle.items(fresh=not stale, after=after, limit=limit))
+    position, lag = handle.position(), handle.lag()
+    session.out.answer(
+        Answer(
+            data={"view": view, "position": position, "lag": lag, "states": dict(states)},
+            ids=[name for name, _ in states],
+            columns=("key", "state"),
+            rows=states,
+            facts={"view": view, "position": position, "lag": lag, "count": len(states)},
+            next={"after": states[-1][0]} if len(states) == limit else None,
+        )
+    )
+
+
+def _age(view: str, lag: int, parked: bool, stopped_at: int) -> str:
+    if stopped_at:
+        return f"the view {view} is stopped at #{stopped_at}: everlog views dead-letters {view}"
+    if parked:
+        return f"an event of this key could not be applied: everlog views dead-letters {view}"
+    return f"the log is {lag:,} positions ahead of this answer"
+
+
+def _no_state(view: str, key: str) -> Exception:
+    from everlog.errors import NotFound
+
+    return NotFound(
+        f"the view {view} has no state for {key}",
+        why="no event of that key was applied",
+        hint=f"everlog views get {view}",
+        view=view,
+        key=key,
+    )
+
+
+@views_command.command("run")
+@click.argument("names", metavar="[VIEW ...]", nargs=-1)
+@click.option("--to-end", is_flag=True, help="Bring them up to date and end.")
+@common_options
+@pass_session
+def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
+    """Keep views up to date, all of them or those named, until Ctrl-C.
+
+    Columns when piped: view, position.
+
+    \b
+    Examples:
+      everlog views run
+      everlog views run streams --to-end
+    """
+    import time
+
+    from everlog.cli.progress import progress
+    from everlog.views.runner import Mode
+
+    log = session.log()
+    chosen = list(names or log.views.names())
+    if to_end:
+        reached = []
+        for name in chosen:
+            handle = log.view(name)
+            with progress(session.out, name, log.head()) as tell:
+                handle.runner.catch_up(progress=tell)
+            reached.append((name, handle.position()))
+        session.out.answer(
+            Answer(
+                data=[{"view": name, "position": position} for name, position in reached],
+                ids=chosen,
+                columns=("view", "position"),
+                rows=reached,
+                facts={"count": len(reached)},
+            )
+        )
+        return
+    for name in chosen:
+        log.views.run(name, mode=Mode.ASYNC)
+    session.out.hint(f"keeping {', '.join(chosen)} up to date; Ctrl-C ends it")
+    while not log.waiters.closed:
+        time.sleep(0.5)
+
+
+@views_command.command("rebuild")
+@click.argument("view")
+@click.option("--fresh", is_flag=True, help="Begin again, even if a rebuild was begun and stopped.")
+@click.option("--keep-old", is_flag=True, help="Build and compare, but let the old one go on answering.")
+@common_options
+@pass_session
+def rebuild_view(session: Session, view: str, fresh: bool, keep_old: bool) -> None:
+    """Derive a view anew beside the one that answers, compare, and switch over.
+
+    The one before is kept for rollback. A rebuild that was stopped goes on where it was.
+
+    \b
+    Example:
+      everlog views rebuild streams
+    """
+    import msgspec
+
+    from everlog.cli.progress import progress
+
+    log = session.log()
+    handle = log.view(view)
+    with progress(session.out, f"rebuilding {view}", log.head()) as tell:
+        done = handle.rebuild(switch=not keep_old, fresh=fresh, progress=tell)
+    facts = {**msgspec.to_builtins(done), "differing": list(done.differing)}
+    compared = {True: "the same as before", False: "not the same as before", None: "nothing to compare with"}
+    lines = [
+        f"rebuilt   {view}, version {done.version}, {done.keys:,} keys from {done.applied:,} events",
+        f"position  #{done.position}" + (f", continued after #{done.resumed_at}" if done.resumed_at else ""),
+        f"digest    {done.digest}",
+        f"compared  {compared[done.same]}",
+    ]
+    lines += [f"  differs: {safe(key)}" for key in done.differing]
+    lines.append(
+        session.out.paint("ok", "green") + (": it answers now" if done.switched else ": the old one answers")
+    )
+    session.out.answer(Answer(data=facts, ids=[done.digest], rows=list(facts.items()), lines=lines, facts=facts))
+    if done.same is False and done.switched:
+        session.out.hint(f"to go back: everlog views rollback {view}")
+
+
+@views_command.command("rollback")
+@click.argument("view")
+@common_options
+@pass_session
+def roll_back_view(session: Session, view: str) -> None:
+    """Let the build before the last rebuild answer again.
+
+    \b
+    Example:
+      everlog views rollback streams
+    """
+    build = session.log().view(view).rollback()
+    facts = {"view": view, "build": build.number, "version": build.version, "position": build.position}
+    lines = [f"{safe(view)} is answered by build {build.number} (version {build.version}) at #{build.position} again"]
+    session.out.answer(Answer(data=facts, ids=[view], rows=list(facts.items()), lines=lines, facts=facts))
+
+
+@views_command.command("audit")
+@click.argument("names", metavar="[VIEW ...]", nargs=-1)
+@common_options
+@pass_session
+def audit_views(session: Session, names: tuple[str, ...]) -> None:
+    """Recount the log against what each view has applied, and name what is missing.
+
+    Exits 8 if a view misses an event or counts a key wrongly. Without names, every view that has been run.
+
+    Columns when piped: view, position, lag, events, applied, waiting, skipped, gap, wrong.
+
+    \b
+    Example:
+      everlog views audit
+    """
+    import msgspec
+
+    from everlog.cli.progress import progress
+    from everlog.views.overview import NEVER_RUN
+
+    log = session.log()
+    known = set(log.views.names())
+    run_here = [one.view for one in log.views.overviews() if one.state != NEVER_RUN and one.view in known]
+    found = []
+    for name in names or run_here:
+        with progress(session.out, f"auditing {name}", log.head()) as tell:
+            found.append(log.view(name).audit(progress=tell))
+    columns = ("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap", "wrong")
+    rows: list[tuple[Any, ...]] = [
+        (a.view, a.position, a.lag, a.events, a.applied, a.waiting, a.skipped, a.gap, len(a.wrong_counts))
+        for a in found
+    ]
+    data = [{**msgspec.to_builtins(one), "ok": one.ok} for one in found]
+    session.out.answer(
+        Answer(
+            data=data,
+            ids=[one.view for one in found if not one.ok],
+            columns=columns,
+            rows=rows,
+            facts={"ok": all(one.ok for one in found), "count": len(found)},
+        )
+    )
+    for one in found:
+        for missing in one.missing[:20]:
+            session.out.warn(f"{one.view} misses #{missing.position}, {missing.type} on {missing.stream}")
+        for wrong in one.wrong_counts[:20]:
+            session.out.warn(f"{one.view} counts {wrong.kept} events of {wrong.key}, the log has {wrong.recounted}")
+    if not all(one.ok for one in found):
+        session.out.hint("to derive it anew: everlog views rebuild VIEW")
+        raise click.exceptions.Exit(EXIT_DAMAGED)
+
+
+# ---- dead letters
+
+
+@views_command.command("dead-letters")
+@click.argument("view")
+@common_options
+@pass_session
+def dead_letters(session: Session, view: str) -> None:
+    """Show the events that a view could not take, why, and what waits behind them.
+
+    Columns when piped: position, what, type, stream, key, reason.
+
+    \b
+    Example:
+      everlog views dead-letters streams
+    """
+    _answer_letters(session, session.log().view(view).dead_letters())
+
+
+@views_command.command("retry")
+@click.argument("view")
+@common_options
+@pass_session
+def retry_letters(session: Session, view: str) -> None:
+    """Try everything that waits once more, through today's upcasters; show what still cannot be applied.
+
+    Columns when piped: position, what, type, stream, key, reason.
+
+    \b
+    Example:
+      everlog views retry streams
+    """
+    _answer_letters(session, _tried(session, session.log().view(view)))
+
+
+def _tried(session: Session, handle: Handle) -> list[Letter]:
+    left = handle.retry()
+    if not left:
+        session.out.hint("nothing waits any more")
+    return left
+
+
+@views_command.command("skip")
+@click.argument("view")
+@click.argument("position", type=int)
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stays on record.")
+@actor_option
+@common_options
+@pass_session
+def skip_letter(session: Session, view: str, position: int, reason: str) -> None:
+    """Let a view do without an event that it cannot take, and go on behind it.
+
+    Columns when piped: position, what, type, stream, key, reason.
+
+    \b
+    Example:
+      everlog views skip streams 17 --reason "a test event"
+    """
+    _answer_letters(session, session.log().view(view).skip(position, reason=reason))
+
+
+def _answer_letters(session: Session, letters: list[Letter]) -> None:
+    import msgspec
+
+    session.out.answer(
+        Answer(
+            data=[msgspec.to_builtins(letter) for letter in letters],
+            ids=[str(letter.position) for letter in letters],
+            columns=("position", "what", "type", "stream", "key", "reason"),
+            rows=[
+                (
+                    letter.position,
+                    letter.what,
+                    letter.type,
+                    letter.stream,
+                    letter.key,
+                    letter.skipped_because or letter.reason,
+                )
+                for letter in letters
+            ],
+            facts={"count": len(letters)},
+        )
+    )

@@ -1,0 +1,74 @@
+"""How a view stands: what an operator wants to see of it, and what a monitor wants to measure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everlog.core.event import START, Position
+from everlog.stores.shelf import Shelf
+from everlog.views.letters import SKIPPED
+from everlog.views.states import builds_of, letters_of, read_build, read_names
+from everlog.views.view import View
+
+NEVER_RUN, OK, BEHIND, PARKED, STOPPED, OTHER_CODE = "never run", "ok", "behind", "parked", "stopped", "other code"
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """One view. `lag` is in positions; `letters` counts events that wait for somebody."""
+
+    view: str
+    state: str
+    version: int = 0
+    code_version: int = 0  # of the code that is here; 0 if there is none
+    build: int = 0
+    previous: int = 0
+    building: int = 0  # a build that is being made beside, and how far it is
+    building_at: Position = START
+    position: Position = START
+    lag: int = 0
+    keys: int = 0
+    applied: int = 0
+    letters: int = 0
+    stopped_at: int = 0
+
+
+def overview(shelf: Shelf, name: str, code: View | None, head: Position) -> Overview:
+    names = read_names(shelf, name)
+    active = read_build(shelf, name, names.active) if names.active else None
+    beside = [build for build in builds_of(shelf, name) if build.number > names.active and not build.complete]
+    code_version = code.version if code is not None else 0
+    if active is None:
+        return Overview(
+            view=name,
+            state=NEVER_RUN,
+            code_version=code_version,
+            building=beside[-1].number if beside else 0,
+            building_at=beside[-1].position if beside else START,
+            lag=head,
+        )
+    waiting = [letter for letter in letters_of(shelf, active) if letter.what != SKIPPED]
+    lag = max(0, head - active.position)
+    if active.stopped_at:
+        state = STOPPED
+    elif code is not None and code.version != active.version:
+        state = OTHER_CODE
+    elif waiting:
+        state = PARKED
+    else:
+        state = BEHIND if lag else OK
+    return Overview(
+        view=name,
+        state=state,
+        version=active.version,
+        code_version=code_version,
+        build=active.number,
+        previous=names.previous,
+        building=beside[-1].number if beside else 0,
+        building_at=beside[-1].position if beside else START,
+        position=active.position,
+        lag=lag,
+        keys=shelf.count(active.rows),
+        applied=active.applied,
+        letters=len(waiting),
+        stopped_at=active.stopped_at,
+    )

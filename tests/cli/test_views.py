@@ -1,0 +1,145 @@
+"""`everlog views`: derived state on the command line."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run, clean_environment
+
+OWN = """
+from everlog import View
+
+class Texts(View):
+    name = "texts"
+    types = ("note.added",)
+
+    def initial(self):
+        return {"texts": []}
+
+    def apply(self, state, event):
+        if event.payload["text"] == "note 3":
+            raise ValueError("no third note")
+        return {"texts": [*state["texts"], event.payload["text"]]}
+
+VIEWS = [Texts]
+NOTHING = "no view"
+"""
+
+
+@pytest.fixture
+def own(notes: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Notes, and a view of one's own that cannot take the third of them."""
+    (place / "own_views.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(place))
+    sys.modules.pop("own_views", None)
+    assert notes("config", "set", "views", "own_views:VIEWS").code == 0
+    return notes
+
+
+def test_listing_runs_nothing(notes: Run) -> None:
+    found = notes("views")
+    assert [row[:2] for row in found.rows] == [
+        ["actors", "never run"],
+        ["streams", "never run"],
+        ["types", "never run"],
+    ]
+    assert notes("views", "list", "--json").data[0]["lag"] == 5
+
+
+def test_a_state_is_shown_and_says_how_old_it_is(notes: Run) -> None:
+    data = notes("views", "get", "streams", "note/1", "--json").data
+    assert (data["state"]["events"], data["position"], data["lag"]) == (4, 5, 0)
+    notes("append", "note.added", "-s", "note/1", "text=new")
+    stale = notes("views", "get", "streams", "note/1", "--stale")
+    assert '"events":4' in stale.out
+    assert "1 positions ahead" in stale.err
+    assert notes("views", "get", "streams", "-q").out == "note/1\nnote/2\n"
+    assert notes("views", "get", "streams", "--limit", "1", "--json").next == {"after": "note/1"}
+    assert notes("views", "get", "streams", "--after", "note/1", "-q").out == "note/2\n"
+
+
+def test_a_key_or_a_view_that_is_not_there_is_not_found(notes: Run) -> None:
+    assert notes("views", "get", "streams", "note/9").code == 4
+    assert notes("views", "get", "streams", "note/9", "--missing-ok").code == 0
+    found = notes("views", "get", "stream", "--json")
+    assert (found.code, found.error["hint"]) == (4, "did you mean streams?")
+
+
+def test_views_are_brought_up_to_date_and_listed_so(notes: Run) -> None:
+    assert notes("views", "run", "--to-end").rows == [["actors", "5"], ["streams", "5"], ["types", "5"]]
+    assert {row[1] for row in notes("views").rows} == {"ok"}
+
+
+def test_a_rebuild_compares_and_can_be_taken_back(notes: Run) -> None:
+    notes("views", "run", "--to-end")
+    done = notes("views", "rebuild", "streams", "--json").data
+    assert (done["same"], done["switched"], done["build"], done["keys"]) == (True, True, 2, 2)
+    assert notes("views", "rollback", "streams", "--json").data["build"] == 1
+    kept = notes("views", "rebuild", "types", "--keep-old", "--json").data
+    assert (kept["switched"], notes("views", "list", "--json").data[2]["build"]) == (False, 1)
+    assert notes("views", "rollback", "actors").code == 4
+
+
+def test_the_audit_ends_with_8_when_something_is_missing(notes: Run) -> None:
+    from everlog import open as open_log
+    from everlog.views.states import require_active
+
+    notes("views", "run", "--to-end")
+    assert notes("views", "audit").code == 0
+    with open_log() as log:
+        build = require_active(log.views.shelf, "streams")
+        with log.views.shelf.change() as change:
+            change.put(build.places, {f"{0:016}": bytes(128)})
+    found = notes("views", "audit", "streams")
+    assert found.code == 8
+    assert "streams misses #1, note.added on note/1" in found.err
+    assert notes("views", "audit", "--json").data[1]["gap"] == 5
+
+
+def test_dead_letters_are_shown_retried_and_skipped(own: Run) -> None:
+    own("views", "run", "texts", "--to-end")
+    assert [row[:2] for row in own("views", "dead-letters", "texts").rows] == [["3", "failed"], ["4", "waiting"]]
+    assert [row[0] for row in own("views", "list").rows if row[1] == "parked"] == ["texts"]
+    assert "dead-letters texts" in own("views", "get", "texts", "note/1").err
+    assert [row[:2] for row in own("views", "retry", "texts").rows] == [["3", "failed"]]
+    assert own("views", "skip", "texts", "4").code == 2
+    assert own("views", "skip", "texts", "3", "--reason", "it is the third").rows == []
+    state = own("views", "get", "texts", "note/1", "--json").data["state"]
+    assert state == {"texts": ["note 1", "note 2", "note 4"]}
+    (letter,) = own("views", "dead-letters", "texts", "--json").data
+    assert (letter["what"], letter["skipped_because"]) == ("skipped", "it is the third")
+    assert own("views", "audit", "texts").code == 0
+
+
+def test_a_setting_that_names_no_view_is_told(own: Run) -> None:
+    own("config", "set", "views", "own_views:NOTHING")
+    assert own("views").code == 2
+    own("config", "set", "views", "no_such_module:VIEWS")
+    assert own("views").code == 2
+    assert own("log").code == 0
+
+
+def test_a_process_keeps_views_up_to_date_until_it_is_interrupted(notes: Run, place: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "everlog", "views", "run", "streams"],
+        cwd=place,
+        env=clean_environment(tmp_path / "home"),
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        assert b"keeping streams" in process.stderr.readline()
+        notes("append", "note.added", "-s", "note/7", "text=seen elsewhere")
+        deadline = time.monotonic() + 20
+        while "note/7" not in notes("views", "get", "streams", "--stale", "-q").out:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert process.returncode == 130
