@@ -70,13 +70,13 @@ def _of_blocks(segment: Segment, part: Part, blocks: Sequence[int], *, whole: bo
         yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
 
 
-def frames(book: Book, stretch: Stretch) -> Iterator[Frame]:
+def frames(book: Book, stretch: Stretch, holding: Sequence[bytes] = ()) -> Iterator[Frame]:
     """The frames of a stretch. Damage that nobody knew of is told here."""
     if stretch.gap is not None:
         raise told(stretch.gap, stretch.segment)
     with book.source(stretch.segment) as source:
         mark = mark_of(book.identity.log_id, stretch.segment.number)
-        walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end)
+        walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end, holding=holding)
         for found in walk:
             if isinstance(found, Gap):
                 raise told(found, stretch.segment)
@@ -103,13 +103,15 @@ def records(
     """What matches, in lists of a frame or a block each: one by one would cost as much as the decoding."""
     everything = query == EVERYTHING
     wanted = stretches(book, query, after, upto, whole=not newest_first)
+    # What a record of this query holds literally, so that others need not be decoded.
+    holding = [name.encode() for name in ([query.stream] if query.stream else sorted(query.types))]
     for stretch in reversed(list(wanted)) if newest_first else wanted:
         if newest_first:
-            block = [record for frame in frames(book, stretch) for record in frame.records]
+            block = [record for frame in frames(book, stretch, holding) for record in frame.records]
             block.reverse()
             yield [record for record in block if _fits(book, record, query, after, upto, everything=everything)]
             continue
-        for frame in frames(book, stretch):
+        for frame in frames(book, stretch, holding):
             found = frame.records
             if everything and not book.purged_at and frame.before >= after and frame.head <= upto:
                 yield found

@@ -6,7 +6,7 @@ damage. Damage with a good frame after it is a `Gap`: it has a place and a size,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import msgspec
@@ -45,6 +45,7 @@ class Walk:
     """The frames from an offset on. `tail` and `end` are known when it is through, `head` all the time.
 
     `limit` is where the frames must end, if that is known; then whatever stands before it and is no frame is damage.
+    With `holding`, records that hold none of these texts may be left out of their frames (`decode_frame`).
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Walk:
         start: int,
         head: Position,
         limit: int | None = None,
+        holding: Sequence[bytes] = (),
     ) -> None:
         self._source = source
+        self._holding = holding
         self._mark = mark
         self._limit = limit
         self.end = start
@@ -65,11 +68,11 @@ class Walk:
         self.tail_bytes = b""
 
     def __iter__(self) -> Iterator[Found | Gap]:
-        mark, at = self._mark, self.end
+        mark, at, holding = self._mark, self.end, self._holding
         while True:
             data = memoryview(self._read(at, CHUNK_BYTES))
             place = 0
-            while (found := decode_frame(data, place, mark=mark, offset=at + place)) is not None:
+            while (found := decode_frame(data, place, mark=mark, offset=at + place, holding=holding)) is not None:
                 frame, size = found
                 place += size
                 self.end = at + place
@@ -82,7 +85,8 @@ class Walk:
             at += place
             wanted = self._wanted(data[place:])
             if wanted > rest and not self._at_end(at + rest):
-                found = decode_frame(memoryview(self._read(at, wanted)), 0, mark=mark, offset=at)
+                data = memoryview(self._read(at, wanted))
+                found = decode_frame(data, 0, mark=mark, offset=at, holding=holding)
                 if found is not None:
                     self.end, self.head = at + found[1], found[0].head
                     yield Found(found[0], at, self.end)
