@@ -11,13 +11,14 @@ from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from everlog.core.codec import Packed
     from everlog.core.event import Position, Recorded
     from everlog.errors import NotFound
     from everlog.log.log import Log
 
 PART_CHARS_MIN = 6
-CAUSES_MAX = 50
 CANDIDATES_MAX = 10
 
 
@@ -39,6 +40,8 @@ def show_command(session: Session, name: str, raw: bool) -> None:
       everlog show 12 --raw
       everlog show A8XQ2T
     """
+    from everlog.log.causes import causes_of
+
     log = session.log()
     position = _find(log, name)
     if raw:
@@ -47,7 +50,7 @@ def show_command(session: Session, name: str, raw: bool) -> None:
     recorded = log.at(position)
     if recorded is None:
         raise _gone(log, name, position)
-    causes = _causes(log, recorded)
+    causes, _ = causes_of(log, recorded)
     _show(session, recorded, causes)
 
 
@@ -132,27 +135,7 @@ def _before(position: Position) -> Position:
     return Place(position - 1)
 
 
-def _causes(log: Log, recorded: Recorded) -> list[Recorded]:
-    """The events that led to this one, the nearest first. A causation id need not be an event of this log."""
-    from everlog.errors import InvalidField
-
-    causes: list[Recorded] = []
-    seen = {str(recorded.event.id)}
-    wanted = recorded.event.causation_id
-    while wanted and wanted not in seen and len(causes) < CAUSES_MAX:
-        seen.add(wanted)
-        try:
-            found = log.get(wanted)
-        except InvalidField:
-            break
-        if found is None:
-            break
-        causes.append(found)
-        wanted = found.event.causation_id
-    return causes
-
-
-def _show(session: Session, recorded: Recorded, causes: list[Recorded]) -> None:
+def _show(session: Session, recorded: Recorded, causes: Sequence[Recorded]) -> None:
     from everlog.cli.records import moment
     from everlog.core.codec import recorded_object
     from everlog.core.ids import id_uuid

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from everlog.views.as_of import Moment
+
 _AGO = re.compile(r"-?(\d{1,9})\s*(s|m|h|d|w)")
 _POSITION = re.compile(r"#(\d{1,16})")
+_LAMPORT = re.compile(r"lamport:(\d{1,16})")
+_VERSION = re.compile(r"v(\d{1,16})")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -46,5 +51,30 @@ class PlaceType(click.ParamType[datetime | int]):
         return int(position[1]) if position is not None else MOMENT.convert(value, param, ctx)
 
 
+class AsOfType(click.ParamType["Moment"]):
+    """A moment to go back to: a place, `lamport:41`, or `v3` for the third event of a stream."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+        from everlog.views.as_of import Lamport, Version
+
+        if not isinstance(value, str):
+            found: Moment = value
+            return found
+        lamport, version = _LAMPORT.fullmatch(value), _VERSION.fullmatch(value)
+        if lamport is not None:
+            return Lamport(int(lamport[1]))
+        return Version(int(version[1])) if version is not None else PLACE.convert(value, param, ctx)
+
+
+class TakesMoments(click.Command):
+    """A command whose arguments may be `-10m`, which looks like a row of options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [text.removeprefix("-") if _AGO.fullmatch(text) else text for text in args])
+
+
 MOMENT = MomentType()
 PLACE = PlaceType()
+AS_OF = AsOfType()

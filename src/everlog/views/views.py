@@ -17,15 +17,17 @@ from everlog.catalog.nearest import did_you_mean
 from everlog.core.event import Position, Recorded
 from everlog.errors import Conflict, NotFound
 from everlog.stores.shelf import MemoryShelf, Shelf, Shelved
+from everlog.views.as_of import Moment, cut, state_at
 from everlog.views.audit import Audit, audit
 from everlog.views.builder import BATCH, Builder
 from everlog.views.builtin import BUILT_IN
+from everlog.views.fields import Fields
 from everlog.views.fold import row_of
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
 from everlog.views.overview import Overview, overview
 from everlog.views.rebuild import Rebuilt, roll_back
 from everlog.views.runner import Mode, Runner
-from everlog.views.states import Build, active_build, build_digest, every_name
+from everlog.views.states import Build, active_build, build_digest, every_name, letters_of
 from everlog.views.view import State, View, view_of
 
 if TYPE_CHECKING:
@@ -65,8 +67,10 @@ class Handle:
 
     # ---- asking
 
-    def get(self, key: str, *, fresh: bool = True) -> Answer:
-        """The state of a key. With `fresh=False` as it was last kept, without reading on."""
+    def get(self, key: str, *, fresh: bool = True, as_of: Moment | None = None) -> Answer:
+        """The state of a key. With `fresh=False` as it was last kept, without reading on; with `as_of` as it was."""
+        if as_of is not None:
+            return self._get_as_of(key, as_of)
         builder = self._ready(fresh)
         with builder.lock:
             found = self._shelf.get(builder.build.rows, key)
@@ -164,6 +168,26 @@ class Handle:
         self.runner.catch_up()
         return [letter for letter in self.dead_letters() if letter.what in (FAILED, STOPPED)]
 
+    def _get_as_of(self, key: str, moment: Moment) -> Answer:
+        at = cut(self._log, moment, stream=key if self.view.by_stream else "")
+        was = state_at(self._log, self.view, key, at, skipped=self.skipped())
+        row = was.rows.get(key)
+        return Answer(
+            view=self.view.name,
+            key=key,
+            state=None if row is None else row.state,
+            position=at.upto,
+            lag=self._log.head() - at.upto,
+            parked=key in was.parked,
+            stopped_at=was.stopped_at,
+        )
+
+    def skipped(self) -> set[int]:
+        """The positions that somebody decided the view does without."""
+        build = self.build()
+        letters = () if build is None else letters_of(self._shelf, build)
+        return {letter.position for letter in letters if letter.what == SKIPPED}
+
     def _ready(self, fresh: bool) -> Builder:
         return self.runner.catch_up() if fresh else self.runner.builder()
 
@@ -239,6 +263,8 @@ class Views:
         self._inline.clear()
 
     def _named(self, name: str) -> View:
+        if name == Fields.name:  # every stream has it; not listed, because keeping it doubles what the log says
+            return Fields()
         if name not in self._known:
             raise NotFound(
                 f"there is no view {name}",

@@ -1,0 +1,31 @@
+"""What caused an event: the chain of `causation_id`, as far as this log knows it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from everlog.core.event import Recorded
+from everlog.errors import InvalidField
+
+if TYPE_CHECKING:
+    from everlog.log.log import Log
+
+CAUSES_MAX = 50
+
+
+def causes_of(log: Log, recorded: Recorded) -> tuple[tuple[Recorded, ...], str]:
+    """What caused an event, and what caused that; and the id at the end that names no event of this log."""
+    causes: list[Recorded] = []
+    seen = {str(recorded.event.id)}
+    wanted = recorded.event.causation_id
+    while wanted and wanted not in seen and len(causes) < CAUSES_MAX:
+        seen.add(wanted)
+        try:
+            found = log.get(wanted)
+        except InvalidField:  # a cause may be named by anything, such as a request of another program
+            found = None
+        if found is None:
+            return tuple(causes), wanted
+        causes.append(found)
+        wanted = found.event.causation_id
+    return tuple(causes), ""
