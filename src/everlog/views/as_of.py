@@ -5,8 +5,8 @@
     Lamport(41)      after every event whose Lamport value is 41 or less: the same on every node
     Version(3)       after the third event of the stream
 
-A time means arrival in this log (`received_at`), as everywhere: so what `state --as-of T` shows and what `log --since T`
-lists meet without a gap and without an overlap.
+A time means arrival in this log (`received_at`), as everywhere: so what `state --as-of T` shows and what
+`log --since T` lists meet without a gap and without an overlap.
 """
 
 from __future__ import annotations
