@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import importlib
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ from everlog.log.drafts import Limits
 from everlog.log.log import Log
 from everlog.settings import Loaded, Settings, find_folder, load
 from everlog.stores.contract import Identity, Store
+from everlog.sync import git
+
+_logger = logging.getLogger("everlog")
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +80,12 @@ def open_store(
     if url.startswith("jsonl:"):
         from everlog.stores.jsonl.store import JsonlStore
 
-        return JsonlStore(base / url.removeprefix("jsonl:").removeprefix("//"), create=create, identity=identity)
+        path = base / url.removeprefix("jsonl:").removeprefix("//")
+        if git.merges_as_text(DiskFiles(), path):
+            _logger.warning(
+                "git merges the events of %s as plain text in this clone; once, type: everlog git install", path
+            )
+        return JsonlStore(path, create=create, identity=identity)
     if url.startswith("segments:"):
         from everlog.stores.segments.store import SegmentsStore
 
@@ -97,6 +106,18 @@ def open_store(
         claims_kept_us=claims_kept_us,
         identity=identity,
     )
+
+
+def git_folder(url: str, *, base: Path) -> Path | None:
+    """The folder of a log whose events git can merge; None for a store that it cannot."""
+    return store_path(url, base=base) if url.startswith("jsonl:") else None
+
+
+def merge_day_files(name: str, ours: bytes, theirs: bytes) -> bytes:
+    """Two states of one day file of a JSONL log, united."""
+    from everlog.stores.jsonl import merging
+
+    return merging.merge_day_files(name, ours, theirs)
 
 
 def segment_files(url: str, *, base: Path) -> list[Path]:

@@ -96,6 +96,7 @@ def _checks(session: Session) -> Iterator[Check]:
     path = getattr(log.store, "path", None)
     if isinstance(path, Path):
         yield from _file_checks(path)
+        yield from _git(session, path)
     for check in (_structure, _clock, _refusals):
         yield _guarded(check, log)
     yield _actor(log)
@@ -201,6 +202,21 @@ def _disk(path: Path) -> Check:
     free = system.f_bavail * system.f_frsize
     status = FAIL if free < FREE_BYTES_FAIL else WARN if free < FREE_BYTES_WARN else OK
     return Check("disk", status, f"{free / 1e9:.1f} GB free", "" if status == OK else "free some space")
+
+
+def _git(session: Session, path: Path) -> Iterator[Check]:
+    """A log of day files in a repository: does git know how to merge it, and only what it should?"""
+    from everlog import wiring
+    from everlog.files import DiskFiles
+    from everlog.sync.git import findings
+
+    if wiring.git_folder(session.settings().settings.store, base=path) is None:
+        return
+    found = findings(DiskFiles(), path)
+    if found == []:
+        yield Check("git", OK, "git unites the day files of clones")
+    for finding in found or []:
+        yield Check("git", FAIL if finding.grave else WARN, finding.what, finding.fix)
 
 
 def _structure(log: Log) -> Check:

@@ -93,7 +93,8 @@ def make_folder(folder: Path, *, store: str = "sqlite:log.db", types: str = TYPE
 def init_command(session: Session, directory: Path | None, store: str, agents_md: bool) -> None:
     """Make a log in DIRECTORY, or in this one.
 
-    It writes .everlog/ with settings, types and the log. Doing it twice does no harm.
+    It writes .everlog/ with settings, types and the log. Doing it twice does no harm. In a git repository, a jsonl:
+    store is also made known to git (see everlog git install).
 
     \b
     Example:
@@ -129,7 +130,9 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
     elif not files.exists(folder):
         # A store that cannot be opened must not leave a folder behind that says it can.
         _refuse_unknown_store(store)
+    _tell_git(session, folder, store)  # first, so that opening the log in a fresh clone finds nothing to warn of
     made = make_folder(folder, store=store)
+    in_git = _tell_git(session, folder, store)
     if agents_md and _add_agents_block(place / "AGENTS.md"):
         made.append("AGENTS.md")
     log = wiring.open_folder(folder)
@@ -143,7 +146,7 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
             data={**facts, "files": made},
             ids=[log_id],
             rows=[(str(folder), log_id, "made" if fresh else "there")],
-            lines=[told],
+            lines=[told, *in_git],
             facts=facts,
         )
     )
@@ -152,6 +155,27 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
         "      everlog log\n"
         "      everlog schema add deploy.finished service:str 'result:ok | failed'"
     )
+
+
+def _tell_git(session: Session, folder: Path, store: str) -> list[str]:
+    """In a git repository: events that are text files are united by git itself. Returns what to tell."""
+    import sys
+
+    from everlog import wiring
+    from everlog.errors import InvalidSettings
+    from everlog.files import DiskFiles
+    from everlog.sync import git
+
+    files = DiskFiles()
+    log_folder = wiring.git_folder(store, base=folder)
+    if log_folder is None or not files.exists(log_folder):
+        return []
+    try:
+        done = git.install(files, log_folder, python=sys.executable)
+    except InvalidSettings as error:
+        session.out.warn(f"{error}; {error.hint}")
+        return []
+    return ["git merges its events in this clone"] if done is not None else []
 
 
 def _refuse_unknown_store(store: str) -> None:

@@ -35,6 +35,8 @@ COMMANDS = {
     "copy": ("Move", "copy", "Copy a whole log into another store."),
     "export": ("Move", "export", "Write events to a file, as JSON lines or CloudEvents."),
     "import": ("Move", "import_", "Record the events of files."),
+    "git": ("Move", "git", "A JSONL log in git: install."),
+    "merge-driver": ("Move", "git", "Unite two states of a day file; git calls it."),
     "verify": ("Check", "verify", "Prove the log from its bytes."),
     "doctor": ("Check", "doctor", "Look for problems, and say how to fix them."),
     "index": ("Check", "index", "The index of a JSONL log: rebuild."),
@@ -57,7 +59,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = getattr(import_module(f"everlog.cli.{COMMANDS[cmd_name][1]}"), f"{cmd_name}_command")
+        name = cmd_name.replace("-", "_")
+        found: click.Command = getattr(import_module(f"everlog.cli.{COMMANDS[cmd_name][1]}"), f"{name}_command")
         return found
 
     def resolve_command(

@@ -56,7 +56,8 @@ class Log:
         self._now_us = now_us
         self._recorder = Recorder(
             catalog,
-            origin=store.identity.origin,
+            # Asked at every write: a clone of a log in git is given its own before the first one.
+            origin=lambda: store.identity.origin,
             actor=actor,
             limits=limits or Limits(),
             keys_kept_us=max(keys_kept_us, CLAIMS_KEPT_US_MIN),

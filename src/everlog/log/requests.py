@@ -52,7 +52,7 @@ class Recorder:
         self,
         catalog: Catalog,
         *,
-        origin: str,
+        origin: Callable[[], str],
         actor: str,
         limits: Limits,
         keys_kept_us: int,
@@ -182,7 +182,7 @@ class Recorder:
             prepared = [item for request in requests for item in request.prepared]
             keys = [request.key for request in requests for _ in request.prepared]
         now_us = writer.now_us
-        sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin, now=_moment(now_us))
+        sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
         records = writer.append(sealed, fresh=not requests[0].given_ids)
         receipts, start = [], 0
         for request in requests:

@@ -70,6 +70,7 @@ class Audit:
             self.purged += 1
             self.digest.update(place.hash)
             self._check_chain(place.position, place, place.hash)
+            self._go_on_after_purged(place)
             return
         self.events += 1
         digest = header_hash(place.header)
@@ -119,6 +120,12 @@ class Audit:
             reason = f"{event.stream} has sequence {place.sequence} after {last}"
             self._report(place.position, "sequence_gap", reason)
         self._sequences[event.stream] = place.sequence
+
+    def _go_on_after_purged(self, place: Purged) -> None:
+        """Events may follow that the purge did not know: another clone had appended them to the same stream."""
+        purge = self._purges.get(place.reserved)
+        if purge is not None and place.sequence:
+            self._sequences[purge.stream] = place.sequence
 
     def _check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
         """Our own chain has every link in order; a peer's events may have come in any."""

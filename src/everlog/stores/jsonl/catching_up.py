@@ -22,11 +22,11 @@ from pathlib import Path
 from everlog.files import Files, Stamp
 from everlog.stores.jsonl.day_files import Found, day_names, first_of_open_write, read_from, scan, torn_at
 from everlog.stores.jsonl.index import Index, new_epoch
-from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, writer_of
+from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
 from everlog.stores.jsonl.rows import Rows, add_purged
 
 PIECE_BYTES = 1 << 20
-UNREADABLE, MARKER, TWICE = "line_unreadable", "conflict_marker", "twice"
+UNREADABLE, MARKER, TWICE, CAME_BACK = "line_unreadable", "conflict_marker", "twice", "purged_came_back"
 
 _logger = logging.getLogger("everlog")
 
@@ -88,16 +88,37 @@ def find_change(index: Index, files: Files, events: Path, *, own: str, mend: Men
 
 
 def _grown_from(index: Index, files: Files, path: Path, file: int, before: Stamp, now: Stamp) -> int:
-    """Where the new lines begin if the file only grew, else 0."""
+    """Where the new lines begin if the file only grew, else 0.
+
+    The number of a file that git removed is given out again at once, often to the one that it put in its place. So
+    all that is known is looked for, at its place. It happens after a crash or by another program's hand only: who
+    writes tells the index.
+    """
     if now.inode != before.inode or now.size <= before.size:
         return 0
-    rows = index.fetch("SELECT at, size, id FROM events WHERE file = ? ORDER BY at DESC LIMIT 1", (file,))
-    if not rows:
-        return 0
-    at, size, event_id = rows[0]
-    data = read_from(files, path, at)
-    same = event_id.encode() in data[:size] and data[before.size - at - 1 : before.size - at] == b"\n"
-    return before.size if same else 0
+    data = read_from(files, path)[: before.size]
+    return before.size if data.endswith(b"\n") and _is_as_known(index, file, data) else 0
+
+
+def _is_as_known(index: Index, file: int, data: bytes) -> bool:
+    rows = {at: tuple(row) for at, *row in index.fetch("SELECT at, whole, id FROM events WHERE file = ?", (file,))}
+    aside = {row[0] for row in index.fetch("SELECT at FROM bad_lines WHERE file = ?", (file,))}
+    for found in scan(data):
+        line = found.line
+        if found.at in aside:
+            continue
+        match line:
+            case EventLine():
+                known = rows.pop(found.at, None) == (int(line.whole or "0", 16), line.id)
+            case PurgedLine():
+                known = bool(index.fetch("SELECT 1 FROM purged WHERE id = ? AND purge = ?", (line.id, line.purge)))
+            case PurgeLine():
+                known = bool(index.fetch("SELECT 1 FROM purges WHERE purge = ?", (line.id,)))
+            case None:
+                known = False
+        if not known:
+            return False
+    return not rows
 
 
 def _read(files: Files, events: Path, name: str, start: int, *, own: str, mend: Mend | None, is_newest: bool) -> Read:
@@ -125,12 +146,17 @@ def record_change(index: Index, change: Change, *, own: str) -> None:
     if change.appended_only:
         with index.change() as connection:
             rows = Rows(index, connection, own=own)
+            new: list[tuple[int, Found]] = []
             for read in change.read:
                 file = _file_id(connection, read)
                 _note_bad(connection, file, read.found, fresh=not read.start)
-                for found in read.found:
-                    if found.line is not None and not _known_already(index, connection, file, found):
-                        rows.take(file, found.at, found.size, found.line)
+                new += [
+                    (file, found)
+                    for found in read.found
+                    if found.line is not None and not _known_already(index, connection, file, found)
+                ]
+            for file, found, line in _each_once(connection, new):
+                rows.take(file, found.at, found.size, line)
             rows.end()
         return
     with index.change(durable=True) as connection:
@@ -189,7 +215,8 @@ def _pieces(files: Files, events: Path, name: str) -> Iterator[Read]:
 
 
 def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, *, own: str) -> None:
-    gone = {row[0]: row[1:] for row in _rows_of(index, [*change.gone, *(read.name for read in change.read)])}
+    anew = [read.name for read in change.read if not read.start]  # one that only grew has its lines still
+    gone = {row[0]: row[1:] for row in _rows_of(index, [*change.gone, *anew])}
     for name in change.gone:
         connection.execute("DELETE FROM bad_lines WHERE file = (SELECT file FROM files WHERE name = ?)", (name,))
         connection.execute("DELETE FROM files WHERE name = ?", (name,))
@@ -197,11 +224,11 @@ def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, 
     same = _the_very_lines(change, gone)
     for read in change.read:
         file = _file_id(connection, read)
-        _note_bad(connection, file, read.found, fresh=True)
+        _note_bad(connection, file, read.found, fresh=not read.start)
         for found in read.found:
             if found.line is None:
                 continue
-            if same.get(found.line.id, found) is not found:
+            if isinstance(found.line, EventLine) and same.get(found.line.id, found) is not found:
                 _note(connection, file, found.at, TWICE, f"event {found.line.id} stands in another line, too")
                 continue
             before = gone.pop(found.line.id, None)
@@ -236,30 +263,35 @@ def _the_very_lines(change: Change, known: dict[str, tuple[int, int, int, int]])
 
 
 def _record_arrivals(index: Index, connection: sqlite3.Connection, new: list[tuple[int, Found]], *, own: str) -> None:
-    ours = [each for each in new if each[1].line is not None and writer_of(each[1].line) == own]
-    theirs = sorted((each for each in new if each not in ours), key=lambda each: _causal(each[1].line))
+    arrived = _each_once(connection, new)
+    ours = [each for each in arrived if writer_of(each[2]) == own]
+    theirs = [each for each in arrived if writer_of(each[2]) != own]
+    theirs.sort(key=lambda each: causal_order(each[2]))
     if ours:
         # Written here and not in the index: a power cut took the index back. Readers may have seen them at positions
         # that cannot be told any more, now that the files have changed besides.
         connection.execute("UPDATE about SET epoch = ?", (new_epoch(),))
     rows = Rows(index, connection, own=own)
-    for file, found in ours + theirs:
-        assert found.line is not None
-        rows.take(file, found.at, found.size, found.line)
+    for file, found, line in ours + theirs:
+        rows.take(file, found.at, found.size, line)
     rows.end()
 
 
-def _causal(line: Line | None) -> tuple[int, int, str]:
-    """Events in causal order, then what was purged, then the purges: each after what it is about."""
-    match line:
-        case EventLine():
-            return (0, line.lamport, line.id)
-        case PurgedLine():
-            return (1, line.origin_seq, line.id)
-        case PurgeLine():
-            return (2, 0, line.id)
-        case None:
-            raise AssertionError("a line without content arrives nowhere")
+def _each_once(connection: sqlite3.Connection, new: list[tuple[int, Found]]) -> list[tuple[int, Found, Line]]:
+    """Every id once, though a merge of plain text may have brought it twice. What a purge left of an event wins."""
+    kept: dict[str, tuple[int, Found, Line]] = {}
+    for file, found in new:
+        line = found.line
+        assert line is not None
+        before = kept.get(line.id)
+        if before is None:
+            kept[line.id] = (file, found, line)
+        elif isinstance(line, PurgedLine) and isinstance(before[2], EventLine):
+            _note(connection, before[0], before[1].at, CAME_BACK, f"event {line.id} was purged, and is here as well")
+            kept[line.id] = (file, found, line)
+        else:
+            _note(connection, file, found.at, TWICE, f"event {line.id} stands in another line, too")
+    return list(kept.values())
 
 
 def _rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int, int]]:
@@ -283,7 +315,10 @@ def _known_already(index: Index, connection: sqlite3.Connection, file: int, foun
     if purged:
         if isinstance(line, EventLine):
             reason = f"event {line.id} was purged, and is here again"
-            _note(connection, file, found.at, "purged_came_back", reason)
+            _note(connection, file, found.at, CAME_BACK, reason)
+        else:
+            # Two clones purged it, and a merge decided whose purge it is.
+            connection.execute("UPDATE purged SET purge = ? WHERE id = ?", (line.purge, line.id))
         return True
     missing = index.fetch("SELECT position, sequence, stream FROM missing WHERE id = ?", (line.id,))
     if missing:

@@ -141,7 +141,8 @@ class Keeper:
             if changed:
                 self._catch_up()
             if not self.origin:
-                self.origin = self._folder.new_origin(self._now_us())
+                # Another process of this copy may have been the first to write.
+                self.origin = self._folder.origin() or self._folder.new_origin(self._now_us())
                 self.index.set_origin(self.origin)
             self._refuse_damage()
             return changed
@@ -213,6 +214,7 @@ class Keeper:
     def _catch_up(self) -> None:
         if self._was_replaced():
             self._drop_index()
+            self.origin = self._folder.origin()  # whoever made it anew may have begun a new one
         if self._index is None:
             self._open_index()
         if not self._read_only:

@@ -3,8 +3,8 @@
 A line is one JSON object in canonical form (RFC 8785), and a newline. There are three kinds; each takes one position:
 
     event   {"actor":"user:ada",…,"id":"01K…",…,"received_at":"2026-…Z",…}      the portable event with its names
-    purged  {"purged":{"hash":…,"id":…,"origin":…,"origin_seq":…,"previous":…,"purge":…,"stream":…}}
-    purge   {"purge":{"actor":…,"id":…,"purged_at":…,"reason":…,"scopes":[…],"stream":…}}
+    purged  {"purged":{"hash":…,"id":…,"lamport":…,"origin":…,"origin_seq":…,"previous":…,"purge":…,"stream":…}}
+    purge   {"purge":{"actor":…,"id":…,"lamport":…,"purged_at":…,"reason":…,"scopes":[…],"stream":…}}
 
 A purged line stands where the event stood, so that the order of the lines stays the order of the positions.
 Beside the event's own names, an event line may have these, which say how it was recorded and not what happened:
@@ -209,6 +209,7 @@ class PurgedLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fal
     sequence: int = 0  # in such a copy: its place in the stream
     claims: dict[str, int] = {}
     via: str = ""
+    lamport: int = 0  # the event's; in a copy of another store, the greatest before it
 
 
 class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
@@ -222,6 +223,7 @@ class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fals
     scopes: tuple[str, ...]
     stream: str
     sequence: int = 0  # in a copy of another store: the stream's last, after which it goes on
+    lamport: int = 0  # the greatest before it: what the purge knew of, it comes after
 
 
 class _Marked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -241,10 +243,11 @@ def purged_line(line: PurgedLine, *, batch: Batch | None = None) -> bytes:
     return _marked("purged", said, batch)
 
 
+_MAY_LACK = ("lamport", "sequence")
+
+
 def purge_line(line: PurgeLine, *, batch: Batch | None = None) -> bytes:
-    said = msgspec.to_builtins(line)
-    if not line.sequence:
-        del said["sequence"]
+    said = {name: value for name, value in msgspec.to_builtins(line).items() if value or name not in _MAY_LACK}
     return _marked("purge", said, batch)
 
 
@@ -255,6 +258,12 @@ def _marked(kind: str, said: dict[str, Any], batch: Batch | None) -> bytes:
 def writer_of(line: Line) -> str:
     """The origin of the log that wrote the line."""
     return line.origin if isinstance(line, PurgeLine) else line.via or line.origin
+
+
+def causal_order(line: Line) -> tuple[int, int, str]:
+    """The order of lines that is the same in every clone. What stays of an event has the event's own place in it, and
+    a purge comes after all that it knew."""
+    return line.lamport, 1 if isinstance(line, PurgeLine) else 0, line.id
 
 
 # ---- the last member

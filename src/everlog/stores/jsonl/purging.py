@@ -77,6 +77,9 @@ def _without(data: bytes, going: Mapping[EventId, PurgedLine]) -> bytes:
             kept.append(data[found.at : found.end])
         else:
             kept.append(
-                purged_line(msgspec.structs.replace(gone, claims=line.claims, via=line.via), batch=found.batch)
+                purged_line(
+                    msgspec.structs.replace(gone, claims=line.claims, via=line.via, lamport=line.lamport),
+                    batch=found.batch,
+                )
             )
     return b"".join(kept)

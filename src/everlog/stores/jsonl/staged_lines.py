@@ -33,6 +33,7 @@ class StagedLines:
         self.claims_apart: dict[bytes, Claim] = {}
         self._claims: dict[int, dict[str, int]] = {}
         self._moment: tuple[int, datetime] | None = None
+        self._lamport = staged.clock_before  # the greatest so far, for lines that are no events
         self._count = len(staged.records) + len(staged.staged_purges) + len(staged.placed_purged)
         self._sort_claims(staged)
         if staged.staged_purges or staged.placed_purged:
@@ -75,6 +76,7 @@ class StagedLines:
         claims = self._claims.get(recorded.position, {})
         moment = self._received_at(recorded)
         event = sealed.event
+        self._lamport = max(self._lamport, event.lamport)
         data = event_line(sealed, moment, via=self._origin, batch=self._batch(), claims=claims)
         line = EventLine(  # what the index asks of it
             id=event.id,
@@ -107,6 +109,7 @@ class StagedLines:
             scopes=purge.scopes,
             stream=purge.stream,
             sequence=0 if removed else purge.sequence,
+            lamport=self._lamport,
         )
         if removed:
             self.purges.append((line, removed))
@@ -122,6 +125,7 @@ class StagedLines:
             purge=self._placed(gone.reserved),
             sequence=gone.sequence,
             via=self._origin,
+            lamport=self._lamport,
         )
         self.lines.append((purged_line(line, batch=self._batch()), line, b""))
 

@@ -1,0 +1,1 @@
+"""Bringing logs together that were written apart."""
