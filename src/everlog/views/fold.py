@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.event import Event, Recorded
+from everlog.core.query import EVERYTHING
 from everlog.errors import NotCanonical
 from everlog.views.view import Order, State, View, state_bytes
 
@@ -99,6 +100,11 @@ class Folded:
     late: set[str] = field(default_factory=set)  # causal: an event came that belongs before what was applied
     stopped: Failure | None = None
     ready: list[_Ready] = field(default_factory=list)
+    smooth: tuple[Sequence[str | None], Sequence[Event], Sequence[Recorded]] | None = None
+
+    def every(self) -> list[_Ready]:
+        """The keys, events and records that this is about."""
+        return self.ready if self.smooth is None else list(zip(*self.smooth, strict=True))
 
 
 Upcast = Callable[[Event], Event]
@@ -128,6 +134,10 @@ def fold(
     `load` brings rows that are kept elsewhere; keys in `parked` wait for somebody, so their events wait too;
     positions in `skipped` are left out because somebody said so.
     """
+    if not parked and not skipped:
+        smooth = _all_at_once(view, rows, records, upcast, load)
+        if smooth is not None:
+            return smooth
     done = Folded()
     ready = done.ready = _with_keys(view, records, upcast, skipped, done)
     missing = {key for key, _, _ in ready if key is not None and key not in rows}
@@ -174,6 +184,65 @@ def fold(
     for failed in done.failures:
         _back_to_before(view, rows, ready, failed, load, done)
     return done
+
+
+def _all_at_once(
+    view: View, rows: dict[str, Row], records: Sequence[Recorded], upcast: Upcast, load: Load
+) -> Folded | None:
+    """What `fold` does when nothing goes wrong, which is nearly always, in half the time.
+
+    None if anything did: then the rows that were touched are again as they are kept, and `fold` looks closer.
+    """
+    try:
+        events = [upcast(recorded.event) for recorded in records]
+        keys = [event.stream for event in events] if view.by_stream else list(map(view.key, events))
+        touched = set(keys)
+    except Exception:  # told by whoever looks closer
+        return None
+    touched.discard(None)
+    if not all(type(key) is str for key in touched):
+        return None
+    missing = touched - rows.keys()
+    try:
+        if missing:
+            rows.update(load(missing))  # type: ignore[arg-type]
+            for key in missing - rows.keys():
+                rows[key] = new_row(view)  # type: ignore[index]
+        if view.order is Order.CAUSAL or not view.by_stream:
+            _apply_with_care(view, rows, keys, events)
+        else:
+            apply = view.apply
+            for key, event in zip(keys, events, strict=True):
+                row = rows[key]  # type: ignore[index]
+                row.state = apply(row.state, event)
+                row.count += 1
+    except Exception:  # likewise
+        for key in touched:
+            rows.pop(key, None)  # type: ignore[arg-type]
+        return None
+    return Folded(changed=touched, applied=[r.position for r in records], smooth=(keys, events, records))  # type: ignore[arg-type]
+
+
+def _apply_with_care(view: View, rows: dict[str, Row], keys: Sequence[str | None], events: Sequence[Event]) -> None:
+    """The same for keys that are fed by several streams, or in causal order; a late event is for `fold` itself."""
+    apply, causal, with_sources = view.apply, view.order is Order.CAUSAL, not view.by_stream
+    for key, event in zip(keys, events, strict=True):
+        if key is None:
+            continue
+        row = rows[key]
+        if causal:
+            order = (event.lamport, event.id)
+            if order <= row.last:
+                raise _Late
+            row.last = order
+        row.state = apply(row.state, event)
+        row.count += 1
+        if with_sources and row.sources is not None and event.stream not in row.sources:
+            _remember_source(row, event.stream)
+
+
+class _Late(Exception):
+    """An event belongs before what was applied."""
 
 
 def _with_keys(
@@ -282,7 +351,7 @@ def _up_to_the_culprit(view: View, rows: dict[str, Row], key: str, done: Folded,
     """Apply a key's events again one by one, up to the one after which the state cannot be kept."""
     row = _row_before(view, key, load)
     rows.pop(key, None)
-    mine = [(event, recorded) for other, event, recorded in done.ready if other == key]
+    mine = [(event, recorded) for other, event, recorded in done.every() if other == key]
     applied = set(done.applied)
     good: bytes | None = None
     for place, (event, recorded) in enumerate(mine):
@@ -323,7 +392,7 @@ def fold_rows(view: View, records: Iterable[Recorded], *, upcast: Upcast = as_it
     """The same, as rows."""
     rows: dict[str, Row] = {}
     query = view.query
-    matching = (recorded for recorded in records if query.matches(recorded))
+    matching = iter(records) if query == EVERYTHING else (one for one in records if query.matches(one))
     taken = iter(in_causal_order(matching)) if view.order is Order.CAUSAL else matching
     while some := list(islice(taken, AT_ONCE)):
         done = fold(view, rows, some, upcast=upcast)

@@ -13,7 +13,7 @@ then moves the name `active` over, in one change; the one before is kept for a w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -179,16 +179,27 @@ def mark_places(change: ShelfWriter, build: Build, positions: Collection[int]) -
 
     One bit each, so that an audit can name every one that was not.
     """
-    bits: dict[str, int] = {}
-    for position in positions:
-        block, place = divmod(position, BLOCK)
-        key = f"{block:016}"
-        bits[key] = bits.get(key, 0) | 1 << place
+    bits: dict[str, int] = {f"{block:016}": found for block, found in _bits(sorted(positions)).items()}
     kept = change.get_many(build.places, bits.keys())
     before = {key: int.from_bytes(kept.get(key, b"")) for key in bits}
     after = {key: found | before[key] for key, found in bits.items()}
     change.put(build.places, {key: found.to_bytes(BLOCK // 8) for key, found in after.items()})
     return sum(found.bit_count() - before[key].bit_count() for key, found in after.items())
+
+
+def _bits(positions: Sequence[int]) -> dict[int, int]:
+    """The bits of positions in order, by block. Mostly they are a run without a gap, which is one shift a block."""
+    found: dict[int, int] = {}
+    if positions and positions[-1] - positions[0] + 1 == len(positions):
+        first, last = positions[0], positions[-1]
+        for block in range(first // BLOCK, last // BLOCK + 1):
+            begin, end = max(first, block * BLOCK), min(last, block * BLOCK + BLOCK - 1)
+            found[block] = ((1 << end - begin + 1) - 1) << begin % BLOCK
+        return found
+    for position in positions:
+        block, place = divmod(position, BLOCK)
+        found[block] = found.get(block, 0) | 1 << place
+    return found
 
 
 def places_of(shelf: Shelf, build: Build) -> Mapping[int, int]:
