@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from everlog.core.event import Position, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
-from everlog.errors import InvalidField
+from everlog.errors import InvalidField, SchemaBroken
 from everlog.log import pages
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
 from everlog.stores.contract import Identity
+from everlog.testing.builders import event
 
 
 def fill(log: Log, count: int, *, rare_at: int = 0) -> None:
@@ -293,3 +294,23 @@ def test_a_polling_reader_ends_with_the_state_of_a_fresh_fold(make_log: Callable
             if reader.poll(log, 2):
                 break
         assert reader.state == fold(log.read(reader.query))
+
+
+def test_an_event_that_cannot_be_brought_up_to_date_hides_no_other(log: Log) -> None:
+    log.append("thing.said", stream="thing/1", payload={"value": 1})
+    log.admit([event("workpackage.moved", stream="workpackage/9", payload={"unheard": "of"})])
+    log.append("thing.said", stream="thing/1", payload={"value": 3})
+
+    first = log.page_after(0)
+    assert [recorded.position for recorded in first.events] == [1]
+    assert not first.at_head
+    with pytest.raises(SchemaBroken) as caught:
+        log.page_after(first.next_cursor)
+    assert caught.value.details["position"] == 2
+    assert [recorded.position for recorded in log.page_after(caught.value.details["position"]).events] == [3]
+
+    read = log.read()
+    assert next(read).position == 1
+    with pytest.raises(SchemaBroken):
+        next(read)
+    assert [recorded.position for recorded in log.read(after=2)] == [3]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +21,7 @@ from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import EverlogError, IdConflict, InvalidField, LogClosed
+from everlog.errors import EverlogError, IdConflict, InvalidField, LogClosed, SchemaBroken
 from everlog.log import pages, subscribers
 from everlog.log.admission import refuse_unacceptable
 from everlog.log.committer import Committer, Waker
@@ -202,7 +203,11 @@ class Log:
     def page_after(
         self, cursor: Cursor | int | str = START, query: Query = EVERYTHING, *, limit: int = pages.PAGE_LIMIT
     ) -> Page:
-        """Some events after a cursor, in order, upcast; or the news that the cursor must be reset."""
+        """Some events after a cursor, in order, upcast; or the news that the cursor must be reset.
+
+        A page ends before an event that no upcaster can bring up to date; the page that would begin with it raises
+        SchemaBroken with its position, and whoever reads may go on after that.
+        """
         if limit < 1:
             raise InvalidField(
                 f"the limit is {limit}",
@@ -210,8 +215,18 @@ class Log:
                 hint="ask for 1 or more",
                 field="limit",
             )
-        page = pages.page_after(self.store, Cursor.of(cursor), query, limit=limit)
-        return msgspec.structs.replace(page, events=tuple(self._upcast_all(page.events)))
+        start = Cursor.of(cursor)
+        page = pages.page_after(self.store, start, query, limit=limit)
+        events: list[Recorded] = []
+        try:
+            events.extend(self._upcast_all(page.events))
+        except SchemaBroken:
+            # The events before it are still good: a shorter page has them, and the next one begins with the reason.
+            readable = self._readable(page.events)
+            if not readable:
+                raise
+            return self.page_after(start, query, limit=readable)
+        return msgspec.structs.replace(page, events=tuple(events))
 
     def read(
         self,
@@ -309,7 +324,10 @@ class Log:
             forget_responses(writer, gone)
             return purge
 
-        return self._committer.submit(work, alone=True)
+        purge = self._committer.submit(work, alone=True)
+        if self._make_views is not None:
+            self.views.forget_purged(stream)
+        return purge
 
     def purges(self) -> list[Purge]:
         return self.store.purges()
@@ -354,8 +372,20 @@ class Log:
         # `upcast`, spelled out: this runs for every event that anybody reads, and most are as they should be.
         upcast_event = self.catalog.upcast
         for recorded in records:
-            event = upcast_event(recorded.event)
+            try:
+                event = upcast_event(recorded.event)
+            except SchemaBroken as error:
+                error.details["position"] = recorded.position  # whoever reads may go on after it
+                raise
             yield recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
+
+    def _readable(self, records: Sequence[Recorded]) -> int:
+        """How many of the first records can be brought up to date."""
+        count = 0
+        with suppress(SchemaBroken):
+            for _ in self._upcast_all(records):
+                count += 1
+        return count
 
 
 def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:

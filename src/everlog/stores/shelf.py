@@ -25,6 +25,9 @@ class ShelfReader(Protocol):
 class ShelfWriter(ShelfReader, Protocol):
     """One change of a shelf. What it reads includes what it has put."""
 
+    scrub: bool
+    """Set to have nothing of what the change removes stay behind on the disk: it belongs to a purge."""
+
     def put(self, space: str, rows: Mapping[str, bytes | None]) -> None:
         """Set rows; None removes one."""
         ...
@@ -66,6 +69,7 @@ class ShelfChanges:
 
     def __init__(self, committed: ShelfReader) -> None:
         self._committed = committed
+        self.scrub = False
         self.cleared: dict[str, None] = {}  # spaces to empty before the rows are set
         self.rows: dict[str, dict[str, bytes | None]] = {}
 

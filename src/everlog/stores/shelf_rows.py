@@ -113,6 +113,8 @@ class ShelfFile:
                 yield changes
                 write_changes(connection, changes)
                 connection.execute("COMMIT")
+                if changes.scrub:
+                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")

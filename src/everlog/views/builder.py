@@ -251,6 +251,7 @@ class Builder:
         *,
         letters: Sequence[Letter] = (),
         gone: Collection[int] = (),
+        scrub: bool = False,
     ) -> None:
         """Keep what a fold did, and where it got to, at once."""
         try:
@@ -262,6 +263,7 @@ class Builder:
                 done.waiting += again.waiting
                 done.changed |= again.changed
             with self._shelf.change() as change:
+                change.scrub = scrub
                 self._write(change, done, kept, letters, gone, cursor)
         except BaseException:
             self._forget_rows()
@@ -332,7 +334,7 @@ class Builder:
             self._build = replace(self._build, stopped_at=0)
         done, kept = self._refold(affected, also={letter.stream for letter in mine} - streams)
         cursor = replace(self._cursor, knows=reset.cursor.position)
-        self._keep(done, {**dict.fromkeys(affected), **kept}, cursor, gone=gone)
+        self._keep(done, {**dict.fromkeys(affected), **kept}, cursor, gone=gone, scrub=True)
         self._look_again()
 
     def _refold(

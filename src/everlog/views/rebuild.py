@@ -83,7 +83,7 @@ def rebuild(
             with shelf.change() as change:
                 drop_build(change, builder.build)
             builder, _ = _beside(log, shelf, view, fresh=True)
-    same, differing = _compare(shelf, view, builder, catch_up_old)
+    same, differing = (None, list[str]()) if stop() else _compare(shelf, view, builder, catch_up_old)
     old = active_build(shelf, view.name)
     switched = switch and not stop() and activate(shelf, builder)
     build = builder.build

@@ -25,6 +25,7 @@ from everlog.views.fields import Fields
 from everlog.views.fold import row_of
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
 from everlog.views.overview import Overview, overview
+from everlog.views.purging import forget_purged
 from everlog.views.rebuild import Rebuilt, roll_back
 from everlog.views.runner import Mode, Runner
 from everlog.views.states import Build, active_build, build_digest, every_name, letters_of
@@ -255,6 +256,14 @@ class Views:
             code = self._handles[name].view if name in self._handles else self._known.get(name)
             found.append(overview(self.shelf, name, code, head))
         return found
+
+    def forget_purged(self, stream: str) -> None:
+        """Take a stream that was purged out of everything that is kept here, whoever derived it."""
+
+        def code_of(name: str) -> View | None:
+            return self._handles[name].view if name in self._handles else self._known.get(name)
+
+        forget_purged(self._log, self.shelf, stream, code_of)
 
     def close(self) -> None:
         for handle in self._handles.values():

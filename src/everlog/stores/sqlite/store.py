@@ -194,7 +194,7 @@ class SqliteStore:
                     self._writing_thread = 0
             finally:
                 self._lock.release()
-            if staged.staged_purges or self._purged_bytes_left:
+            if self._scrub_owed(staged):
                 self._scrub()
 
     def close(self) -> None:
@@ -336,8 +336,7 @@ class SqliteStore:
             return
         try:
             with connection.own_errors(self.path, "writing to"):
-                owed = bool(staged.staged_purges) or self._purged_bytes_left
-                self._inserter.insert(writer, staged, scrub_owed=owed)
+                self._inserter.insert(writer, staged, scrub_owed=self._scrub_owed(staged))
                 if staged.shelved:
                     write_changes(writer, staged.shelved)
                 writer.execute("COMMIT")
@@ -383,6 +382,10 @@ class SqliteStore:
                 why=problem.reason,
                 hint="everlog verify, then restore a backup or export what is readable",
             )
+
+    def _scrub_owed(self, staged: Staged) -> bool:
+        derived = staged.shelved is not None and staged.shelved.scrub
+        return bool(staged.staged_purges) or derived or self._purged_bytes_left
 
     def _scrub(self) -> None:
         """Empty the write-ahead log after a purge, because the purged bytes would stay in it.
