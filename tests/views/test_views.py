@@ -11,7 +11,7 @@ import pytest
 from tests.views.conftest import ALL, ByActor, Causal, Everything, Picky, Said, Total
 
 from everlog.core.query import EVERYTHING
-from everlog.errors import Conflict, InvalidField, NotFound, ViewBehind, ViewStopped
+from everlog.errors import Conflict, InvalidField, NotFound, ReadOnly, ViewBehind, ViewStopped
 from everlog.log import pages
 from everlog.log.log import Log
 from everlog.views.fold import fold_all
@@ -595,3 +595,21 @@ def test_a_rebuild_that_was_stopped_goes_on(log: Log) -> None:
     done = handle.rebuild(limit=3)
     assert (done.resumed_at, done.same, done.build) == (9, True, 2)
     assert handle.rebuild(fresh=True).resumed_at == 0
+
+
+def test_who_may_not_write_gets_an_old_answer_that_says_so(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(log, 1)
+    handle = log.view(Total)
+    handle.catch_up()
+    say(log, 2)
+
+    def refuse() -> Any:
+        raise ReadOnly("this disk cannot be written")
+
+    monkeypatch.setattr(log.views.shelf, "change", refuse)
+    answer = handle.get("all")
+    assert (answer.state["values"], answer.lag) == ([1], 1)
+    with pytest.raises(ReadOnly):
+        log.view(Said).get("thing/1")
+    monkeypatch.undo()
+    assert handle.get("all").state["values"] == [1, 2]

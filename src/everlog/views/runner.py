@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from everlog.core.event import Position
-from everlog.errors import EverlogError, LogClosed, ViewBehind, ViewStopped
+from everlog.errors import EverlogError, LogClosed, ReadOnly, ViewBehind, ViewStopped
 from everlog.log.subscribers import POLL_S
 from everlog.stores.shelf import Shelf
 from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
@@ -90,6 +90,12 @@ class Runner:
                 self._start_over()
             except Gone:
                 continue
+            except ReadOnly:
+                # It cannot be brought up to date by this user. What is kept still answers, and says how old it is.
+                if not builder.build.complete:
+                    raise
+                builder.reload()
+                return builder
             else:
                 with self._moved:
                     self._moved.notify_all()
@@ -146,7 +152,10 @@ class Runner:
         if self._thread is not None:
             self._thread.join()
         if self._builder is not None:
-            self._builder.save()
+            try:
+                self._builder.save()
+            except (EverlogError, Gone) as error:  # the next run goes on from an earlier cursor
+                _logger.debug("the cursor of the view %s was not kept: %s", self.view.name, error)
 
     # ---- inside
 

@@ -22,6 +22,7 @@ from everlog.core.ids import id_value
 from everlog.errors import Damaged
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Sealed
 from everlog.stores.postgres.connection import Connection
+from everlog.stores.postgres.shelf import write_changes
 from everlog.stores.postgres.statements import statements
 from everlog.stores.postgres.wire import BYTEA, INT4, INT8, TEXT, UUID, Statement, Wire, array, number, small_number
 from everlog.stores.staging import Staged
@@ -69,6 +70,8 @@ class Inserter:
         if staged.staged_notes:
             self._write_notes(connection, staged)
         self._forget_claims(connection, staged)
+        if staged.shelved:
+            write_changes(connection, staged.shelved)
         record = Statement(b"everlog_record", self._sql["record"], self._values(rows, staged))
         if (staged.staged_purges or staged.placed_purged) and not purges:
             wire.run(record)

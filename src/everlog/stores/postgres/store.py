@@ -36,8 +36,10 @@ from everlog.stores.postgres.insert import Inserter
 from everlog.stores.postgres.listening import Listener
 from everlog.stores.postgres.migrating import open_log
 from everlog.stores.postgres.queries import END, Reading, recorded
+from everlog.stores.postgres.shelf import DerivedTable
 from everlog.stores.postgres.statements import statements
 from everlog.stores.postgres.wire import Statement, Wire
+from everlog.stores.shelf import MemoryShelf, Shelf
 from everlog.stores.staging import Staged
 
 _STREAMS_REMEMBERED_MAX = 200_000
@@ -88,12 +90,21 @@ class PostgresStore:
             self._pool.close()
             raise
         self._tenant = row == (False,)
+        self._shelf: Shelf | None = None
         self._reading = Reading(tenant=self._tenant)
         _every_store.add(self)
 
     @property
     def identity(self) -> Identity:
         return self._identity
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where views keep what they derive: in this schema, or in memory for a role that may not write it there."""
+        if self._shelf is None:
+            table = DerivedTable(self._fetch, self.write)
+            self._shelf = table if table.may_write() else MemoryShelf()
+        return self._shelf
 
     # ---- reading
 

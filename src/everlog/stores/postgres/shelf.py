@@ -1,0 +1,74 @@
+"""What views keep, in the log's own schema: read by the store's readers, written in the store's own writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from everlog.stores.postgres.connection import Connection
+from everlog.stores.postgres.statements import statements
+from everlog.stores.shelf import ShelfChanges
+from everlog.stores.staging import Staged
+
+_PAGE_ROWS = 1000
+
+Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
+
+
+class DerivedTable:
+    in_log = True
+
+    def __init__(self, fetch: Fetch, write: Callable[[], AbstractContextManager[Staged]]) -> None:
+        self._fetch = fetch
+        self._write = write
+        self._sql = statements("derived")
+
+    def may_write(self) -> bool:
+        """Whether this role may keep anything here."""
+        return bool(self._fetch(self._sql["may_write"], {})[0][0])
+
+    def get(self, space: str, key: str) -> bytes | None:
+        return self.get_many(space, (key,)).get(key)
+
+    def get_many(self, space: str, keys: Collection[str]) -> dict[str, bytes]:
+        return dict(self._fetch(self._sql["get"], {"space": space, "keys": list(keys)})) if keys else {}
+
+    def scan(self, space: str, *, after: str = "", limit: int | None = None) -> Iterator[tuple[str, bytes]]:
+        statement = self._sql["scan" if after else "scan_all"]
+        while limit is None or limit > 0:
+            size = _PAGE_ROWS if limit is None else min(limit, _PAGE_ROWS)
+            rows = self._fetch(statement, {"space": space, "after": after, "limit": size})
+            yield from ((key, value) for key, value in rows)
+            if len(rows) < size:
+                return
+            after, statement = rows[-1][0], self._sql["scan"]
+            limit = None if limit is None else limit - size
+
+    def count(self, space: str) -> int:
+        found: int = self._fetch(self._sql["count"], {"space": space})[0][0]
+        return found
+
+    @contextmanager
+    def change(self) -> Iterator[ShelfChanges]:
+        with self._write() as staged:
+            staged.shelved = ShelfChanges(self)
+            yield staged.shelved
+
+    def close(self) -> None:
+        """The store closes its own connections."""
+
+
+def write_changes(connection: Connection, changes: ShelfChanges) -> None:
+    """Make a change in an open transaction."""
+    named = statements("derived")
+    if changes.cleared:
+        connection.execute(named["clear"].encode(), {"spaces": list(changes.cleared)})
+    for space, rows in changes.rows.items():
+        kept = {key: value for key, value in rows.items() if value is not None}
+        if kept:
+            values = {"space": space, "keys": list(kept), "values": list(kept.values())}
+            connection.execute(named["put"].encode(), values)
+        if len(kept) < len(rows):
+            gone = [key for key, value in rows.items() if value is None]
+            connection.execute(named["remove"].encode(), {"space": space, "keys": gone})

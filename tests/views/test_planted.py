@@ -1,0 +1,126 @@
+"""Planted bugs: what the tests of views are for must make them fail, or they prove nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from tests.views.conftest import ByActor, Causal
+
+from everlog.core.query import EVERYTHING
+from everlog.log import pages
+from everlog.log.log import Log
+from everlog.testing.builders import event
+from everlog.views import builder, fold, rebuild, states
+from everlog.views.fold import fold_all
+from everlog.views.view import digest
+from everlog.views.views import Handle
+
+
+def history(log: Log) -> Handle:
+    """A history that meets everything: several streams a key, a late event, a purge, a rebuild."""
+    handle = log.view(Causal)
+    for number in range(9):
+        log.append("thing.said", stream=f"thing/{number % 3}", payload={"value": number}, actor=f"user:u{number % 2}")
+        handle.catch_up(limit=2)
+    log.purge("thing/1", reason="a request")
+    handle.catch_up(limit=2)
+    log.admit([event("thing.said", stream="thing/8", payload={"value": "late"}, lamport=2, actor="user:u0")])
+    handle.catch_up(limit=2)
+    return handle
+
+
+def whole(log: Log, handle: Handle) -> bool:
+    expected = digest(fold_all(handle.view, log.store.read(EVERYTHING), upcast=log.catalog.upcast).items())
+    same = handle.digest() == expected
+    audit = handle.audit()
+    return same and audit.ok
+
+
+def late_events_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
+    real = fold.fold
+
+    def careless(view: Any, rows: Any, records: Any, **options: Any) -> Any:
+        for row in rows.values():
+            row.last = (0, "")
+        return real(view, rows, records, **options)
+
+    patch.setattr(builder, "fold", careless)
+    patch.setattr(fold, "row_of", lambda data: _without_order(fold._decode(data)))
+    patch.setattr(states, "row_of", lambda data: _without_order(fold._decode(data)))
+
+
+def _without_order(kept: Any) -> fold.Row:
+    return fold.Row(fold._state(kept.state), kept.count, (0, ""), set(kept.sources or ()))
+
+
+def a_purge_is_not_followed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("everlog.views.refold.keys_fed_by", lambda shelf, build, streams: set())
+    patch.setattr("everlog.views.views.forget_purged", lambda *arguments: None)
+
+
+def streams_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fold, "_remember_source", lambda row, stream: None)
+
+
+def the_cursor_is_kept_without_the_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(builder, "kept_rows", lambda *arguments: {})
+
+
+def a_page_leaves_an_event_out(patch: pytest.MonkeyPatch) -> None:
+    def leaky(*arguments: Any, **options: Any) -> Any:
+        page = pages.page_after(*arguments, **options)
+        kept = tuple(recorded for recorded in page.events if recorded.event.payload["value"] != "late")
+        return msgspec.structs.replace(page, events=kept)
+
+    patch.setattr(builder, "page_after", leaky)
+
+
+def places_are_not_marked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(builder, "mark_places", lambda *arguments: 0)
+
+
+PLANTED = [
+    late_events_are_taken_as_they_come,
+    a_purge_is_not_followed,
+    streams_are_forgotten,
+    the_cursor_is_kept_without_the_rows,
+    a_page_leaves_an_event_out,
+    places_are_not_marked,
+]
+
+
+@pytest.fixture
+def memory(make_log: Callable[..., Log]) -> Iterator[Log]:
+    with make_log("memory") as log:
+        yield log
+
+
+def test_without_a_bug_the_history_is_whole(memory: Log) -> None:
+    assert whole(memory, history(memory))
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_noticed(memory: Log, bug: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    handle = history(memory)
+    monkeypatch.undo()
+    assert not whole(memory, handle)
+
+
+def test_a_rebuild_that_tells_of_changes_is_noticed(memory: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    class Telling(ByActor):
+        name = "telling"
+
+        def on_change(self, changes: Any) -> None:
+            told.append(len(changes))
+
+    real = builder.Builder
+    monkeypatch.setattr(rebuild, "Builder", lambda *arguments, live: real(*arguments, live=True))
+    memory.append("thing.said", stream="thing/1", payload={"value": 1})
+    memory.view(Telling).rebuild()
+    assert told == [1], "the bug was not planted"
