@@ -608,3 +608,30 @@ def test_a_kill_shows_what_a_power_cut_would_take() -> None:
 
     assert last.read_all(PATH) == b"ab"
     assert {state.contents.get(PATH) for state in power_cuts(last)} >= {None, b"", b"ab"}
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_renamed_directory_is_whole_under_one_of_its_names(flushed: bool) -> None:
+    draft, place = Path("/home/draft"), Path("/home/place")
+    files = RecordingFiles({draft / "a": b"1", draft / "in" / "b": b"2"}, dirs=[Path("/home")])
+    handle = files.open(draft / "c", create=True)
+    files.rename(draft, place)
+    assert files.visible() == {place / "a": b"1", place / "in" / "b": b"2", place / "c": b""}
+    if flushed:
+        files.fsync_dir(Path("/home"))
+    files.acked(1)
+    files.close(handle)
+    ends = {
+        frozenset(state.contents) for state in power_cuts(files, models=[Model.STRICT]) if not flushed or state.acked
+    }
+    under = {
+        name: [frozenset({name / "a", name / "in" / "b"}), frozenset({name / "a", name / "in" / "b", name / "c"})]
+        for name in (draft, place)
+    }
+    assert ends == {*under[place], *([] if flushed else under[draft])}
+
+
+def test_a_directory_is_not_renamed_onto_one_that_holds_something() -> None:
+    files = RecordingFiles({Path("/home/draft/a"): b"1", Path("/home/place/b"): b"2"})
+    with pytest.raises(OSError, match="not empty"):
+        files.rename(Path("/home/draft"), Path("/home/place"))

@@ -16,7 +16,7 @@ all, prefixes, all but one, only one, one zeroed, and seeded random ones.
 Besides the power cut there is the kill: the process dies, the kernel lives, and the next process sees what was never
 flushed. If it serves that without a flush, a power cut takes it back (`killed`).
 
-Not modelled: mmap, hard links, renamed directories, a disk that lies about a flush.
+Not modelled: mmap, hard links, a disk that lies about a flush.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from everlog.testing.faults import (
     MakeDir,
     RecordingFiles,
     Rename,
+    RenameDir,
     Step,
     Sync,
     SyncDir,
@@ -43,6 +44,8 @@ from everlog.testing.faults import (
     Unlink,
     Write,
     cut_or_extend,
+    moved_path,
+    rename_dir,
     write_into,
 )
 
@@ -149,7 +152,7 @@ class _Marks:
                 pass
 
 
-NameStep = Create | Rename | Unlink | MakeDir
+NameStep = Create | Rename | RenameDir | Unlink | MakeDir
 
 
 class _Disk:
@@ -175,6 +178,13 @@ class _Disk:
                 self._safe[file] = b""
                 self._moves.append((step, {path.parent}))
             case Rename(source, target, _):
+                self._moves.append((step, {source.parent, target.parent}))
+            case RenameDir(source, target):
+                # What waits for a flush of the directory waits for it under its new name.
+                self._moves = [
+                    (move, {moved_path(directory, source, target) for directory in waiting})
+                    for move, waiting in self._moves
+                ]
                 self._moves.append((step, {source.parent, target.parent}))
             case Unlink(path, _) | MakeDir(path):
                 self._moves.append((step, {path.parent}))
@@ -202,13 +212,15 @@ class _Disk:
             here = [i for i, (_, waiting) in enumerate(self._moves) if directory in waiting]
             self._settle(here[-1] + 1 if here else 0)
             return
-        rest = []
+        rest: list[tuple[NameStep, set[Path]]] = []
         for move, waiting in self._moves:
             waiting.discard(directory)
             if waiting:
                 rest.append((move, waiting))
-            else:
-                _move(self._names, self._dirs, move)
+                continue
+            _move(self._names, self._dirs, move)
+            if isinstance(move, RenameDir):
+                rest = [(_moved(earlier, move), still) for earlier, still in rest]
         self._moves = rest
 
     def _settle(self, count: int) -> None:
@@ -219,7 +231,10 @@ class _Disk:
     def crashes(self, effort: Effort, chance: random.Random) -> Iterator[tuple[dict[Path, bytes], frozenset[Path]]]:
         """Every disk that could be found now; some more than once."""
         moves = [move for move, _ in self._moves]
-        reachable = {*self._names.values(), *(move.file for move in moves if not isinstance(move, MakeDir))}
+        reachable = {
+            *self._names.values(),
+            *(move.file for move in moves if not isinstance(move, MakeDir | RenameDir)),
+        }
         data = [step for step in self._data if step.file in reachable]
         pieces = [piece for step in data for piece in self._split(step)]
         if self._model is Model.STRICT:
@@ -312,11 +327,30 @@ def _move(names: dict[Path, int], dirs: set[Path], move: NameStep) -> None:
             if names.get(source) == file:
                 del names[source]
             names[target] = file
+        case RenameDir(source, target):
+            if source in dirs:
+                rename_dir(names, dirs, source, target)
         case Unlink(path, file):
             if names.get(path) == file:
                 del names[path]
         case MakeDir(path):
             dirs.add(path)
+
+
+def _moved(step: NameStep, rename: RenameDir) -> NameStep:
+    """A step that is still on its way when the directory that it is about has got another name for good."""
+    source, target = rename.source, rename.target
+    match step:
+        case Create(path, file):
+            return Create(moved_path(path, source, target), file)
+        case Rename(old, new, file):
+            return Rename(moved_path(old, source, target), moved_path(new, source, target), file)
+        case RenameDir(old, new):
+            return RenameDir(moved_path(old, source, target), moved_path(new, source, target))
+        case Unlink(path, file):
+            return Unlink(moved_path(path, source, target), file)
+        case MakeDir(path):
+            return MakeDir(moved_path(path, source, target))
 
 
 def _choices(options: Sequence[int], names: int, effort: Effort, chance: random.Random) -> Iterable[tuple[int, ...]]:

@@ -71,6 +71,14 @@ class Rename:
 
 
 @dataclass(frozen=True, slots=True)
+class RenameDir:
+    """A directory with all that is in it; the target is not there before."""
+
+    source: Path
+    target: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Unlink:
     path: Path
     file: int
@@ -111,7 +119,7 @@ class Acked:
     number: int
 
 
-Step = Create | Write | Truncate | Rename | Unlink | MakeDir | Sync | Dropped | SyncDir | Tried | Acked
+Step = Create | Write | Truncate | Rename | RenameDir | Unlink | MakeDir | Sync | Dropped | SyncDir | Tried | Acked
 
 
 @dataclass
@@ -251,6 +259,11 @@ class RecordingFiles(Files):
 
     def rename(self, source: Path, target: Path) -> None:
         self._call("rename", source)
+        if source in self.dirs and target.parent in self.dirs:
+            if any(target in path.parents or path == target for path in {*self.by_name, *self.dirs}):
+                raise _os_error(errno.ENOTEMPTY, target)
+            self._do(RenameDir(source, target))
+            return
         if source not in self.by_name or target.parent not in self.dirs:
             raise _os_error(errno.ENOENT, source)
         self._do(Rename(source, target, self.by_name[source]))
@@ -342,6 +355,8 @@ class RecordingFiles(Files):
             case Rename(source, target, file):
                 del self.by_name[source]
                 self.by_name[target] = file
+            case RenameDir(source, target):
+                rename_dir(self.by_name, self.dirs, source, target)
             case Unlink(path, _):
                 del self.by_name[path]
             case MakeDir(path):
@@ -363,6 +378,20 @@ def cut_or_extend(content: bytearray, size: int) -> None:
         del content[size:]
     else:
         content.extend(bytes(size - len(content)))
+
+
+def rename_dir(names: dict[Path, int], dirs: set[Path], source: Path, target: Path) -> None:
+    """Everything at or below the source is at or below the target from now on."""
+    for path in [path for path in names if source in path.parents]:
+        names[moved_path(path, source, target)] = names.pop(path)
+    for path in [path for path in dirs if path == source or source in path.parents]:
+        dirs.remove(path)
+        dirs.add(moved_path(path, source, target))
+
+
+def moved_path(path: Path, source: Path, target: Path) -> Path:
+    """The name of a path after its directory, or one above that, was renamed."""
+    return target / path.relative_to(source) if path == source or source in path.parents else path
 
 
 class MemoryLock:
