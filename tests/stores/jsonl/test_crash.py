@@ -352,7 +352,7 @@ def _half_a_batch_stays(patch: pytest.MonkeyPatch) -> None:
 
 
 def _bad_end_is_always_torn(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(day_files, "_looks_torn", lambda tail, begin, last: True)
+    patch.setattr(day_files, "looks_torn", lambda tail, begin, last_at: True)
 
 
 def _no_checksum(patch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def torn_at(data: bytes, start: int, found: list[Found], *, own: str) -> int | N
     tail = data[begin - start :]
     if _is_prefix_of_batch(rest):
         return begin  # whole lines, but not all of them
-    if _only_one_batch(rest) and _looks_torn(tail, begin, rest[-1]):
+    if _only_one_batch(rest) and looks_torn(tail, begin, rest[-1].at):
         return begin
     return None
 
@@ -145,12 +145,13 @@ def _only_one_batch(rest: list[Found]) -> bool:
     return len(counts) <= 1 and numbers == sorted(set(numbers))
 
 
-def _looks_torn(tail: bytes, begin: int, last: Found) -> bool:
+def looks_torn(tail: bytes, begin: int, last_at: int) -> bool:
+    """Whether the end of a file, from `begin` on, may be what a crash left of a write; `last_at` is its last line."""
     zeros = list(_ZEROS.finditer(tail))
     if zeros:
         # Sectors that never came read as zeros: up to the next sector, or up to the end.
         return all((begin + run.end()) % _SECTOR_BYTES == 0 or run.end() == len(tail) for run in zeros)
-    return not tail.endswith(b"\n") and not is_whole_object(tail[last.at - begin :])
+    return not tail.endswith(b"\n") and not is_whole_object(tail[last_at - begin :])
 
 
 class Tail:

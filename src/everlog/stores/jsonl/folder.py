@@ -19,6 +19,7 @@ append offline never collides.
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -162,13 +163,16 @@ class Folder:
     # ---- inside
 
     def _write(self, path: Path, said: dict[str, object]) -> None:
-        replace_file(
-            self.files, path, msgspec.json.format(msgspec.json.encode(said, order="sorted"), indent=2) + b"\n"
-        )
+        data = msgspec.json.encode({**said, "whole": _whole(said)}, order="sorted")
+        replace_file(self.files, path, msgspec.json.format(data, indent=2) + b"\n")
 
     def _read(self, path: Path, kind: type[_Kind]) -> _Kind:
         try:
-            return msgspec.json.decode(self.files.read_all(path), type=kind)
+            said = msgspec.json.decode(self.files.read_all(path), type=dict[str, object])
+            whole = said.pop("whole", None)
+            if whole is not None and whole != _whole(said):
+                raise msgspec.DecodeError("its checksum does not fit: it was changed or damaged")
+            return msgspec.convert(said, kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(
                 f"{path} cannot be read",
@@ -176,3 +180,8 @@ class Folder:
                 hint=f"git checkout {path.name}, or restore it from a backup; the events are not touched",
                 path=str(path),
             ) from error
+
+
+def _whole(said: dict[str, object]) -> str:
+    """The CRC-32 of what a file says, as it stands in every line of the day files, too."""
+    return f"{zlib.crc32(msgspec.json.encode(said, order='sorted')):08x}"

@@ -102,6 +102,13 @@ class Index:
             raise Unusable(str(error)) from error
         return cls(memory, None)
 
+    def copy(self) -> Index:
+        """A copy in memory, for when this one can take no more."""
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        with self.mutex:
+            self._connection.backup(memory)
+        return Index(memory, None)
+
     @classmethod
     def make(cls, path: Path | None, *, origin: str, epoch: str = "") -> Index:
         """An empty index without its SQL indexes: they are made when it is full (`finish`)."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from everlog.errors import Busy, Damaged, EverlogError, LogClosed, ReadOnly
+from everlog.errors import Busy, Damaged, EverlogError, LogClosed, ReadOnly, StorageFull
 from everlog.files import Lock, leftover_temps
 from everlog.stores.jsonl import purging
 from everlog.stores.jsonl.catching_up import (
@@ -33,6 +34,7 @@ from everlog.stores.jsonl.lines import Line
 from everlog.stores.jsonl.rows import Rows
 
 _LOCK_TIMEOUT_S = 30.0
+_FULL_DISK_S = 10.0  # after which a writer looks whether there is room again
 _logger = logging.getLogger("everlog")
 
 
@@ -55,6 +57,7 @@ class Keeper:
         self._seen: object = None
         self._folder_seen: object = ()
         self._newest = ""
+        self._left_disk_s = 0.0  # when the disk was full and the index went on in memory
         self.origin = folder.origin()
         self.first_epoch = ""  # a copy that is being made goes by the epoch of what it copies
 
@@ -137,6 +140,7 @@ class Keeper:
             if self._index is not None and self._index.broken:
                 self._drop_index()
                 self._must_make = True
+            self._back_to_disk()
             changed = self._index is None or self._glance() != self._seen
             if changed:
                 self._catch_up()
@@ -191,10 +195,13 @@ class Keeper:
                         at += len(data)
                     rows.end()
             except (sqlite3.Error, IndexBroken) as error:
-                _logger.warning(
-                    "the index of %s could not be updated (%s): it is made anew", self._folder.path, error
-                )
-                self._drop_index()
+                if _is_full(error):
+                    self._go_on_in_memory()
+                else:
+                    _logger.warning(
+                        "the index of %s could not be updated (%s): it is made anew", self._folder.path, error
+                    )
+                    self._drop_index()
                 self._catch_up()
                 return
             self._seen = self._glance()
@@ -223,9 +230,13 @@ class Keeper:
         try:
             self._catch_up_lines()
         except (sqlite3.Error, IndexBroken) as error:
-            _logger.warning("the index of %s is damaged (%s): it is made anew", self._folder.path, error)
-            self._drop_index()
-            self._make_index()
+            if _is_full(error):
+                self._go_on_in_memory()
+                self._catch_up_lines()
+            else:
+                _logger.warning("the index of %s is damaged (%s): it is made anew", self._folder.path, error)
+                self._drop_index()
+                self._make_index()
         if not self._read_only:
             self._finish_old_purge()
         self._seen = self._glance()
@@ -297,8 +308,40 @@ class Keeper:
             _logger.warning("the index of %s is made anew: %s", self._folder.path, error)
             self._make_index()
 
+    def _go_on_in_memory(self) -> None:
+        """The disk is full, and what is in the day files must be found all the same: with a copy of the index that
+        needs no room. The file stays behind; whoever finds room brings it up to date."""
+        _logger.warning("the disk of %s is full: its index goes on in memory", self._folder.path)
+        self._left_disk_s = time.monotonic()
+        index = None if self._index is None or self._index.broken else self._index.copy()
+        if index is None and self._files.exists(self._folder.index_file):
+            try:
+                index = Index.open_as_it_stands(self._folder.index_file)
+            except Unusable as error:
+                _logger.warning("the index of %s cannot be read: %s", self._folder.path, error)
+        self._drop_index()
+        if index is not None and index.origin == self.origin:
+            self._use(index)
+        else:
+            self._make_index_at(None)
+
+    def _back_to_disk(self) -> None:
+        """There may be room again."""
+        if self._left_disk_s and time.monotonic() - self._left_disk_s > _FULL_DISK_S:
+            self._left_disk_s = 0.0
+            self._drop_index()
+
     def _make_index(self) -> None:
         path = None if self._in_memory or self._read_only else self._folder.index_file
+        try:
+            self._make_index_at(path)
+        except (sqlite3.Error, StorageFull) as error:
+            if path is None or not _is_full(error):
+                raise
+            self._go_on_in_memory()
+            self._catch_up_lines()
+
+    def _make_index_at(self, path: Path | None) -> None:
         draft = None
         if path is not None:
             draft = path.with_name("index.db.new")
@@ -352,6 +395,13 @@ class Keeper:
         missing = self.index.missing()
         if missing:
             raise _missing_error(self._folder, len(missing))
+
+
+def _is_full(error: BaseException) -> bool:
+    """Whether the disk is full: SQLite says so, or could not even make the files that it needs beside its own."""
+    told = error.__cause__ if isinstance(error, IndexBroken) else error
+    name = getattr(told, "sqlite_errorname", "") or ""
+    return isinstance(told, StorageFull) or name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_WRITE")
 
 
 def _last_write(read: Read) -> int:

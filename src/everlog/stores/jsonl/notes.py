@@ -18,7 +18,7 @@ import msgspec
 from everlog.core.event import Position
 from everlog.files import Files, Stamp, replace_file
 from everlog.stores.contract import Claim
-from everlog.stores.jsonl.day_files import read_from
+from everlog.stores.jsonl.day_files import looks_torn, read_from
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.lines import BadLine, ended, refuse_changed
 
@@ -48,6 +48,7 @@ class NotesFile:
     _lines: int
     _bad: int
     _end: int
+    _unended: bool  # a damaged last line without its newline stands there
 
     def __init__(self, folder: Folder, is_known: Callable[[str], bool]) -> None:
         self._files: Files = folder.files
@@ -83,10 +84,13 @@ class NotesFile:
         handle = self._files.open(self._path, create=True)
         try:
             data = ended(_encode(line))
+            if self._files.size(handle) > self._end:
+                # What a crash left of another line. It is gone for good before anything is written in its place: the
+                # end of a longer one, left behind a shorter one, would look like damage.
+                self._files.truncate(handle, self._end)
+                self._files.flush(handle)
             try:
-                self._files.write_all(handle, data, at=self._end)
-                if self._files.size(handle) > self._end + len(data):
-                    self._files.truncate(handle, self._end + len(data))  # what a crash left of a longer line
+                self._files.write_all(handle, (b"\n" if self._unended else b"") + data, at=self._end)
             except BaseException:
                 self._files.truncate(handle, self._end)
                 raise
@@ -118,6 +122,7 @@ class NotesFile:
         self._notes = {}
         self._claims = {}
         self._lines = self._bad = self._end = 0
+        self._unended = False
 
     def _refresh(self) -> None:
         stamp = self._files.stamp(self._path)
@@ -127,7 +132,7 @@ class NotesFile:
         if stamp is None:
             return
         data = read_from(self._files, self._path)
-        at = 0
+        at = last_at = 0
         bad = 0
         while (end := data.find(b"\n", at)) >= 0:
             try:
@@ -138,7 +143,16 @@ class NotesFile:
                 self._end = end + 1
             except (BadLine, msgspec.DecodeError, UnicodeDecodeError):
                 bad += 1
+                last_at = at
             at = end + 1
+        if at < len(data):
+            bad, last_at = bad + 1, at
+        torn = looks_torn(data[self._end :], self._end, last_at) or _lacks_its_newline(data[last_at:])
+        if bad > 1 or (bad and not torn):
+            # No write that was cut short leaves this. It stays where it is, and what is written goes behind it.
+            self._bad += bad
+            self._end = len(data)
+            self._unended = not data.endswith(b"\n")
         self._stamp = stamp
 
     def _take(self, line: _Line) -> None:
@@ -153,3 +167,12 @@ class NotesFile:
                 self._notes[key] = (value, expires)
         for name, (first, count) in line.claims.items():
             self._claims[b64decode(name)] = (line.at, Claim(Position(first), count))
+
+
+def _lacks_its_newline(rest: bytes) -> bool:
+    """True for a line that a crash cut just before its last byte."""
+    try:
+        refuse_changed(rest)
+    except BadLine:
+        return False
+    return True

@@ -66,6 +66,7 @@ class SegmentsStore:
         self._writer: Writer | None = None
         self._writing = False
         self._failed: BaseException | None = None
+        self._lock_inode: tuple[int, int] | None = None
         self._closed = False
         self._why_closed = "open it again"
         self._sequences: dict[str, int] = {}
@@ -302,14 +303,27 @@ class SegmentsStore:
             ) from self._failed
         if self._writer is None:
             self._become_writer()
-        elif self.files.inode(self._writer.path) != self.book.live.inode:
+        assert self._writer is not None
+        self._require_the_lock()
+        if self.files.inode(self._writer.path) != self.book.live.inode:
             raise Damaged(
                 f"{self._writer.path} was removed or replaced while it was open",
                 why="what is written now would be lost with the file that is gone",
                 hint="put it back or restore a backup, then open the log again",
             )
-        assert self._writer is not None
         return self._writer
+
+    def _require_the_lock(self) -> None:
+        """The lock that is held must be the one that others see. If its file was removed, another writer may be
+        there, and what this one says from now on is worth nothing."""
+        if self.files.inode(self.layout.lock) == self._lock_inode:
+            return
+        self._failed = WriterStopped(
+            f"{self.path} takes no more writes from this process",
+            why=f"{self.layout.lock} was removed or replaced while it was held, so that there may be another writer",
+            hint="never remove that file; open the log again",
+        )
+        raise self._failed
 
     def _become_writer(self) -> None:
         try:
@@ -321,6 +335,7 @@ class SegmentsStore:
                 hint="a segments log has one writer at a time: wait until it is closed, or send it your events",
                 **error.details,
             ) from error
+        self._lock_inode = self.files.inode(self.layout.lock)
         try:
             self.book.load()
             self._sequences.clear()
@@ -347,6 +362,7 @@ class SegmentsStore:
     def _commit(self, writer: Writer, staged: Staged) -> None:
         try:
             writer.commit(staged, self._now_us())
+            self._require_the_lock()  # before anybody is told: this process may have slept
             if any(removed for _, removed in staged.staged_purges):
                 self._sweep(writer)
         except WriterStopped as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from everlog.core.codec import header_bytes, payload_bytes
 from everlog.core.event import Position, Recorded
-from everlog.errors import Damaged, EverlogError, WriterStopped
+from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
 from everlog.files import Files, leftover_temps, replace_file
 from everlog.stores.contract import FORMAT, Identity, Sealed
 from everlog.stores.segments.book import Book
@@ -164,7 +164,13 @@ class Writer:
     def _make_space(self, end: int) -> None:
         if self._space_bytes and self._frames >= SPACE_AFTER_FRAMES:
             size = min(self._space_bytes, max(self._segment_bytes_max - end, 0)) + (end - self._space_end)
-            self._files.write_all(self._handle, bytes(size), at=self._space_end)
+            try:
+                self._files.write_all(self._handle, bytes(size), at=self._space_end)
+            except StorageFull:
+                # What is written now may fit all the same.
+                self._files.truncate(self._handle, self._space_end)
+                self._space_bytes = 0
+                return
             self._files.fsync(self._handle)
             self._space_end += size
 
@@ -277,6 +283,9 @@ class Writer:
                     self._files.truncate(self._handle, self._book.live.end)
                     self._files.fsync(self._handle)
                 self.save_index(events_min=PART_EVENTS_MIN)
+        except StorageFull as error:
+            # Every event is there; the next one to open it has to walk through the end once more.
+            _logger.warning("%s: closed without the mark of a clean end: %s", self._layout.root, error)
         finally:
             self._files.close(self._handle)
 

@@ -11,8 +11,9 @@ import msgspec
 
 from everlog.core.codec import assemble, header_hash
 from everlog.core.event import START, Position
-from everlog.stores.contract import Problem
+from everlog.stores.contract import Identity, Problem
 from everlog.stores.shelf_rows import TABLE as SHELF_TABLE
+from everlog.stores.sqlite.making import identity_hash
 from everlog.stores.sqlite.queries import BLOCK, INDEXED, PAGE_ROWS, SCOPE, STREAM, TYPE, Fetch
 
 
@@ -22,8 +23,21 @@ def problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
         if found != "ok":
             yield Problem(START, "database_damaged", found)
     yield from _schema_problems(fetch, schema)
+    yield from _identity_problems(fetch)
     yield from state_problems(fetch)
-    yield from _column_problems(fetch)
+    try:
+        yield from _column_problems(fetch)
+    except (TypeError, ValueError) as error:
+        # A damaged page can hold what no column allows, such as NULL where there must be a name.
+        yield Problem(START, "database_damaged", f"its tables hold impossible values: {error}")
+
+
+def _identity_problems(fetch: Fetch) -> Iterator[Problem]:
+    """Who the log is must be as it was made."""
+    for (digest,) in fetch("SELECT hash FROM state WHERE name = 'identity'", ()):
+        rows = fetch("SELECT log_id, origin, epoch, created_us FROM identity", ())
+        if [identity_hash(Identity(*row)) for row in rows] != [digest]:
+            yield Problem(START, "identity_changed", "the log's id, origin, epoch or time of making is not as it was")
 
 
 def _schema_problems(fetch: Fetch, schema: str) -> Iterator[Problem]:

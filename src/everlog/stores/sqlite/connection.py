@@ -153,6 +153,14 @@ class own_errors:  # noqa: N801 - used as a verb: with own_errors(path, "reading
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         if isinstance(error, sqlite3.Error):
             raise translated(error, self._path, self._doing) from error
+        if isinstance(error, UnicodeDecodeError):
+            # SQLite quotes a damaged schema in its message, and Python cannot read that as text.
+            raise Damaged(
+                f"{self._doing} {self._path} failed",
+                why="SQLite's message about it is not text",
+                hint="everlog verify",
+                path=str(self._path),
+            ) from error
 
 
 def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from everlog.files import Files
@@ -26,7 +27,10 @@ def make_database(files: Files, path: Path, identity: Identity) -> None:
                 "INSERT INTO identity VALUES (1, ?, ?, ?, ?)",
                 (identity.log_id, identity.origin, identity.epoch, identity.created_us),
             )
+            fresh.execute("INSERT INTO state VALUES ('identity', 0, ?, 0)", (identity_hash(identity),))
             fresh.execute("COMMIT")
+            # Closing would do this too, but a flush that fails there is told to nobody.
+            fresh.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
             fresh.close()
     handle = files.open(draft, write=True)
@@ -36,6 +40,12 @@ def make_database(files: Files, path: Path, identity: Identity) -> None:
         files.close(handle)
     files.rename(draft, path)
     files.fsync_dir(path.parent)
+
+
+def identity_hash(identity: Identity) -> bytes:
+    """What tells of a changed identity: SQLite keeps no checksum of a row."""
+    said = f"{identity.log_id} {identity.origin} {identity.epoch} {identity.created_us}"
+    return hashlib.sha256(said.encode()).digest()
 
 
 def schema_text() -> str:
