@@ -579,6 +579,13 @@ def test_the_suite_runs_at_the_top_of_the_checkout(started: list[Any], checkout:
     assert started[1] == checkout.root
 
 
+def test_the_crash_table_is_a_program_of_its_own(started: list[Any], checkout: Any) -> None:
+    with pytest.raises(AssertionError):
+        launcher.main(["test", "--crash", "--json", "kills"])
+
+    assert started == [[checkout.python, "-m", "tests.crash.table", "--json", "kills"], checkout.root]
+
+
 def test_two_cores_get_two_processes_unless_the_caller_decides(
     root: Path, checkout: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
