@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +161,7 @@ def no_hash(patch: pytest.MonkeyPatch) -> None:
 def no_place(patch: pytest.MonkeyPatch) -> None:
     real = frame._decode
 
-    def decode(data: memoryview, at: int, *, mark: int, offset: int) -> Any:
+    def decode(data: memoryview, at: int, *, mark: int, offset: int, holding: Sequence[bytes] = ()) -> Any:
         body = frame.open_body(data, at)
         return None if body is None else (real(body), len(body) + frame.AROUND_BYTES)
 
