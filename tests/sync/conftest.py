@@ -74,11 +74,14 @@ class Clone:
         self.git("pull", "-q", "--rebase", str(other.path), "main")
 
     def pick(self, other: Clone) -> None:
-        """Cherry-pick every commit that is there and not here."""
+        """Cherry-pick each commit that is there and not here, known by its message: a picked one has another name."""
         self.git("fetch", "-q", str(other.path), "main")
-        commits = self.git("rev-list", "--topo-order", "--reverse", "--no-merges", "HEAD..FETCH_HEAD").split()
-        if commits:
-            self.git("cherry-pick", "--allow-empty", "--keep-redundant-commits", *commits)
+        here = self.git("log", "--format=%s").splitlines()
+        there = self.git("log", "--topo-order", "--reverse", "--no-merges", "--format=%H %s", "HEAD..FETCH_HEAD")
+        commits = [line.split(" ", 1) for line in there.splitlines()]
+        picked = [name for name, message in commits if message not in here]
+        if picked:
+            self.git("cherry-pick", "--allow-empty", "--keep-redundant-commits", *picked)
 
     def status(self) -> str:
         return self.git("status", "--porcelain")

@@ -73,7 +73,7 @@ class Story:
         ]
         with clone.open() as log:
             self.recorded.update(record.event.id for record in log.append_batch(drafts))
-        clone.commit("a batch")
+        clone.commit(f"batch {self.commits}")
         self.commits += 1
 
     def purge(self, clone: Clone) -> None:
@@ -84,7 +84,7 @@ class Story:
                 return
             log.purge(stream, actor="user:ada", reason="asked to")
         self.purged |= ids
-        clone.commit("a purge")
+        clone.commit(f"purge {self.commits}")
         self.commits += 1
 
     def bring(self, clone: Clone) -> None:
