@@ -59,7 +59,7 @@ class Story:
         number = self.random.randrange(len(self.clones))
         clone = self.clones[number]
         clone.clock.us += self.random.randrange(8 * HOUR_US)
-        self.random.choices([self.append, self.append_batch, self.purge, self.bring], [5, 3, 1, 4])[0](clone)
+        self.random.choices([self.append, self.append_batch, self.purge, self.bring], [20, 12, 1, 16])[0](clone)
         self.readers[number].go_on()
 
     def append(self, clone: Clone) -> None:
