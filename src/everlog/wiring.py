@@ -44,6 +44,7 @@ def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str =
         _catalog(settings, None, catalog),
         settings,
         actor,
+        _Beside(settings, url, Path()),
     )
 
 
@@ -58,7 +59,8 @@ def open_folder(
     """The log of a .everlog folder, with its settings and its declared types."""
     settings = (loaded or load(folder)).settings
     store = open_store(settings.store, base=folder, create=create, **_of_store(settings))
-    return _log(store, _catalog(settings, folder, catalog), settings, actor)
+    beside = _Beside(settings, settings.store, folder, own=True)
+    return _log(store, _catalog(settings, folder, catalog), settings, actor, beside)
 
 
 def open_store(
@@ -273,7 +275,7 @@ def _imported(name: str) -> Catalog:
     return found
 
 
-def _log(store: Store, catalog: Catalog, settings: Settings, actor: str) -> Log:
+def _log(store: Store, catalog: Catalog, settings: Settings, actor: str, beside: _Beside) -> Log:
     refuse_unfinished(store, "this log")
     return Log(
         store,
@@ -281,12 +283,14 @@ def _log(store: Store, catalog: Catalog, settings: Settings, actor: str) -> Log:
         actor=actor or settings.actor or "system",
         limits=Limits(payload_bytes_max=settings.payload_bytes_max, payload_bytes_warn=settings.payload_bytes_warn),
         keys_kept_us=_claims_kept_us(settings),
-        make_views=lambda log: _views(log, settings),
+        make_views=lambda log: _views(log, settings, beside),
     )
 
 
-def _views(log: Log, settings: Settings) -> Views:
+def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
     from everlog.views.builtin import BUILT_IN as VIEWS  # most logs are opened for something else
+    from everlog.views.snapshots import Snapshots
+    from everlog.views.thinning import Due
     from everlog.views.view import View
     from everlog.views.views import Views
 
@@ -299,7 +303,48 @@ def _views(log: Log, settings: Settings) -> Views:
                 why="it must be an everlog.View, or a list of them",
                 hint="everlog config show",
             )
-    return Views(log, (*VIEWS, *own))
+    return Views(
+        log,
+        (*VIEWS, *own),
+        make_snapshots=lambda log, shelf: Snapshots(
+            log,
+            shelf,
+            beside.snapshots,
+            due=Due(hours=settings.snapshot_hours, events=settings.snapshot_events, log_mb=settings.snapshot_log_mb),
+            log_bytes=beside.log_bytes,
+        ),
+    )
+
+
+class _Beside:
+    """What lies beside a log: the folder of its views' snapshots, and how large the log is.
+
+    `own`: the base is a .everlog folder, which has room for the snapshots of a log that is elsewhere.
+    """
+
+    def __init__(self, settings: Settings, url: str, base: Path, *, own: bool = False) -> None:
+        self._path = store_path(url, base=base)
+        self.snapshots: Path | None = None
+        if settings.snapshots:
+            self.snapshots = (base / settings.snapshots).absolute()
+        elif self._path is None:
+            self.snapshots = (base / "snapshots").absolute() if own and url != "memory:" else None
+        elif url.startswith("sqlite:"):
+            self.snapshots = self._path.with_name(self._path.name + ".snapshots").absolute()
+        else:
+            inside = self._path / "local" if url.startswith("jsonl:") else self._path
+            self.snapshots = (inside / "snapshots").absolute()
+
+    def log_bytes(self) -> int:
+        """The size of the files that hold the events; 0 for a log that has none here."""
+        files = DiskFiles()
+        if self._path is None:
+            return 0
+        found = [self._path]
+        for folder in (self._path / "events", self._path / "segments"):
+            if files.exists(folder):
+                found += [folder / name for name in files.names(folder)]
+        return sum(stamp.size for stamp in map(files.stamp, found) if stamp is not None)
 
 
 def _claims_kept_us(settings: Settings) -> int:

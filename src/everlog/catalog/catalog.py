@@ -15,7 +15,7 @@ stored never changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -164,6 +164,14 @@ class Catalog:
     def types(self) -> list[TypeInfo]:
         """Every event type, by name."""
         return [self._info(event_type) for event_type in sorted(self._latest)]
+
+    def readings(self, types: Collection[str] = ()) -> list[tuple[str, int, list[tuple[int, Upcaster]]]]:
+        """What decides how events are read: of these types, or of all, the latest version and the upcasters."""
+        return [
+            (event_type, latest, sorted(self._upcasters.get(event_type, {}).items(), key=lambda item: item[0]))
+            for event_type, latest in sorted(self._latest.items())
+            if not types or event_type in types
+        ]
 
     @property
     def has_rules(self) -> bool:

@@ -32,6 +32,7 @@ COMMANDS = {
     "why": ("Read", "state", "Show which events made a value what it is."),
     "errors": ("Read", "refusals", "Show what was refused, and why."),
     "views": ("Read", "views", "Derived state: list, get, run, rebuild, audit and more."),
+    "snapshot": ("Read", "snapshot", "Snapshots of views: create, list, verify, prune, protect, restore."),
     "copy": ("Move", "copy", "Copy a whole log into another store."),
     "export": ("Move", "export", "Write events to a file, as JSON lines or CloudEvents."),
     "import": ("Move", "import_", "Record the events of files."),

@@ -159,15 +159,16 @@ def history_of(log: Log, view: View, key: str, at: Cut, *, sources: Collection[s
             return []
         sources = (key,)
     if sources is None:
-        records = list(_of_key(log, view, key, events_to(log, view.query, at=at)))
+        records = list(of_key(log, view, key, events_to(log, view.query, at=at)))
     else:
         queries = [msgspec.structs.replace(view.query, stream=stream) for stream in sorted(sources)]
         found = (recorded for query in queries for recorded in events_to(log, query, at=at))
-        records = sorted(_of_key(log, view, key, found), key=lambda recorded: recorded.position)
+        records = sorted(of_key(log, view, key, found), key=lambda recorded: recorded.position)
     return in_causal_order(records) if view.order is Order.CAUSAL else records
 
 
-def _of_key(log: Log, view: View, key: str, records: Iterable[Recorded]) -> Iterator[Recorded]:
+def of_key(log: Log, view: View, key: str, records: Iterable[Recorded]) -> Iterator[Recorded]:
+    """Those of some records that a view takes into one key."""
     for recorded in records:
         if view.by_stream:
             yield recorded

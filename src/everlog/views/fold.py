@@ -53,6 +53,16 @@ class _Kept(msgspec.Struct, array_like=True):
     state: bytes
 
 
+class _Json(msgspec.Struct, array_like=True):
+    count: int
+    lamport: int
+    id: str
+    sources: list[str] | None
+    state: msgspec.Raw
+
+
+_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder(_Json).decode
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Kept).decode
 _state = msgspec.json.Decoder().decode
@@ -68,6 +78,18 @@ def row_of(data: bytes) -> Row:
     kept = _decode(data)
     sources = None if kept.sources is None else set(kept.sources)
     return Row(_state(kept.state), kept.count, (kept.lamport, kept.id), sources)
+
+
+def row_json(data: bytes) -> bytes:
+    """A kept row as canonical JSON: `[count, lamport, id, sources, state]`."""
+    kept = _decode(data)
+    return b"[%d,%d,%b,%b,%b]" % (kept.count, kept.lamport, _json(kept.id), _json(kept.sources), kept.state)
+
+
+def row_of_json(text: bytes) -> bytes:
+    """The other way round: what is kept of a row that was written as JSON."""
+    found = _from_json(text)
+    return _encode(_Kept(found.count, found.lamport, found.id, found.sources, bytes(found.state)))
 
 
 def kept_state(data: bytes) -> bytes:

@@ -14,18 +14,23 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from everlog.core.event import Position
 from everlog.errors import EverlogError, LogClosed, ReadOnly, ViewBehind, ViewStopped
 from everlog.log.subscribers import POLL_S
 from everlog.stores.shelf import Shelf
 from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
 from everlog.views.rebuild import Rebuilt, activate, rebuild
-from everlog.views.states import begin_build, builds_of, read_build, read_names
+from everlog.views.restoring import put
+from everlog.views.states import Build, begin_build, build_digest, builds_of, drop_build, read_build, read_names
 from everlog.views.view import View
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
     from everlog.stores.staging import Staged
+    from everlog.views.snapshot_folder import Entry
+    from everlog.views.snapshots import Snapshots
 
 _RETRY_S = 1.0
 
@@ -38,12 +43,35 @@ class Mode(StrEnum):
     INLINE = "inline"
 
 
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore did."""
+
+    view: str
+    snapshot: str
+    covered: Position  # up to where the snapshot was
+    position: Position  # up to where the view is now
+    keys: int
+    digest: str
+
+
 class Runner:
-    def __init__(self, log: Log, shelf: Shelf, view: View, mode: Mode = Mode.ON_DEMAND) -> None:
+    def __init__(
+        self,
+        log: Log,
+        shelf: Shelf,
+        view: View,
+        mode: Mode = Mode.ON_DEMAND,
+        *,
+        seed: Callable[[View], Build | None] = lambda view: None,
+        followed: Callable[[Runner, Position], object] = lambda runner, position: None,
+    ) -> None:
+        """`seed` may know where a view without states can begin; `followed` is told how far a thread has got."""
         self.view = view
         self.mode = mode
         self._log = log
         self._shelf = shelf
+        self._seed = seed
+        self._followed = followed
         self._lock = threading.RLock()
         self._builder: Builder | None = None
         self._stop = threading.Event()
@@ -111,6 +139,30 @@ class Runner:
             **options,  # type: ignore[arg-type]
         )
 
+    def restore(self, snapshots: Snapshots, entry: Entry | None = None) -> Restored:
+        """Let a snapshot and what came after it answer: the one that is given, or the newest that can be used."""
+        loaded = snapshots.to_restore(self.view, entry)
+        with self._shelf.change() as change:
+            build = put(change, self.view, loaded.header, loaded.body)
+        builder = Builder(self._log, self._shelf, self.view, build, live=False)
+        try:
+            builder.catch_up(stop=self._stop.is_set)
+        except NeedsRebuild:
+            with self._shelf.change() as change:
+                drop_build(change, build)
+            raise
+        activate(self._shelf, builder)
+        with self._lock:
+            self._builder = None
+        return Restored(
+            view=self.view.name,
+            snapshot=loaded.header.id,
+            covered=loaded.header.position,
+            position=builder.cursor.position,
+            keys=self._shelf.count(builder.build.rows),
+            digest=build_digest(self._shelf, builder.build),
+        )
+
     def in_write(self, staged: Staged) -> None:
         """Keep the view in the log's own write. Whatever goes wrong here is mended after the commit."""
         builder = self._builder
@@ -165,6 +217,7 @@ class Runner:
             commits = waiters.commits
             try:
                 builder = self.catch_up()
+                self._followed(self, builder.cursor.position)
                 while (
                     not self._stop.is_set()
                     and not waiters.closed
@@ -173,6 +226,7 @@ class Runner:
                 ):
                     waiters.wait(commits, POLL_S)
                     commits = waiters.commits
+                    self._followed(self, builder.cursor.position)
                     if builder.stopped_at:
                         break
             except LogClosed:
@@ -204,8 +258,10 @@ class Runner:
         mine = [build for build in builds_of(self._shelf, self.view.name) if build.version == self.view.version]
         if mine:
             return Builder(self._log, self._shelf, self.view, mine[-1], live=mine[-1].complete)
-        with self._shelf.change() as change:
-            build = begin_build(change, self.view)
+        build = self._seed(self.view)
+        if build is None:
+            with self._shelf.change() as change:
+                build = begin_build(change, self.view)
         return Builder(self._log, self._shelf, self.view, build, live=False)
 
 

@@ -17,7 +17,7 @@ from everlog.catalog.nearest import did_you_mean
 from everlog.core.event import Position, Recorded
 from everlog.errors import Conflict, NotFound
 from everlog.stores.shelf import MemoryShelf, Shelf, Shelved
-from everlog.views.as_of import Moment, cut, state_at
+from everlog.views.as_of import Cut, Moment, Was, cut, events_to, fold_to, of_key, state_at
 from everlog.views.audit import Audit, audit
 from everlog.views.builder import BATCH, Builder
 from everlog.views.builtin import BUILT_IN
@@ -27,9 +27,12 @@ from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
 from everlog.views.overview import Overview, overview
 from everlog.views.purging import forget_purged
 from everlog.views.rebuild import Rebuilt, roll_back
-from everlog.views.runner import Mode, Runner
+from everlog.views.restoring import rows_of
+from everlog.views.runner import Mode, Restored, Runner
+from everlog.views.snapshot_folder import Entry
+from everlog.views.snapshots import Snapshots
 from everlog.views.states import Build, active_build, build_digest, every_name, letters_of
-from everlog.views.view import State, View, view_of
+from everlog.views.view import Order, State, View, view_of
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
@@ -57,9 +60,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Handle:
     """One view of a log."""
 
-    def __init__(self, log: Log, shelf: Shelf, runner: Runner) -> None:
+    def __init__(self, log: Log, shelf: Shelf, runner: Runner, snapshots: Snapshots) -> None:
         self._log = log
         self._shelf = shelf
+        self._snapshots = snapshots
         self.runner = runner
 
     @property
@@ -142,6 +146,16 @@ class Handle:
             build = builder.build
         return audit(self._log, self._shelf, self.view, build, progress=progress)
 
+    # ---- snapshots
+
+    def snapshot(self, *, full: bool = False) -> Entry:
+        """Keep all states as they are now in a file: a full one, or a patch on the last full one."""
+        return self._snapshots.create(self.runner, full=full)
+
+    def restore(self, entry: Entry | None = None) -> Restored:
+        """Let a snapshot and what came after it answer, in place of the states that are kept."""
+        return self.runner.restore(self._snapshots, entry)
+
     # ---- dead letters
 
     def dead_letters(self) -> list[Letter]:
@@ -171,7 +185,7 @@ class Handle:
 
     def _get_as_of(self, key: str, moment: Moment) -> Answer:
         at = cut(self._log, moment, stream=key if self.view.by_stream else "")
-        was = state_at(self._log, self.view, key, at, skipped=self.skipped())
+        was = self._was(key, at)
         row = was.rows.get(key)
         return Answer(
             view=self.view.name,
@@ -182,6 +196,18 @@ class Handle:
             parked=key in was.parked,
             stopped_at=was.stopped_at,
         )
+
+    def _was(self, key: str, at: Cut) -> Was:
+        skipped = self.skipped()
+        if self.view.by_stream or self.view.order is not Order.POSITION or at.lamport is not None:
+            return state_at(self._log, self.view, key, at, skipped=skipped)
+        # Its history may lie anywhere in the log: a snapshot spares reading all of it.
+        loaded = self._snapshots.newest(self.view, upto=at.upto)
+        if loaded is None or loaded.body["letters"] or any(place <= loaded.header.position for place in skipped):
+            return state_at(self._log, self.view, key, at, skipped=skipped)
+        tail = events_to(self._log, self.view.query, at=at, after=loaded.header.position)
+        mine = of_key(self._log, self.view, key, tail)
+        return fold_to(self._log, self.view, mine, skipped=skipped, start=Was(rows=rows_of(loaded.body, [key])))
 
     def skipped(self) -> set[int]:
         """The positions that somebody decided the view does without."""
@@ -196,12 +222,20 @@ class Handle:
 class Views:
     """All views of one open log."""
 
-    def __init__(self, log: Log, known: Iterable[View | type[View]] = BUILT_IN) -> None:
+    def __init__(
+        self,
+        log: Log,
+        known: Iterable[View | type[View]] = BUILT_IN,
+        *,
+        make_snapshots: Callable[[Log, Shelf], Snapshots] = lambda log, shelf: Snapshots(log, shelf, None),
+    ) -> None:
         self._log = log
         self._known = {view.name: view for view in map(view_of, known)}
         self.shelf: Shelf = log.store.shelf if isinstance(log.store, Shelved) else MemoryShelf()
         self._handles: dict[str, Handle] = {}
         self._inline: list[Runner] = []
+        self.snapshots = make_snapshots(log, self.shelf)
+        self.snapshots.sweep_quietly()  # a purge may have been killed before it came to this
 
     def register(self, given: View | type[View], *, mode: Mode | str = Mode.ON_DEMAND) -> Handle:
         """Have a view run in this process: on demand, by a thread of its own, or within every append."""
@@ -214,8 +248,15 @@ class Views:
                 hint="use log.view(…) to ask it",
                 view=view.name,
             )
-        runner = Runner(self._log, self.shelf, view, Mode(mode))
-        handle = self._handles[view.name] = Handle(self._log, self.shelf, runner)
+        runner = Runner(
+            self._log,
+            self.shelf,
+            view,
+            Mode(mode),
+            seed=self.snapshots.seed,
+            followed=self.snapshots.create_if_due,
+        )
+        handle = self._handles[view.name] = Handle(self._log, self.shelf, runner, self.snapshots)
         if runner.mode is Mode.INLINE and self.shelf.in_log:
             self._inline.append(runner)
             self._log.in_every_write(self._in_write)
@@ -261,8 +302,11 @@ class Views:
         """Take a stream that was purged out of everything that is kept here, whoever derived it."""
 
         def code_of(name: str) -> View | None:
-            return self._handles[name].view if name in self._handles else self._known.get(name)
+            if name in self._handles:
+                return self._handles[name].view
+            return Fields() if name == Fields.name else self._known.get(name)
 
+        self.snapshots.sweep_quietly()
         forget_purged(self._log, self.shelf, stream, code_of)
 
     def close(self) -> None:

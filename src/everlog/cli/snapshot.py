@@ -1,0 +1,278 @@
+"""`everlog snapshot`: the states of views, kept in files: made, listed, verified, thinned and restored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.session import Session, common_options, pass_session
+
+if TYPE_CHECKING:
+    from everlog.views.snapshot_check import Verdict
+    from everlog.views.snapshot_folder import Entry
+    from everlog.views.snapshots import Snapshots
+    from everlog.views.views import Handle
+
+EXIT_DAMAGED = 8
+_COLUMNS = ("id", "view", "position", "kind", "keys", "bytes", "created_at", "state", "protected")
+
+
+@click.group("snapshot")
+@common_options
+def snapshot_command() -> None:
+    """Snapshots of views: create, list, verify, prune, protect, restore.
+
+    A snapshot holds the states of a view up to a position, so that the view need not be folded from the beginning. It
+    only spares work: one that is damaged or stale is never used.
+
+    \b
+    Example:
+      everlog snapshot create streams
+    """
+
+
+@snapshot_command.command("create")
+@click.argument("views", nargs=-1, metavar="[VIEW]...")
+@click.option("--full", is_flag=True, help="No patch on the last full one, even if it would be small.")
+@click.option("--if-due", is_flag=True, help="Only where a trigger fires: hours, events or growth of the log.")
+@common_options
+@pass_session
+def create_snapshot(session: Session, views: tuple[str, ...], full: bool, if_due: bool) -> None:
+    """Bring views up to date and keep their states; without a name, of all that have been run here.
+
+    Columns when piped: id, view, position, kind, keys, bytes, created_at, state, protected.
+
+    \b
+    Examples:
+      everlog snapshot create streams
+      everlog snapshot create --if-due
+    """
+    log = session.log()
+    made = []
+    for handle in _handles(session, views):
+        reason = "by hand"
+        if if_due:
+            reason = log.views.snapshots.due_reason(handle.view, handle.catch_up())
+            if not reason:
+                continue
+        made.append(log.views.snapshots.create(handle.runner, full=full, reason=reason))
+    _answer(session, made, [_made_line(entry) for entry in made] or ["nothing is due"])
+
+
+@snapshot_command.command("list")
+@click.argument("view", required=False, default="")
+@common_options
+@pass_session
+def list_snapshots(session: Session, view: str) -> None:
+    """List the snapshots, and whether each can be used.
+
+    Columns when piped: id, view, position, kind, keys, bytes, created_at, state, protected.
+
+    \b
+    Example:
+      everlog snapshot list
+    """
+    _answer(session, session.log().views.snapshots.folder.entries(view), None)
+
+
+@snapshot_command.command("verify")
+@click.argument("views", nargs=-1, metavar="[VIEW]...")
+@click.option("--sample", type=click.IntRange(0), default=100, show_default=True, help="Replay so many keys of each.")
+@click.option("--all-keys", is_flag=True, help="Replay every key of each.")
+@common_options
+@pass_session
+def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_keys: bool) -> None:
+    """Prove snapshots: their bytes, some of their states by replay, and what they lead to.
+
+    Exits with 8 if one is damaged or wrong. One that is stale is not wrong: it is never used.
+
+    Columns when piped: id, view, position, verdict, replayed.
+
+    \b
+    Example:
+      everlog snapshot verify streams --all-keys
+    """
+    import msgspec
+
+    snapshots = session.log().views.snapshots
+    found = []
+    for name in views or sorted({entry.view for entry in snapshots.folder.entries()}):
+        found += _verdicts(session, snapshots, name, None if all_keys else sample)
+    rows = [(one.id, one.view, one.position, _judged(one), one.replayed) for one in found]
+    wrong = sum(not one.ok for one in found)
+    session.out.answer(
+        Answer(
+            data=[{**msgspec.to_builtins(one), "ok": one.ok} for one in found],
+            ids=[one.id for one in found if not one.ok],
+            columns=("id", "view", "position", "verdict", "replayed"),
+            rows=rows,
+            facts={"count": len(found), "wrong": wrong},
+        )
+    )
+    if wrong:
+        click.get_current_context().exit(EXIT_DAMAGED)
+
+
+@snapshot_command.command("prune")
+@click.option("--dry-run", is_flag=True, help="Show what would go, remove nothing.")
+@common_options
+@pass_session
+def prune_snapshots(session: Session, dry_run: bool) -> None:
+    """Remove what is not needed any more.
+
+    What stays: all of the last 24 hours, the newest of every day for 30 days and of every week for a year; the newest
+    of every view, protected ones, and those that another is a patch on.
+
+    Columns when piped: id, view, position, kind, keys, bytes, created_at, state, protected.
+
+    \b
+    Example:
+      everlog snapshot prune --dry-run
+    """
+    gone = session.log().views.snapshots.prune(dry_run=dry_run)
+    said = "would remove" if dry_run else "removed"
+    _answer(session, gone, [f"{said} {safe(entry.path.name)}" for entry in gone] or ["nothing to remove"])
+
+
+@snapshot_command.command("protect")
+@click.argument("snapshot", metavar="ID")
+@click.option("--reason", metavar="TEXT", default="protected", show_default=True, help="Why.")
+@click.option("--off", is_flag=True, help="Protect it no more.")
+@common_options
+@pass_session
+def protect_snapshot(session: Session, snapshot: str, reason: str, off: bool) -> None:
+    """Keep a snapshot whatever its age. A purge of what it holds removes it all the same.
+
+    \b
+    Example:
+      everlog snapshot protect 6RCAF7 --reason "before the migration"
+    """
+    snapshots = session.log().views.snapshots
+    entry = snapshots.folder.find(snapshot)
+    snapshots.folder.protect(entry, None if off else reason)
+    _answer(session, [snapshots.folder.find(entry.id)], [f"{entry.id} is {'not ' if off else ''}protected"])
+
+
+@snapshot_command.command("restore")
+@click.argument("view")
+@click.option("--from", "snapshot", metavar="ID", help="This snapshot, not the newest that can be used.")
+@common_options
+@pass_session
+def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
+    """Let a snapshot and the events after it answer for a view.
+
+    The states from before are kept for a way back: everlog views rollback.
+
+    \b
+    Examples:
+      everlog snapshot restore streams
+      everlog snapshot restore streams --from 6RCAF7
+    """
+    import msgspec
+
+    log = session.log()
+    entry = log.views.snapshots.folder.find(snapshot) if snapshot else None
+    done = log.view(view).restore(entry)
+    facts = msgspec.to_builtins(done)
+    lines = [
+        f"{safe(view)} stands at #{done.position}: {done.keys:,} keys from the snapshot {done.snapshot} of "
+        f"#{done.covered} and {done.position - done.covered:,} positions after it"
+    ]
+    session.out.answer(Answer(data=facts, ids=[done.snapshot], rows=list(facts.items()), lines=lines, facts=facts))
+
+
+# ---- inside
+
+
+def _handles(session: Session, names: tuple[str, ...]) -> list[Handle]:
+    from everlog.errors import NotFound
+
+    log = session.log()
+    if names:
+        return [log.view(name) for name in names]
+    found = [log.view(name) for name in log.views.names()]
+    run = [handle for handle in found if handle.build() is not None]
+    if not run:
+        raise NotFound(
+            "no view has been run here", why="there are no states to keep", hint="everlog snapshot create streams"
+        )
+    return run
+
+
+def _verdicts(session: Session, snapshots: Snapshots, name: str, sample: int | None) -> list[Verdict]:
+    from everlog.errors import NotFound
+    from everlog.views.snapshot_check import check_all, check_bytes
+
+    try:
+        handle = session.log().view(name)
+    except NotFound:  # its code is not here: so only its bytes can be looked at
+        return [check_bytes(snapshots, entry) for entry in snapshots.folder.entries(name)]
+    return check_all(snapshots, handle, sample=sample)
+
+
+def _judged(verdict: Verdict) -> str:
+    if verdict.problem:
+        return f"damaged: {verdict.problem}"
+    if verdict.stale:
+        return f"stale: {verdict.stale}"
+    if verdict.wrong:
+        return f"wrong: {', '.join(verdict.wrong[:5])}"
+    if verdict.live is False:
+        return "wrong: it does not lead to what the view says now"
+    return "wrong: it does not follow from the one before it" if verdict.before is False else "ok"
+
+
+def _answer(session: Session, entries: list[Entry], lines: list[str] | None) -> None:
+    rows = [_row(session, entry) for entry in entries]
+    session.out.answer(
+        Answer(
+            data=[dict(zip(_COLUMNS, row, strict=True)) for row in rows],
+            ids=[entry.id for entry in entries],
+            columns=_COLUMNS,
+            rows=rows,
+            lines=lines,
+            facts={"count": len(entries)},
+        )
+    )
+
+
+def _row(session: Session, entry: Entry) -> tuple[Any, ...]:
+    from datetime import UTC, datetime, timedelta
+
+    header = entry.header
+    if header is None:
+        return (entry.id, entry.view, entry.position, "", 0, entry.file_bytes, "", "damaged", entry.protected)
+    created = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=header.created_us)
+    return (
+        entry.id,
+        entry.view,
+        entry.position,
+        "patch" if header.base else "full",
+        header.keys,
+        entry.file_bytes,
+        created.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        _state(session, entry),
+        entry.protected,
+    )
+
+
+def _state(session: Session, entry: Entry) -> str:
+    from everlog.errors import NotFound
+
+    try:
+        view = session.log().view(entry.view).view
+    except NotFound:
+        return "its view is not known here"
+    assert entry.header is not None
+    stale = session.log().views.snapshots.stale(entry.header, view)
+    return f"stale: {stale}" if stale else "usable"
+
+
+def _made_line(entry: Entry) -> str:
+    header = entry.header
+    assert header is not None
+    kind = f"a patch on {header.base}" if header.base else "full"
+    size = f"{header.keys:,} keys, {entry.file_bytes:,} bytes"
+    return f"{entry.id}  {safe(entry.view)} at #{entry.position}, {size}, {kind}"

@@ -1,0 +1,61 @@
+"""A fingerprint of the code that made a state: a state of other code is not taken for one of this code.
+
+What is covered: the source of the view's class and of the classes it is made from, its version, and for every event
+type that it takes the latest version and the source of its upcasters. What such code calls elsewhere is not covered:
+give the view a new `version` when that changes what it says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from types import CodeType
+from typing import Any
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.canonical import canonical
+from everlog.views.view import View
+
+
+def code_fingerprint(view: View) -> str:
+    """Of a view's own code."""
+    classes = [kind for kind in type(view).__mro__ if kind not in (View, object)]
+    return _hash([view.name, view.version, str(view.order), sorted(view.types), *map(_text, classes)])
+
+
+def catalog_fingerprint(catalog: Catalog, view: View) -> str:
+    """Of how the events that a view takes are read."""
+    readings = catalog.readings(view.types)
+    return _hash(
+        [
+            [event_type, latest, [[version, _text(function)] for version, function in upcasters]]
+            for event_type, latest, upcasters in readings
+        ]
+    )
+
+
+def _hash(parts: Any) -> str:
+    return hashlib.sha256(canonical(parts)).hexdigest()[:32]
+
+
+def _text(code: Any) -> str:
+    """The source, where there is one; else what was compiled from it."""
+    try:
+        return inspect.getsource(code)
+    except (OSError, TypeError):
+        return " ".join(_compiled(code))
+
+
+def _compiled(code: Any) -> list[str]:
+    if inspect.isclass(code):
+        functions = [value for _, value in sorted(vars(code).items()) if inspect.isfunction(value)]
+        return [text for function in functions for text in _compiled(function)]
+    found = getattr(code, "__code__", None)
+    return _parts(found) if isinstance(found, CodeType) else [type(code).__qualname__]
+
+
+def _parts(code: CodeType) -> list[str]:
+    parts = [code.co_name, code.co_code.hex(), *code.co_names]
+    for constant in code.co_consts:
+        parts += _parts(constant) if isinstance(constant, CodeType) else [repr(constant)]
+    return parts

@@ -1,0 +1,211 @@
+"""The folder of snapshots: what lies there, whole or not, and who may change it.
+
+VIEW@POSITION-ID.json.gz     a snapshot; see snapshot_file
+VIEW@POSITION-ID.keep        it is protected, and why
+lock  lock.queue             held while anything here is written or removed
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from everlog.core.event import Position
+from everlog.errors import Damaged, EverlogError, InvalidSettings, NotFound
+from everlog.files import DiskFiles, Files, leftover_temps, replace_file
+from everlog.views.incremental import Body, apply_patch
+from everlog.views.restoring import body_digest
+from everlog.views.snapshot_file import PEEKED_BYTES, Header, Signer, body_of, pack, peek, unpack
+
+PART_CHARS_MIN = 6
+_LOCK_S = 30.0
+_FILE = re.compile(r"([a-z0-9][a-z0-9._-]*)@(\d+)-([0-9A-Z]{26})\.json\.gz")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot that is there. Without a header it is damaged."""
+
+    path: Path
+    id: str
+    view: str
+    position: Position
+    header: Header | None
+    file_bytes: int
+    protected: str = ""  # why, if it is
+    problem: str = ""
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    entry: Entry
+    header: Header
+    body: Body
+
+
+class SnapshotFolder:
+    def __init__(self, path: Path | None, files: Files | None = None, signer: Signer | None = None) -> None:
+        self.path = path
+        self.files = files or DiskFiles()
+        self.signer = signer
+
+    @property
+    def is_there(self) -> bool:
+        return self.path is not None and self.files.exists(self.path)
+
+    # ---- reading
+
+    def entries(self, view: str = "") -> list[Entry]:
+        """All of them, or those of one view; the one that got furthest first."""
+        if self.path is None or not self.files.exists(self.path):
+            return []
+        names = self.files.names(self.path)
+        kept = {name.removesuffix(".keep") for name in names if name.endswith(".keep")}
+        found = []
+        for name in names:
+            parts = _FILE.fullmatch(name)
+            if parts is not None and (not view or parts[1] == view):
+                found.append(self._entry(self.path / name, parts, name.removesuffix(".json.gz") in kept))
+        return sorted(found, key=lambda entry: (entry.position, entry.id), reverse=True)
+
+    def find(self, name: str) -> Entry:
+        """The one snapshot with this id, or whose id ends so."""
+        found = [
+            entry
+            for entry in self.entries()
+            if entry.id == name.upper() or (len(name) >= PART_CHARS_MIN and entry.id.endswith(name.upper()))
+        ]
+        if len(found) == 1:
+            return found[0]
+        raise NotFound(
+            f"there is no snapshot {name}" if not found else f"{len(found)} snapshots end with {name}",
+            why="a snapshot is named by its id, or by 6 or more characters of its end",
+            hint="everlog snapshot list",
+            snapshot=name,
+        )
+
+    def load(self, entry: Entry) -> Loaded:
+        """A snapshot with its full body, proved against its hashes; Damaged if it is not what was written."""
+        header, content, _ = self._unpacked(entry.path)
+        body = self._on_base(header, content) if header.base else body_of(content)
+        if body_digest(body) != header.digest or len(body["rows"]) != header.keys:
+            raise self._damaged(entry.path, "its states are not those that its digest was taken of")
+        return Loaded(entry, header, body)
+
+    def sha256(self, entry: Entry) -> str:
+        return self._unpacked(entry.path)[2]
+
+    # ---- writing
+
+    def write(self, header: Header, content: bytes) -> Entry:
+        """Put a snapshot there, all of it or nothing. The caller holds the lock."""
+        folder = self.own()
+        path = folder / f"{header.view}@{header.position:012}-{header.id}.json.gz"
+        replace_file(self.files, path, pack(header, content, self.signer))
+        return next(entry for entry in self.entries(header.view) if entry.id == header.id)
+
+    def protect(self, entry: Entry, reason: str | None) -> None:
+        """Keep a snapshot whatever thinning says; with None no more."""
+        path = _keep_file(entry)
+        with self.locked():
+            if reason is not None:
+                replace_file(self.files, path, (reason or "protected").encode())
+            elif self.files.exists(path):
+                self.files.unlink(path)
+                self.files.fsync_dir(path.parent)
+
+    def remove_leftovers(self) -> None:
+        """What makers that were killed have left: nobody knows what is in it. The caller holds the lock."""
+        for path in leftover_temps(self.files, self.own()):
+            self.files.unlink(path)
+
+    def remove(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self.files.unlink(entry.path)
+            if self.files.exists(_keep_file(entry)):
+                self.files.unlink(_keep_file(entry))
+        if entries:
+            self.files.fsync_dir(self.own())
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else writes or removes a snapshot until this ends."""
+        lock = self.files.lock(self.own() / "lock")
+        lock.acquire(_LOCK_S)
+        try:
+            yield
+        finally:
+            lock.release()
+            lock.close()
+
+    def own(self) -> Path:
+        """The folder, made if it is not there yet."""
+        if self.path is None:
+            raise InvalidSettings(
+                "there is no folder for snapshots",
+                why="this log lies in no file of this machine, and the setting snapshots names none",
+                hint="everlog config set snapshots snapshots",
+            )
+        if not self.files.exists(self.path):
+            self.files.make_dir(self.path)
+        return self.path
+
+    # ---- inside
+
+    def _entry(self, path: Path, parts: re.Match[str], is_kept: bool) -> Entry:
+        header, problem, size = None, "", 0
+        try:
+            handle = self.files.open(path)
+            try:
+                size = self.files.size(handle)
+                header = peek(self.files.read(handle, PEEKED_BYTES, at=0))
+            finally:
+                self.files.close(handle)
+            if (header.view, header.position, header.id) != (parts[1], int(parts[2]), parts[3]):
+                header, problem = None, "the header is not that of the file's name"
+        except (EverlogError, OSError) as error:
+            problem = str(error)
+        kept = path.with_name(path.name.removesuffix(".json.gz") + ".keep")
+        reason = self.files.read_all(kept).decode(errors="replace") or "protected" if is_kept else ""
+        return Entry(
+            path=path,
+            id=parts[3],
+            view=parts[1],
+            position=Position(int(parts[2])),
+            header=header,
+            file_bytes=size,
+            protected=reason,
+            problem=problem,
+        )
+
+    def _unpacked(self, path: Path) -> tuple[Header, bytes, str]:
+        try:
+            header, content, seal = unpack(self.files.read_all(path), self.signer)
+        except Damaged as error:
+            raise self._damaged(path, str(error)) from error
+        except FileNotFoundError as error:
+            raise self._damaged(path, "it is not there any more") from error
+        return header, content, seal.sha256
+
+    def _on_base(self, header: Header, patch: bytes) -> Body:
+        base = next((entry for entry in self.entries(header.view) if entry.id == header.base), None)
+        if base is None:
+            raise Damaged(f"the snapshot {header.id} has no base", why=f"{header.base} is not there")
+        found, content, sha256 = self._unpacked(base.path)
+        if found.base or sha256 != header.base_sha256:
+            raise self._damaged(base.path, f"it is not what {header.id} is a patch on")
+        return apply_patch(body_of(content), patch)
+
+    @staticmethod
+    def _damaged(path: Path, why: str) -> Damaged:
+        return Damaged(
+            f"the snapshot {path.name} is damaged",
+            why=why,
+            hint="everlog snapshot create makes a new one; the one before it is used meanwhile",
+        )
+
+
+def _keep_file(entry: Entry) -> Path:
+    return entry.path.with_name(entry.path.name.removesuffix(".json.gz") + ".keep")
