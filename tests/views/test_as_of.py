@@ -149,6 +149,23 @@ def test_a_poison_event_stops_its_key_then_as_it_does_now(log: Log) -> None:
     assert handle.get("thing/1").state["values"] == [1, 3]
 
 
+@pytest.mark.parametrize("view", [Said, ByActor])
+def test_a_poison_event_far_into_a_history_takes_nothing_back(
+    log: Log, view: type[View], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlog.views.as_of.AT_ONCE", 4)
+    for number in range(10):
+        say(log, number)
+    say(log, "poison")
+    say(log, "behind it")
+    say(log, "elsewhere", stream="thing/2", actor="user:eve")
+    handle = log.view(view)
+    for key in ("thing/1", "thing/2") if view is Said else ("user:ada", "user:eve"):
+        now, then = handle.get(key), handle.get(key, as_of=log.head())
+        assert (then.state, then.parked) == (now.state, now.parked)
+    assert states_at(log, handle.view, cut(log, None)).states() == dict(handle.items())
+
+
 def test_what_was_purged_was_never_there(log: Log) -> None:
     say(log, "a")
     say(log, "b", stream="thing/2")

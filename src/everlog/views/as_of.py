@@ -21,7 +21,7 @@ import msgspec
 from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import InvalidField, NotFound
-from everlog.views.fold import AT_ONCE, Row, fold, in_causal_order
+from everlog.views.fold import AT_ONCE, Row, fold, in_causal_order, kept_rows, row_bytes, row_of
 from everlog.views.view import Order, State, View
 
 if TYPE_CHECKING:
@@ -124,9 +124,15 @@ def fold_to(
     `start` is where to go on from, which is changed; for a causal view the records come all at once and from nothing.
     """
     was = start or Was(rows={})
+    kept = {key: row_bytes(row) for key, row in was.rows.items()}  # what to go back to when an event fails half-way
+
+    def load(keys: Collection[str]) -> dict[str, Row]:
+        return {key: row_of(kept[key]) for key in keys if key in kept}
+
     taken = iter(in_causal_order(records)) if view.order is Order.CAUSAL else iter(records)
     while not was.stopped_at and (some := list(islice(taken, AT_ONCE))):
-        done = fold(view, was.rows, some, upcast=log.catalog.upcast, parked=was.parked, skipped=skipped)
+        done = fold(view, was.rows, some, upcast=log.catalog.upcast, load=load, parked=was.parked, skipped=skipped)
+        kept.update(kept_rows(view, was.rows, done, load))
         was.parked |= {failed.key for failed in done.failures if failed.key is not None}
         if done.stopped is not None:
             was.stopped_at = done.stopped.recorded.position
