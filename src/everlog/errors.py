@@ -23,7 +23,9 @@
     │   ├── QueryMatched                    query_matched
     │   ├── IdConflict                      id_conflict
     │   ├── KeyReuse                        idempotency_key_reuse
-    │   └── AlreadyPurged                   already_purged
+    │   ├── AlreadyPurged                   already_purged
+    │   ├── LeaseLost                       lease_lost
+    │   └── GroupDiffers                    group_differs
     ├── ConfirmationNeeded              6   confirmation_needed
     ├── Unavailable                     7   (the log cannot be used now)
     │   ├── Busy                            busy
@@ -199,6 +201,18 @@ class KeyReuse(Conflict):
 
 class AlreadyPurged(Conflict):
     code = "already_purged"
+
+
+class LeaseLost(Conflict):
+    """A consumer was overtaken: what it wanted to acknowledge belongs to another one by now."""
+
+    code = "lease_lost"
+
+
+class GroupDiffers(Conflict):
+    """A group of consumers is there already, and was defined in another way."""
+
+    code = "group_differs"
 
 
 class ConfirmationNeeded(EverlogError):

@@ -217,7 +217,7 @@ def head_taken_after_the_purges(patch: pytest.MonkeyPatch) -> None:
     """G8, F31: a purge that commits between the two looks is never told to the reader."""
 
     def page_after(store: Any, cursor: Cursor, query: Any = None, *, limit: int = 500) -> Any:
-        purged = pages._newest_purge(store, EVERYTHING)
+        purged = pages.newest_purge(store, EVERYTHING)
         head = store.head()
         reset = pages.find_reset(store.identity.epoch, cursor, head, purged)
         if reset is not None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -28,6 +28,7 @@ from everlog.log.committer import Committer, Waker
 from everlog.log.drafts import Draft, Limits
 from everlog.log.expect import Expect, Expectation
 from everlog.log.idempotency import forget_responses, upcast
+from everlog.log.letters import forget_letters
 from everlog.log.refusals import Refusal, Refusals, forget_refusals
 from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
@@ -37,6 +38,8 @@ from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, TellsOf
 if TYPE_CHECKING:
     from everlog.views.view import View
     from everlog.views.views import Handle, Views
+
+T = TypeVar("T")
 
 
 class Log:
@@ -308,6 +311,13 @@ class Log:
 
     # ---- the rest
 
+    def in_one_write(self, work: Callable[[Writer], T]) -> T:
+        """Run a function inside a write, for small state beside the events; what it returns is on the disk then.
+
+        It may share the write with others, must be quick, and an exception undoes it alone.
+        """
+        return self._committer.submit(work)
+
     def purge(self, stream: str, *, actor: str = "", reason: str) -> Purge:
         """Remove a stream's events for good. Their places, hashes and the record of the purge stay."""
         by = actor or self.actor
@@ -321,6 +331,7 @@ class Log:
             purge = writer.purge(stream, actor=by, reason=reason)
             # What was kept beside the events about this stream may hold words of it.
             forget_refusals(writer, stream)
+            forget_letters(writer, stream)
             forget_responses(writer, gone)
             return purge
 

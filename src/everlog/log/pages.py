@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, scopes_touch
-from everlog.stores.contract import Store
+from everlog.stores.contract import Reader, Store
 
 PAGE_LIMIT = 500
 
@@ -13,7 +13,7 @@ def page_after(store: Store, cursor: Cursor, query: Query = EVERYTHING, *, limit
     # The order of these three steps is the promise: the head is taken first, so that a purge which commits
     # between them has a reserved position above this page, and the next page still meets it (F31).
     head = store.head()
-    purged = _newest_purge(store, query)
+    purged = newest_purge(store, query)
     reset = find_reset(store.identity.epoch, cursor, head, purged)
     if reset is not None:
         return Page((), reset.cursor, head, reset)
@@ -36,7 +36,7 @@ def find_reset(epoch: str, cursor: Cursor, head: Position, purged: Position) -> 
     return None
 
 
-def _newest_purge(store: Store, query: Query) -> Position:
+def newest_purge(store: Reader, query: Query) -> Position:
     """The greatest reserved position that concerns readers of this query; a purge elsewhere does not."""
     newest = START
     for purge in store.purges():

@@ -1,0 +1,283 @@
+"""One partition in the hands of its owner: a bounded window of events between the stored cursor and what was read.
+
+    cursor ........ x ..d.. i ....... looked        x unfinished   d done out of turn   i in flight
+
+The cursor never passes an unfinished event. Of one key only the first unfinished event is ever given out, so that
+its order holds however many are in flight. An event that keeps failing becomes a dead letter, and is finished with
+that: the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from everlog.consumers.contact import Finished
+from everlog.consumers.states import Place
+from everlog.core.event import Position, Recorded
+from everlog.core.query import Cursor
+from everlog.log.letters import DONE, FAILED, OPEN, RETRYING, WAITING, Letter, letter_of
+
+
+@dataclass(eq=False)
+class Entry:
+    """One event in the window, or one dead letter that is tried again."""
+
+    recorded: Recorded
+    key: str
+    attempts: int = 0
+    not_before_us: int = 0
+    in_flight: bool = False
+    finished: bool = False
+    stored: bool = False
+    since: float = 0.0  # when it was given out
+    letter: Letter | None = None
+
+
+class Window:
+    def __init__(
+        self, group: str, partition: int, token: int, place: Place, letters: list[Letter], *, size: int, holds: bool
+    ) -> None:
+        self.group = group
+        self.partition = partition
+        self.token = token
+        self.lost = False
+        self.draining = False
+        self._size = size
+        self._holds = holds
+        self._take_place(place)
+        self._letters: dict[int, Letter] = {}
+        self._waiting: dict[str, list[int]] = {}  # key -> its letters that hold it, in order
+        self._changed: dict[int, Letter] = {}
+        self._forgotten: dict[int, Letter] = {}
+        self.take_letters(letters)
+
+    def _take_place(self, place: Place) -> None:
+        self._stored = place
+        self.cursor = Cursor.of(place.cursor)
+        self.looked = self.cursor.position
+        self._done = set(place.done)
+        self._attempts = dict(place.attempts)
+        self._entries: dict[int, Entry] = {}
+        self._retries: dict[int, Entry] = {}
+        self._retried: list[Entry] = []  # finished, and not stored yet
+
+    # ---- filling
+
+    @property
+    def room(self) -> int:
+        return self._size - len(self._entries)
+
+    def add(self, recorded: Recorded, key: str, defect: str = "") -> None:
+        """Take an event in. One whose key cannot even be told is a dead letter at once, and holds nobody."""
+        position = recorded.position
+        if position in self._entries or position in self._done:
+            return
+        attempts, not_before_us = self._attempts.get(position, (0, 0))
+        entry = self._entries[position] = Entry(recorded, key, attempts, not_before_us)
+        if defect:
+            self._bury(entry, FAILED, defect, holds=False)
+
+    def take_letters(self, letters: list[Letter]) -> None:
+        """What the log says of this partition's letters; what this owner has not stored yet stands above it."""
+        found = {letter.position: letter for letter in letters}
+        for position in self._forgotten:
+            found.pop(position, None)
+        found.update(self._changed)
+        self._letters = {position: found[position] for position in sorted(found) if found[position].what in OPEN}
+        self._waiting = {}
+        for position, letter in self._letters.items():
+            if letter.holds:
+                self._waiting.setdefault(letter.key, []).append(position)
+
+    # ---- giving out
+
+    def next(self, now_us: int, read: Callable[[int], Recorded | None]) -> Entry | None:
+        """What may be handled now: letters that are tried again first, then the oldest event whose key is free."""
+        if self.draining:
+            return None
+        busy = {entry.key for entry in (*self._entries.values(), *self._retries.values()) if entry.in_flight}
+        for letter in self._ready_letters(now_us):
+            if letter.key in busy:
+                continue
+            recorded = read(letter.position)
+            if recorded is None or recorded.event.id != letter.id:
+                self._close(letter, None)  # it was purged
+                continue
+            entry = Entry(recorded, letter.key, letter.attempts, letter=letter, in_flight=True)
+            self._retries[letter.position] = entry
+            return entry
+        for position in sorted(self._entries):
+            entry = self._entries[position]
+            if entry.finished or entry.key in busy:
+                continue
+            if entry.key in self._waiting:
+                self._bury(entry, WAITING, "an earlier event of its key failed", holds=True)
+                continue
+            busy.add(entry.key)
+            if entry.not_before_us <= now_us:
+                entry.in_flight = True
+                return entry
+        return None
+
+    def _ready_letters(self, now_us: int) -> list[Letter]:
+        firsts = [self._letters[positions[0]] for positions in self._waiting.values()]
+        loose = [letter for letter in self._letters.values() if not letter.holds and letter.what == RETRYING]
+        ready = [letter for letter in (*firsts, *loose) if letter.what != FAILED and letter.not_before_us <= now_us]
+        return sorted(ready, key=lambda letter: letter.position)
+
+    # ---- taking back
+
+    def finish(self, entry: Entry) -> None:
+        entry.in_flight, entry.finished = False, True
+        if entry.letter is not None:
+            self._retries.pop(entry.letter.position, None)
+            self._retried.append(entry)
+            self._close(entry.letter, msgspec.structs.replace(entry.letter, what=DONE, not_before_us=0))
+
+    def fail(self, entry: Entry, reason: str, *, attempts_max: int, again_us: int) -> None:
+        """An attempt failed: again at `again_us`, or a dead letter if it was the last one."""
+        entry.in_flight = False
+        entry.attempts += 1
+        last = entry.attempts >= attempts_max
+        if entry.letter is not None:
+            self._retries.pop(entry.letter.position, None)
+            what = FAILED if last else RETRYING
+            again = msgspec.structs.replace(
+                entry.letter, what=what, reason=reason[:2000], attempts=entry.attempts, not_before_us=again_us
+            )
+            self._change(again)
+        elif last:
+            self._bury(entry, FAILED, reason, holds=self._holds)
+        else:
+            entry.not_before_us = again_us
+            self._attempts[entry.recorded.position] = (entry.attempts, again_us)
+
+    def give_back(self, entry: Entry) -> None:
+        """Not handled and not failed either: it may be given out again."""
+        entry.in_flight = False
+        if entry.letter is not None:
+            self._retries.pop(entry.letter.position, None)
+
+    def gave_out(self, entry: Entry) -> bool:
+        """Whether this entry is still the one that was given out, and not of a history that is no more."""
+        position = entry.recorded.position
+        return self._entries.get(position) is entry or self._retries.get(position) is entry
+
+    @property
+    def in_flight(self) -> list[Entry]:
+        return [entry for entry in (*self._entries.values(), *self._retries.values()) if entry.in_flight]
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything waits to be handled, now or later; letters that wait for a person do not count."""
+        ready = any(self._letters[positions[0]].what != FAILED for positions in self._waiting.values())
+        loose = any(letter.what == RETRYING for letter in self._letters.values() if not letter.holds)
+        return ready or loose or bool(self.in_flight) or any(not entry.finished for entry in self._entries.values())
+
+    # ---- what is stored
+
+    @property
+    def mark(self) -> Position:
+        """How far everything is finished."""
+        open_ = [position for position, entry in self._entries.items() if not entry.finished]
+        return Position(min(self.looked, min(open_) - 1)) if open_ else self.looked
+
+    def finished(self, *, lazy: bool = False) -> tuple[Finished, list[Entry]]:
+        """What to store, and the entries that are stored with it.
+
+        With `lazy`, a cursor that only passed events of others is left for later: it costs a note and saves little.
+        """
+        mark = max(self.mark, self.cursor.position)
+        knows = self.cursor.knows if self.cursor.knows > mark else Position(0)
+        closed = [entry for entry in self._entries.values() if entry.finished]
+        done = {entry.recorded.position for entry in closed} | self._done
+        attempts = {place: held for place, held in self._attempts.items() if place > mark and place not in done}
+        place = Place(
+            cursor=str(Cursor(mark, knows, self.cursor.epoch)),
+            done=tuple(sorted(position for position in done if position > mark)),
+            attempts=attempts,
+        )
+        idle = lazy and not closed and attempts == self._stored.attempts
+        new = None if idle or place == self._stored else place
+        return Finished(self.token, new, tuple(self._changed.values()), tuple(self._forgotten.values())), [
+            *closed,
+            *self._retried,
+        ]
+
+    def was_stored(self, finished: Finished, closed: list[Entry]) -> None:
+        if finished.place is not None:
+            self._stored = finished.place
+            self.cursor = Cursor.of(finished.place.cursor)
+            self._done = set(finished.place.done)
+            self._attempts = {p: a for p, a in self._attempts.items() if p > self.cursor.position}
+        for entry in closed:
+            entry.stored = True
+            if self._entries.get(entry.recorded.position) is entry:
+                del self._entries[entry.recorded.position]
+        self._retried = [entry for entry in self._retried if not entry.stored]
+        for letter in finished.letters:
+            if self._changed.get(letter.position) is letter:
+                del self._changed[letter.position]
+        for letter in finished.forgotten:
+            self._forgotten.pop(letter.position, None)
+
+    @property
+    def letters_to_store(self) -> bool:
+        return bool(self._changed or self._forgotten)
+
+    # ---- history changed
+
+    def know_of(self, purged: Position, epoch: str) -> None:
+        """A purge: go on from the same place, and read what was buffered again, without what is gone."""
+        self.cursor = Cursor(self.cursor.position, purged, epoch)
+        self.looked = self.mark
+        self._entries = {
+            position: entry for position, entry in self._entries.items() if entry.in_flight or entry.finished
+        }
+
+    def begin_anew(self, cursor: Cursor) -> None:
+        """Another history: nothing that was finished counts, nothing in flight may still be acknowledged here."""
+        for letter in self._letters.values():
+            self._forgotten[letter.position] = letter
+        self._letters, self._waiting, self._changed = {}, {}, {}
+        stored = self._stored
+        self._take_place(Place(cursor=str(cursor)))
+        self._stored = stored
+
+    # ---- letters
+
+    def _bury(self, entry: Entry, what: str, reason: str, *, holds: bool) -> None:
+        entry.finished = True
+        letter = letter_of(
+            entry.recorded,
+            what,
+            group=self.group,
+            partition=self.partition,
+            key=entry.key,
+            holds=holds,
+            reason=reason,
+            attempts=entry.attempts,
+        )
+        self._attempts.pop(letter.position, None)
+        self._letters[letter.position] = self._changed[letter.position] = letter
+        if holds:
+            self._waiting.setdefault(entry.key, []).append(letter.position)
+
+    def _change(self, letter: Letter) -> None:
+        self._letters[letter.position] = self._changed[letter.position] = letter
+
+    def _close(self, letter: Letter, decided: Letter | None) -> None:
+        self._letters.pop(letter.position, None)
+        self._changed.pop(letter.position, None)
+        if decided is None:
+            self._forgotten[letter.position] = letter
+        else:
+            self._changed[letter.position] = decided
+        positions = self._waiting.get(letter.key, [])
+        if letter.position in positions:
+            positions.remove(letter.position)
+            if not positions:
+                del self._waiting[letter.key]
