@@ -2,6 +2,7 @@
 
     record = await everlog.aio.append(log, "note.added", stream="note/1", payload={"text": "hello"})
     async for item in everlog.aio.subscribe(log, after=cursor): ...      # records and resets
+    async for delivery in everlog.aio.consume(member): ...               # then await everlog.aio.ack(delivery)
 
 `everlog.aio.EventStore` (in event_store.py) has the same under the names of seed 001, with snapshots.
 
@@ -18,6 +19,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
+from everlog.consumers.delivery import Delivery
+from everlog.consumers.member import Member
 from everlog.core.event import START, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
 from everlog.errors import EverlogError, LogClosed
@@ -146,6 +149,52 @@ async def subscribe(
             raise
     finally:
         log.waiters.call_no_more(on_commit)
+
+
+async def consume(member: Member, *, to_end: bool = False) -> AsyncIterator[Delivery]:
+    """The deliveries of a member of a group, as `Member.deliveries` gives them to a thread.
+
+    With `in_flight` above 1, tasks may handle several at once; never two of a key are out at the same time.
+    """
+    log = member.group.log
+    grown = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_commit() -> None:
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(grown.set)
+
+    log.waiters.call_on_commit(on_commit)
+    try:
+        while True:
+            grown.clear()
+            delivery = await asyncio.to_thread(member.take)
+            if delivery is not None:
+                yield delivery
+            elif member.left or log.waiters.closed or (to_end and await asyncio.to_thread(lambda: member.at_end)):
+                return
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S):
+                        await grown.wait()
+    except LogClosed:
+        if not log.waiters.closed:
+            raise
+    finally:
+        log.waiters.call_no_more(on_commit)
+
+
+async def ack(delivery: Delivery) -> None:
+    """`Delivery.ack` for a task: when it returns, the cursor is on the disk."""
+    await asyncio.to_thread(delivery.ack)
+
+
+async def nack(delivery: Delivery, reason: str = "", *, retry_in_s: float | None = None) -> None:
+    await asyncio.to_thread(delivery.nack, reason, retry_in_s=retry_in_s)
+
+
+async def leave(member: Member) -> None:
+    await asyncio.to_thread(member.leave)
 
 
 async def _grown_or_poll(log: Log, grown: asyncio.Event, cursor: Cursor) -> None:

@@ -70,7 +70,7 @@ def contact(writer: Writer, ask: Ask, agreed: Callable[[Writer, GroupState | Non
         outcome.overtaken = seat is not None
         return outcome
     for partition, finished in ask.finished.items():
-        if state.grants[partition] != Grant(ask.member, finished.token):
+        if not _has(state, ask.member, partition, finished.token):
             outcome.lost.add(partition)
             continue
         if finished.place is not None:
@@ -91,6 +91,10 @@ def contact(writer: Writer, ask: Ask, agreed: Callable[[Writer, GroupState | Non
         keep_group(writer, ask.group, state)
     outcome.state = state
     return outcome
+
+
+def _has(state: GroupState, member: str, partition: int, token: int) -> bool:
+    return state.grants[partition] == Grant(member, token)
 
 
 def _renewed(state: GroupState, member: str, seat: Seat, now_us: int, lease_us: int) -> GroupState:

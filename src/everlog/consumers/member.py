@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Self
 from everlog.consumers import dealing
 from everlog.consumers.contact import Ask, Outcome, contact
 from everlog.consumers.delivery import Delivery
-from everlog.consumers.keys import partition_of
+from everlog.consumers.filling import fill, resets_needed
 from everlog.consumers.states import Place, read_group
 from everlog.consumers.window import Entry, Window
-from everlog.core.event import START, Position, Recorded
+from everlog.core.event import START, Recorded
 from everlog.core.query import Cursor, Reset
 from everlog.errors import EverlogError, LeaseLost, LogClosed
 from everlog.log.letters import read_letters
-from everlog.log.pages import PAGE_LIMIT, find_reset, newest_purge
+from everlog.log.pages import newest_purge
 from everlog.log.subscribers import POLL_S
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Member:
         with self._memory:
             delivery = self._pick()
             if delivery is None:
-                self._fetch()
+                fill(self._windows, self._log, self.group)
                 delivery = self._pick()
             letters = any(window.letters_to_store for window in self._windows.values())
         try:
@@ -140,6 +140,10 @@ class Member:
         head = self._log.head()
         with self._memory:
             return all(window.looked >= head and not window.unfinished for window in self._windows.values())
+
+    @property
+    def left(self) -> bool:
+        return self._left
 
     @property
     def partitions(self) -> list[int]:
@@ -432,31 +436,6 @@ class Member:
                 return Delivery(self, window, entry)
         return None
 
-    def _fetch(self) -> None:
-        """Read one page for all partitions that have room, from the one that is the farthest behind."""
-        roomy = {number: window for number, window in self._windows.items() if window.room > 0}
-        if not roomy:
-            return
-        low = min(window.looked for window in roomy.values())
-        head = self._log.head()
-        if low >= head:
-            return
-        events = list(self._log.read(self.group.query, after=low, upto=head, limit=PAGE_LIMIT))
-        upto = events[-1].position if len(events) >= PAGE_LIMIT else head
-        for recorded in events:
-            key, defect = self.group.key_and_defect(recorded.event)
-            number = partition_of(key, self.group.partitions)
-            window = roomy.get(number)
-            if window is None or recorded.position <= window.looked:
-                continue
-            if window.room <= 0:
-                window.looked = Position(recorded.position - 1)
-                del roomy[number]  # the rest of the page is read again when there is room
-                continue
-            window.add(recorded, key, defect)
-        for window in roomy.values():
-            window.looked = max(window.looked, upto)
-
     def _follow_resets(self) -> None:
         """History may have changed under a cursor (G8): tell the consumer once, then go on from the right place."""
         store = self._log.store
@@ -466,15 +445,7 @@ class Member:
             return
         with self._memory:
             purged = newest_purge(store, self.group.query)
-            needed: dict[int, Reset] = {}
-            for number, window in self._windows.items():
-                if window.cursor.position == START and not window.cursor.epoch:
-                    window.cursor = Cursor(START, purged, epoch)  # it has seen nothing that could have changed
-                reset = find_reset(epoch, window.cursor, head, purged)
-                if reset is None and purged > max(window.cursor.position, window.cursor.knows):
-                    reset = Reset(Cursor(purged, START, epoch), "purged")
-                if reset is not None:
-                    needed[number] = reset
+            needed = resets_needed(self._windows, head, purged, epoch)
         if not needed:
             self._seen = (head, epoch)
             return

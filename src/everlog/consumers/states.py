@@ -90,6 +90,6 @@ def _place_key(name: str, partition: int) -> str:
     return f"{PREFIX}{name}/partition/{partition:05}"
 
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder().encode
 _decode_group = msgspec.json.Decoder(GroupState).decode
 _decode_place = msgspec.json.Decoder(Place).decode

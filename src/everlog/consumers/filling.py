@@ -1,0 +1,54 @@
+"""Reading the log for the windows of a member: one page for many partitions, and the news that history changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from everlog.consumers.keys import partition_of
+from everlog.consumers.window import Window
+from everlog.core.event import START, Position
+from everlog.core.query import Cursor, Reset
+from everlog.log.log import Log
+from everlog.log.pages import PAGE_LIMIT, find_reset
+
+if TYPE_CHECKING:
+    from everlog.consumers.group import Group
+
+
+def fill(windows: dict[int, Window], log: Log, group: Group) -> None:
+    """Read one page for all partitions that have room, from the one that is the farthest behind."""
+    roomy = {number: window for number, window in windows.items() if window.room > 0}
+    if not roomy:
+        return
+    low = min(window.looked for window in roomy.values())
+    head = log.head()
+    if low >= head:
+        return
+    events = list(log.read(group.query, after=low, upto=head, limit=PAGE_LIMIT))
+    upto = events[-1].position if len(events) >= PAGE_LIMIT else head
+    for recorded in events:
+        key, defect = group.key_and_defect(recorded.event)
+        number = partition_of(key, group.partitions)
+        window = roomy.get(number)
+        if window is None or recorded.position <= window.looked:
+            continue
+        if window.room <= 0:
+            window.looked = Position(recorded.position - 1)
+            del roomy[number]  # the rest of the page is read again when there is room
+            continue
+        window.add(recorded, key, defect)
+    for window in roomy.values():
+        window.looked = max(window.looked, upto)
+
+
+def resets_needed(windows: dict[int, Window], head: Position, purged: Position, epoch: str) -> dict[int, Reset]:
+    """The partitions under whose cursor history changed (G8), by the same rule as for every other reader."""
+    needed: dict[int, Reset] = {}
+    for number, window in windows.items():
+        reset = find_reset(epoch, window.cursor, head, purged)
+        if reset is None and purged > max(window.cursor.position, window.cursor.knows):
+            # A cursor at the start has finished nothing, but may have events of the purged stream in its window.
+            reset = Reset(Cursor(purged, START, epoch), "purged")
+        if reset is not None:
+            needed[number] = reset
+    return needed
