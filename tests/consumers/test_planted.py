@@ -13,7 +13,7 @@ from everlog.consumers import contact as contacting
 from everlog.consumers import dealing, filling, member
 from everlog.consumers.contact import Ask, Outcome, contact
 from everlog.consumers.group import Group
-from everlog.consumers.states import Grant, GroupState, Place
+from everlog.consumers.states import Grant, GroupState, Place, keep_place, read_group
 from everlog.consumers.window import Window
 from everlog.core.event import Position
 from everlog.core.query import Cursor
@@ -28,14 +28,14 @@ def nobody_is_fenced(patch: pytest.MonkeyPatch) -> None:
     """A write of somebody who lost its lease is taken as if nothing had happened."""
 
     def careless(writer: Writer, ask: Ask, agreed: Any) -> Outcome:
-        found = agreed(writer, contacting.read_group(writer, ask.group))
+        found = agreed(writer, read_group(writer, ask.group))
         if ask.token and (ask.member not in found.seats or found.seats[ask.member].until_us <= writer.now_us):
             outcome = Outcome(
                 now_us=writer.now_us, token=ask.token, until_us=writer.now_us + ask.lease_us, state=found
             )
             for partition, finished in ask.finished.items():
                 if finished.place is not None:
-                    contacting.keep_place(writer, ask.group, partition, finished.place)
+                    keep_place(writer, ask.group, partition, finished.place)
             return outcome
         return contact(writer, ask, agreed)
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "errors": ("Read", "refusals", "Show what was refused, and why."),
     "views": ("Read", "views", "Derived state: list, get, run, rebuild, audit and more."),
     "snapshot": ("Read", "snapshot", "Snapshots of views: create, list, verify, prune, protect, restore."),
+    "consumers": ("Read", "consumers", "Groups of consumers: list, lag, dead-letters, retry, skip, reset."),
     "copy": ("Move", "copy", "Copy a whole log into another store."),
     "export": ("Move", "export", "Write events to a file, as JSON lines or CloudEvents."),
     "import": ("Move", "import_", "Record the events of files."),

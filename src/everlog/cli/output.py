@@ -180,8 +180,8 @@ class Output:
 
 _COMMAND = re.compile(
     r"(?<![\w./])everlog (?=(?:-C \S+ )?"
-    r"(?:init|demo|help|append|purge|log|tail|show|state|diff|why|errors|views|snapshot|copy|export|import|verify|"
-    r"doctor|schema|config|bench)\b)"
+    r"(?:init|demo|help|append|purge|log|tail|show|state|diff|why|errors|views|snapshot|copy|"
+    r"consumers|export|import|verify|doctor|schema|config|bench)\b)"
 )
 
 

@@ -65,7 +65,9 @@ class Lag(msgspec.Struct, frozen=True):
 
     member: str
     partitions: tuple[int, ...]
-    events: int | None  # that wait to be handled; None where the key is a function that is not here
+    events: (
+        int | None
+    )  # that wait to be handled; None where nobody can tell: the key is a function, or it was not counted
     positions: int  # from the oldest of its cursors to the head
     cursor: int  # the oldest of them
     dead_letters: int
@@ -193,7 +195,11 @@ class Group:
 
     # ---- looking after it
 
-    def lag(self) -> list[Lag]:
+    def lag_in_positions(self) -> list[Lag]:
+        """How far behind each member is, without counting events: it reads no more than the cursors."""
+        return self.lag(count=False)
+
+    def lag(self, *, count: bool = True) -> list[Lag]:
         """How far behind each member is, by events that wait and by positions."""
         store = self.log.store
         state = read_group(store, self.name)
@@ -204,7 +210,7 @@ class Group:
             read_place(store, self.name, number) or Place(cursor=state.start) for number in range(self.partitions)
         ]
         cursors = [Cursor.of(place.cursor).position for place in places]
-        waiting = self._count_waiting(places, cursors, head)
+        waiting = self._count_waiting(places, cursors, head) if count else None
         letters = [letter.partition for letter in read_letters(store, self.name) if letter.what in OPEN]
         found = []
         for member in ["", *sorted(state.seats)]:

@@ -67,7 +67,7 @@ class Member:
         self._deal_now = False
         self._now_us = 0  # the store's time at the last contact, and our ticks then
         self._now_s = 0.0
-        self._decisions = 0
+        self._decisions = -1  # the last one by hand that we have looked at
         self._unstored = 0
         self._marks = 0
         self._stored_marks = 0
@@ -375,11 +375,11 @@ class Member:
             )
         if outcome.taken:
             self._seen = None
+        if outcome.lost:
+            self._look_s = 0.0  # something happened that we have not seen yet
         self._unstored = 0
         if deal:
             self._drain(outcome.surplus)
-            if outcome.state is not None:
-                self._decisions = outcome.state.decisions
 
     def _drain(self, count: int) -> None:
         """Give nothing more out of so many partitions, so that they can be given back once they are finished."""

@@ -1,0 +1,236 @@
+"""`everlog consumers`: looking after the groups that share this log's events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.session import Session, actor_option, common_options, missing_ok_option, pass_session
+
+if TYPE_CHECKING:
+    from everlog.consumers.group import Group
+    from everlog.log.letters import Letter
+
+
+@click.group("consumers")
+@common_options
+def consumers_command() -> None:
+    """Groups of consumers: list, lag, dead-letters, retry, skip, reset.
+
+    \b
+    Example:
+      everlog consumers lag mailer
+    """
+
+
+@consumers_command.command("list")
+@common_options
+@pass_session
+def list_groups(session: Session) -> None:
+    """Show every group, with its members and how far behind it is.
+
+    Columns when piped: group, members, partitions, key, behind, dead_letters. `behind` counts positions.
+
+    \b
+    Example:
+      everlog consumers list
+    """
+    from everlog.consumers.group import groups
+
+    rows = []
+    for group in groups(session.log()):
+        lags = group.lag_in_positions()
+        members = [lag.member for lag in lags if lag.member]
+        behind = max((lag.positions for lag in lags), default=0)
+        dead = sum(lag.dead_letters for lag in lags)
+        rows.append((group.name, len(members), group.partitions, group.key_name, behind, dead))
+    columns = ("group", "members", "partitions", "key", "behind", "dead_letters")
+    session.out.answer(
+        Answer(
+            data=[dict(zip(columns, row, strict=True)) for row in rows],
+            ids=[row[0] for row in rows],
+            columns=columns,
+            rows=rows,
+            facts={"count": len(rows)},
+        )
+    )
+    if not rows:
+        session.out.hint("there are no groups of consumers; one is there once a member has joined it")
+
+
+@consumers_command.command("lag")
+@click.argument("name", metavar="GROUP")
+@missing_ok_option
+@common_options
+@pass_session
+def show_lag(session: Session, name: str) -> None:
+    """Show how far behind each member of a group is.
+
+    Columns when piped: member, partitions, events, positions, cursor, dead_letters, lease_until. `events` counts what
+    waits to be handled (empty where the key is a function of the consumers' own), `positions` the places from the
+    oldest cursor to the head. A row without a member is about partitions that nobody has.
+
+    \b
+    Example:
+      everlog consumers lag mailer
+    """
+    from everlog.consumers.group import Group
+
+    lags = Group.stored(session.log(), name).lag()
+    columns = ("member", "partitions", "events", "positions", "cursor", "dead_letters", "lease_until")
+    rows = [
+        (
+            lag.member,
+            len(lag.partitions),
+            lag.events,
+            lag.positions,
+            lag.cursor,
+            lag.dead_letters,
+            _moment(lag.lease_until_us),
+        )
+        for lag in lags
+    ]
+    data = [
+        {**dict(zip(columns, row, strict=True)), "partitions": list(lag.partitions)}
+        for row, lag in zip(rows, lags, strict=True)
+    ]
+    known = [lag.events for lag in lags if lag.events is not None]
+    facts: dict[str, Any] = {"group": name, "members": sum(1 for lag in lags if lag.member)}
+    facts["events"] = sum(known) if len(known) == len(lags) else None
+    session.out.answer(
+        Answer(data=data, ids=[lag.member for lag in lags if lag.member], columns=columns, rows=rows, facts=facts)
+    )
+
+
+@consumers_command.command("dead-letters")
+@click.argument("name", metavar="GROUP")
+@click.option("--decided", is_flag=True, help="Also those that were dealt with, of the last 90 days.")
+@missing_ok_option
+@common_options
+@pass_session
+def show_letters(session: Session, name: str, decided: bool) -> None:
+    """Show the events that a group could not take, and why.
+
+    Columns when piped: position, what, key, type, stream, attempts, reason.
+
+    \b
+    Example:
+      everlog consumers dead-letters mailer
+    """
+    import msgspec
+
+    found = _group(session, name).dead_letters(decided=decided)
+    session.out.answer(
+        Answer(
+            data=[msgspec.to_builtins(letter) for letter in found],
+            ids=[str(letter.position) for letter in found],
+            columns=("position", "what", "key", "type", "stream", "attempts", "reason"),
+            rows=[_row(letter) for letter in found],
+            facts={"group": name, "count": len(found)},
+        )
+    )
+    if not found:
+        session.out.hint("there are no dead letters")
+
+
+@consumers_command.command("retry")
+@click.argument("name", metavar="GROUP")
+@click.argument("position", type=click.IntRange(min=1))
+@click.option("--reason", metavar="TEXT", default="", help="What has changed since; it stays on record.")
+@actor_option
+@common_options
+@pass_session
+def retry_letter(session: Session, name: str, position: int, reason: str) -> None:
+    """Have a dead letter tried again. What waits behind it follows, in order, once it is taken.
+
+    \b
+    Example:
+      everlog consumers retry mailer 17 --reason "the mail server is back"
+    """
+    letter = _group(session, name).retry(position, reason=reason)
+    _told(session, letter, f"#{position} is tried again by whoever has partition {letter.partition}")
+
+
+@consumers_command.command("skip")
+@click.argument("name", metavar="GROUP")
+@click.argument("position", type=click.IntRange(min=1))
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it stays on record.")
+@actor_option
+@common_options
+@pass_session
+def skip_letter(session: Session, name: str, position: int, reason: str) -> None:
+    """Do without an event for good. What waits behind it follows, in order.
+
+    \b
+    Example:
+      everlog consumers skip mailer 17 --reason "the address never existed"
+    """
+    letter = _group(session, name).skip(position, reason=reason)
+    _told(session, letter, f"{safe(name)} does without #{position}")
+
+
+@consumers_command.command("reset")
+@click.argument("name", metavar="GROUP")
+@click.option(
+    "--to", "to", metavar="WHERE", default="start", help="start, head, or a position to go on after (start)."
+)
+@click.option("--forget", is_flag=True, help="Remove the group itself, with its cursors and dead letters.")
+@click.option("--confirm", metavar="TEXT", help="The exact words: reset GROUP.")
+@common_options
+@pass_session
+def reset_group(session: Session, name: str, to: str, forget: bool, confirm: str | None) -> None:
+    """Have a group begin again somewhere else. What lies before is not handled, what lies after is handled again.
+
+    \b
+    Examples:
+      everlog consumers reset mailer --to 1200 --confirm "reset mailer"
+      everlog consumers reset mailer --forget --confirm "reset mailer"
+    """
+    from everlog.errors import ConfirmationNeeded
+
+    group = _group(session, name)
+    words = f"reset {name}"
+    if confirm != words:
+        raise ConfirmationNeeded(
+            f"resetting {name} has events handled again, or not at all",
+            why=f"it needs the exact words: {words}",
+            hint=f'everlog consumers {words} --to {to} --confirm "{words}"',
+            confirm=words,
+        )
+    if forget:
+        group.forget()
+        line = f"{safe(name)} is forgotten; whoever joins it begins it anew"
+    else:
+        group.reset(0 if to == "start" else to)
+        line = f"{safe(name)} goes on from {safe(to)}"
+    facts = {"group": name, "to": "" if forget else to, "forgotten": forget}
+    session.out.answer(Answer(data=facts, ids=[name], rows=list(facts.items()), lines=[line], facts=facts))
+
+
+def _group(session: Session, name: str) -> Group:
+    from everlog.consumers.group import Group
+
+    return Group.stored(session.log(), name)
+
+
+def _told(session: Session, letter: Letter, line: str) -> None:
+    import msgspec
+
+    data = msgspec.to_builtins(letter)
+    facts = {"group": letter.group, "position": letter.position, "what": letter.what, "key": letter.key}
+    session.out.answer(
+        Answer(data=data, ids=[str(letter.position)], rows=list(facts.items()), lines=[line], facts=facts)
+    )
+
+
+def _row(letter: Letter) -> tuple[Any, ...]:
+    reason = letter.decided_because or letter.reason
+    return (letter.position, letter.what, letter.key, letter.type, letter.stream, letter.attempts, reason)
+
+
+def _moment(us: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if us else ""
