@@ -510,7 +510,9 @@ def test_a_new_group_may_begin_at_the_head(memory_log: Log) -> None:
 def test_threads_of_one_member_share_it(memory_log: Log) -> None:
     fill(memory_log, 120, keys=12)
     group = Group(memory_log, "mailer", partitions=4)
-    lock, seen, busy = threading.Lock(), [], set()
+    lock = threading.Lock()
+    seen: list[tuple[str, int]] = []
+    busy: set[str] = set()
     errors: list[BaseException] = []
 
     def work(take: Callable[[], Delivery | None]) -> None:

@@ -111,7 +111,7 @@ def test_nothing_is_skipped_and_no_key_is_out_of_order(
     examples = 500 if pytestconfig.getoption("--full") else 60
     run_state_machine_as_test(
         machine, settings=settings(max_examples=examples, stateful_step_count=50, deadline=None)
-    )  # type: ignore[no-untyped-call]
+    )
 
 
 STORES: dict[str, Callable[[Path, Callable[[], int]], Store]] = {
