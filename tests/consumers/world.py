@@ -6,7 +6,7 @@ seen is refused. What is checked at every step:
     order     an event has an effect only after every earlier event of its key had one, or was given up on record
     no skip   a cursor passes only what had an effect, lies in the dead letters, or was purged
     monotone  a cursor never goes back, unless somebody resets the group
-    ack       what was acknowledged is not delivered again
+    ack       what was acknowledged is not delivered again by whoever has the partition
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ class World:
             self.crash(name)  # somebody joined under its name
             return
         if delivery is not None:
-            assert delivery.position not in self.acked, f"{delivery} was acknowledged and comes again"
+            state = read_group(self.log.store, "mailer")
+            if state is not None and state.grants[delivery.partition].token == delivery.token:
+                # Somebody who does not know yet that the group was reset may still do its old work: it is fenced.
+                assert delivery.position not in self.acked, f"{delivery} was acknowledged and comes again"
             assert delivery.position in self.events, f"{delivery} does not match, or was purged"
             self.out[name].append(delivery)
 
