@@ -285,7 +285,32 @@ def test_a_state_that_json_cannot_say_is_a_dead_letter(log: Log) -> None:
     say(log, 3)
     handle = log.view(Odd)
     assert handle.get("thing/1").state == {"values": [1]}
-    assert [(letter.position, letter.what) for letter in handle.dead_letters()] == [(bad, FAILED), (bad + 1, WAITING)]
+    letters = [(bad, FAILED), (bad + 1, WAITING)]
+    assert [(letter.position, letter.what) for letter in handle.dead_letters()] == letters
+    assert handle.audit().ok
+    for limit in (1, 2, 10):
+        assert handle.rebuild(limit=limit).same
+        assert [(letter.position, letter.what) for letter in handle.dead_letters()] == letters
+        assert handle.audit().ok
+
+
+def test_what_was_gathered_is_taken_again_when_a_rebuild_is_stopped_behind_it(log: Log) -> None:
+    from everlog.views.rebuild import rebuild
+
+    class Odd(Total):
+        name = "odd-total"
+
+        def apply(self, state: dict[str, Any], event: Any) -> dict[str, Any]:
+            return {"values": [*state["values"], float("nan") if event.payload["value"] == 3 else 0]}
+
+    for number in range(6):
+        say(log, number)
+    for stopped_after in range(1, 6):
+        steps = iter([False] * stopped_after)
+        rebuild(log, log.views.shelf, Odd(), stop=lambda steps=steps: next(steps, True), limit=1)  # type: ignore[misc]
+    handle = log.view(Odd)
+    assert handle.get("all").state == {"values": [0, 0, 0]}
+    assert [letter.position for letter in handle.dead_letters()] == [4, 5, 6]
     assert handle.audit().ok
 
 

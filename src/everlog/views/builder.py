@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from everlog.core.event import Position, Recorded
-from everlog.core.query import Cursor, Reset
+from everlog.core.query import Cursor, Page, Reset
 from everlog.log.pages import page_after
 from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
 from everlog.views import refold
-from everlog.views.fold import Folded, Row, fold, kept_rows, nothing_kept
+from everlog.views.fold import Folded, Row, fold, kept_rows, nothing_kept, row_bytes
 from everlog.views.letters import SKIPPED, Letter, letters_from
 from everlog.views.states import (
     Build,
@@ -37,9 +37,14 @@ if TYPE_CHECKING:
     from everlog.log.log import Log
     from everlog.stores.staging import Staged
 
-BATCH = 1000
+BATCH = 10_000
+"""Events in one change at most. Many, because a row that changes often is then written once."""
+
 ROWS_MAX = 50_000
 """Rows held in memory. More are let go of, and read again when they are needed."""
+
+PAGES_GATHERED = 5
+"""Pages that are kept together while a build is made beside another."""
 
 SAVED_EVERY = 1000
 """Positions without a match after which a cursor is kept all the same."""
@@ -59,12 +64,18 @@ class _Overtaken(Exception):
     """Another process moved this build meanwhile."""
 
 
+class _LookCloser(Exception):
+    """Something in several pages at once cannot be kept: they are taken again, one by one."""
+
+
 class Builder:
     _build: Build
     _cursor: Cursor
     _rows: dict[str, Row]
     _parked: set[str]
     _skipped: set[int]
+    _gathered: Folded  # of pages that were folded and are not kept yet
+    _closely_upto = 0  # up to here every page is kept by itself
 
     def __init__(self, log: Log, shelf: Shelf, view: View, build: Build, *, live: bool) -> None:
         self.view = view
@@ -105,15 +116,22 @@ class Builder:
             page = page_after(self._log.store, self._cursor, self._query, limit=limit)
             try:
                 if page.reset is not None:
+                    self.save()  # what was gathered belongs to the history before
                     self._follow_reset(page.reset)
                     return False
                 if not page.events:
                     self._move_to(page.next_cursor)
-                    return page.at_head
+                    return page.at_head and self._cursor == page.next_cursor
                 done = self._fold(page.events)
+                if self._gather(done, page):
+                    return False
                 self._keep(done, self._kept(done), self._reached(done, page.next_cursor))
             except _Overtaken:
                 self._look_again()
+                return False
+            except _LookCloser:
+                self._look_again()
+                self._closely_upto = page.next_cursor.position
                 return False
             self._tell(done)
             return page.at_head or bool(self._build.stopped_at)
@@ -135,13 +153,18 @@ class Builder:
         progress(self._cursor.position)
 
     def save(self) -> None:
-        """Keep the cursor, if it moved without an event to apply."""
+        """Keep what was gathered, and the cursor, if it moved without an event to apply."""
         with self.lock:
-            if self._cursor != self._build.reached and not self._build.stopped_at:
+            cursor = self._cursor
+            if cursor != self._build.reached and not self._build.stopped_at:
                 try:
-                    self._keep(Folded(), {}, self._cursor)
+                    done, self._gathered = self._gathered, Folded()
+                    self._keep(done, self._kept(done), cursor)
                 except _Overtaken:
                     self._look_again()
+                except _LookCloser:
+                    self._look_again()
+                    self._closely_upto = cursor.position
 
     def reload(self) -> None:
         """Take the build as it is kept, after somebody changed it on purpose."""
@@ -240,7 +263,35 @@ class Builder:
             return cursor
         return replace(cursor, position=Position(done.stopped.recorded.position - 1), knows=self._cursor.knows)
 
+    def _gather(self, done: Folded, page: Page) -> bool:
+        """Beside the build that answers nobody waits for a page: True if it is kept later, with the ones after it.
+
+        A row that many pages change is then written once. As soon as anything goes wrong the pages are taken again,
+        one by one, because only a row as it is kept can be gone back to.
+        """
+        gathered = self._gathered
+        if self.live or page.next_cursor.position <= self._closely_upto:
+            return False
+        if done.smooth is None:
+            if gathered.pages:
+                raise _LookCloser
+            return False
+        gathered.changed |= done.changed
+        gathered.applied += done.applied
+        gathered.pages += 1
+        if not page.at_head and gathered.pages < PAGES_GATHERED and len(self._rows) <= ROWS_MAX:
+            self._cursor = page.next_cursor
+            return True
+        done.changed, done.applied, done.pages = gathered.changed, gathered.applied, gathered.pages
+        self._gathered = Folded()
+        return False
+
     def _kept(self, done: Folded) -> dict[str, bytes | None]:
+        if done.pages > 1 or (done.pages and done.smooth is None):
+            try:
+                return {key: row_bytes(self._rows[key]) for key in sorted(done.changed)}
+            except Exception as error:  # a state that JSON cannot say: which event made it is found page by page
+                raise _LookCloser from error
         return dict(kept_rows(self.view, self._rows, done, self._load))
 
     def _keep(
@@ -302,7 +353,7 @@ class Builder:
 
     def _move_to(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        if cursor.position - self._build.position >= SAVED_EVERY:
+        if self._gathered.pages or cursor.position - self._build.position >= SAVED_EVERY:
             self.save()
 
     def _tell(self, done: Folded) -> None:
@@ -371,6 +422,7 @@ class Builder:
         self._build = build
         self._cursor = build.reached
         self._rows = {}
+        self._gathered = Folded()
         letters = letters_of(self._shelf, build)
         self._parked = {letter.key for letter in letters if letter.what != SKIPPED and letter.key}
         self._skipped = {letter.position for letter in letters if letter.what == SKIPPED}

@@ -123,6 +123,7 @@ class Folded:
     stopped: Failure | None = None
     ready: list[_Ready] = field(default_factory=list)
     smooth: tuple[Sequence[str | None], Sequence[Event], Sequence[Recorded]] | None = None
+    pages: int = 0  # how many pages this is about, where several are kept together
 
     def every(self) -> list[_Ready]:
         """The keys, events and records that this is about."""
