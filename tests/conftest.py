@@ -17,6 +17,7 @@ from everlog.log.log import Log
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.memory import MemoryStore
+from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.views.views import Views
 
@@ -114,6 +115,8 @@ def make_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
             store = MemoryStore(**timed)
         elif kind == "jsonl":
             store = JsonlStore(path or tmp_path_factory.mktemp("log") / "log", **timed)
+        elif kind == "segments":
+            store = SegmentsStore(path or tmp_path_factory.mktemp("log") / "log", **timed)
         else:
             store = SqliteStore(path or tmp_path_factory.mktemp("log") / "log.db", **timed)
         options.setdefault("catalog", CATALOG)

@@ -1,6 +1,7 @@
 """A process that rebuilds a view again and again while it appends: the victim of the crash tests of views.
 
-Run as `python rebuilder.py URL`. It tells when it is ready, and a line for every rebuild that ended.
+Run as `python rebuilder.py URL`. It tells when it is ready, and then of every step, so that it can be killed after
+any of them, however slow the machine is.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ import everlog
 from everlog.views.builtin import Streams, Types
 
 
+def tell(line: bytes) -> None:
+    os.write(1, line)
+
+
 def main(url: str) -> None:
     with everlog.open(url, actor="agent:rebuilder") as log:
         streams = log.views.register(Streams, mode="inline")
         types = log.view(Types)
-        os.write(1, b"ready\n")
+        tell(b"ready\n")
         while True:
             log.append("note.added", stream=f"note/{log.head() % 7}", payload={"text": "more"})
             for handle in (streams, types):
-                done = handle.rebuild(limit=20)
+                done = handle.rebuild(limit=2, progress=lambda position: tell(b"step\n"))
                 assert done.same is not False, done
-                os.write(1, f"{done.resumed_at} {done.build}\n".encode())
 
 
 if __name__ == "__main__":

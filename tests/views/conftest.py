@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import pytest
+
 from everlog.core.event import Event
 from everlog.views.view import CAUSAL, View
+
+
+@pytest.fixture(params=["memory", "sqlite", "jsonl", "segments"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each kind of store that needs no server; PostgreSQL has tests of its own."""
+    return str(request.param)
 
 
 class Said(View):
