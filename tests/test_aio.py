@@ -429,3 +429,21 @@ def test_appends_of_another_process_are_noticed(make_log: Callable[..., Log], tm
 
 def test_the_front_door_leads_here() -> None:
     assert everlog.aio is aio
+
+
+def test_what_is_recorded_is_what_was_said_then(log: Log) -> None:
+    """Between asking and recording the caller's own code runs: what it changes meanwhile is not in the event."""
+    cart: list[str] = []
+
+    async def put(thing: str) -> None:
+        cart.append(thing)
+        if thing == "b":
+            await aio.append_batch(log, [Draft(type="thing.said", stream="thing/1", payload={"value": cart})])
+        else:
+            await say(log, cart)
+
+    async def main() -> None:
+        await asyncio.gather(put("a"), put("b"), put("c"))
+
+    run(main())
+    assert [recorded.event.payload["value"] for recorded in log.read()] == [["a"], ["a", "b"], ["a", "b", "c"]]

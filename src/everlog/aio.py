@@ -14,10 +14,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
+
+import msgspec
 
 from everlog.consumers.delivery import Delivery
 from everlog.consumers.member import Member
@@ -64,8 +67,7 @@ async def append(
     draft = Draft(  # by place: by name it would cost a microsecond
         type,
         stream,
-        # Copied, because between asking and recording the caller's own code may run.
-        {} if payload is None else dict(payload) if isinstance(payload, dict) else payload,
+        {} if payload is None else _own(payload),
         actor,
         scope,
         expect,
@@ -94,7 +96,26 @@ async def commit(
     request: Any = None,
     response: Any = None,
 ) -> Receipt:
-    return await _commit(log, log.request(drafts, key, operation, request, response))
+    own = [
+        msgspec.structs.replace(draft, payload=_own(draft.payload)) for draft in drafts if isinstance(draft, Draft)
+    ]
+    if len(own) != len(drafts):
+        own = list(drafts)  # refused by the log, in its own words
+    return await _commit(log, log.request(own, key, operation, request, response))
+
+
+def _own(payload: Any) -> Any:
+    """The payload as it is said now: between asking and recording the caller's own code may run and change it."""
+    if type(payload) is dict:
+        for item in payload.values():
+            if type(item) not in _UNCHANGING:
+                break
+        else:
+            return dict(payload)
+    return deepcopy(payload)
+
+
+_UNCHANGING = frozenset((str, int, float, bool, type(None)))
 
 
 async def _commit(log: Log, request: Request) -> Receipt:

@@ -593,3 +593,48 @@ def test_every_claim_is_found_wherever_it_lies_by_now(path: Path, monkeypatch: p
             writer.claim(number.to_bytes(16, "big"), Position(number + 1), 1)
     assert store.claimed_among(names) == set(names)
     store.close()
+
+
+def test_a_writer_learns_that_another_let_the_claim_tables_change_their_turn(path: Path) -> None:
+    """F82: with a turn remembered from before, it would empty the table that holds the newest claims."""
+    hour = 3_600_000_000
+    now = [1_000 * hour]
+    one, other = (SqliteStore(path, now_us=lambda: now[0]) for _ in range(2))
+
+    def write(store: SqliteStore, events: int, name: bytes = b"") -> None:
+        with store.write() as writer:
+            made = writer.append([seal_any() for _ in range(events)])
+            if name:
+                writer.claim(name, made[0].position, events)
+
+    write(one, 1, b"o" * 16)
+    write(one, tail.TAIL_MAX + 1)
+    now[0] += 24 * hour
+    write(one, 1, b"k" * 16)
+    write(other, tail.TAIL_MAX + 1)  # it is the other table's turn
+    write(one, tail.TAIL_MAX + 1)
+    assert one.claimed(b"k" * 16) is not None
+    one.close()
+    other.close()
+
+
+def test_a_flush_that_fails_while_purged_bytes_are_removed_stops_the_writer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G12: the purge stands, and nothing is acknowledged after it as if the disk were well."""
+    store = SqliteStore(path)
+    own_event(store, stream="note/1")
+
+    def fail(writer: sqlite3.Connection, *, wait_ms: int) -> bool:
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_FSYNC"
+        raise error
+
+    monkeypatch.setattr(connection, "empty_journal", fail)
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    assert len(store.purges()) == 1
+    with pytest.raises(WriterStopped):
+        own_event(store)
+    monkeypatch.undo()
+    store.close()

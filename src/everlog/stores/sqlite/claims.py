@@ -90,9 +90,12 @@ class Claims:
         rows = sorted((name, claim.first, claim.count) for name, claim in claims.items())
         insert_rows(writer, f"INSERT OR REPLACE INTO {_TABLES[table]} VALUES ", rows)
 
+    def others_wrote(self) -> None:
+        """Another process wrote: perhaps it let the tables change their turn, and this one must not empty the newer."""
+        self._turn = None
+
     def learn(self, name: bytes) -> None:
         """Another process claimed it."""
-        self._turn = None  # it may have been the other one's turn to forget
         if self._names_complete:
             self._names.add(name)
 

@@ -400,6 +400,9 @@ class SqliteStore:
             self._purged_bytes_left = not connection.empty_journal(writer, wait_ms=0 if told else _SCRUB_WAIT_MS)
         except sqlite3.Error as error:  # the purge itself is committed: that it stands must not be told as a failure
             _logger.warning("the write-ahead log of %s could not be emptied: %s", self.path, error)
+            failure = connection.translated(error, self.path, "emptying the write-ahead log of")
+            if isinstance(failure, WriterStopped):
+                self._failed = failure  # a flush failed: the next write must not count on what is in the file (G12)
         if self._purged_bytes_left and not told:
             _logger.warning(
                 "the purged events are gone from %s, but their bytes are still in %s-wal: a program holds it open for"

@@ -59,6 +59,7 @@ class Tail:
             self._seen = indexed
         elif not rows:
             self._table.forget()  # somebody wrote, and not events: perhaps claims without any, of a copy
+        self._table.others_wrote()
         self.known = True
         self._indexed, self._purges = indexed, purges
         self._claims = {name: claim for name, claim in self._claims.items() if claim.first > indexed}
