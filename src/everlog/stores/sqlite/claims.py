@@ -91,7 +91,7 @@ class Claims:
         insert_rows(writer, f"INSERT OR REPLACE INTO {_TABLES[table]} VALUES ", rows)
 
     def others_wrote(self) -> None:
-        """Another process wrote: perhaps it let the tables change their turn, and this one must not empty the newer."""
+        """Another process did: perhaps the tables changed their turn, and this one must not empty the newer."""
         self._turn = None
 
     def learn(self, name: bytes) -> None:
