@@ -209,3 +209,28 @@ def test_a_missing_folder_is_said_with_the_command_that_makes_it(tmp_path: Path)
     with pytest.raises(NotFound) as refused:
         everlog.open(f"sqlite:{tmp_path}/a/b/log.db")
     assert refused.value.hint == f"mkdir -p {tmp_path}/a/b"
+
+
+@pytest.mark.parametrize(
+    ("url", "folder"),
+    [
+        ("sqlite:log.db", "log.db.snapshots"),
+        ("jsonl:log", "log/local/snapshots"),
+        ("segments:log", "log/snapshots"),
+    ],
+)
+def test_snapshots_lie_beside_the_log_and_a_purge_reaches_them(
+    url: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with everlog.open(url, actor="user:ada") as log:
+        log.append("note.added", stream="note/1", payload={"text": "a"})
+        log.append("note.added", stream="note/2", payload={"text": "b"})
+        log.view("fields").snapshot()
+        digest = log.view("fields").digest()
+    assert len(list((tmp_path / folder).glob("fields@*.json.gz"))) == 1
+    with everlog.open(url, actor="user:ada") as log:
+        assert log.view("fields").restore().digest == digest
+        assert log.verify().ok
+        log.purge("note/1", reason="a test")
+    assert list((tmp_path / folder).glob("fields@*.json.gz")) == []

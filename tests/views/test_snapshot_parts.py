@@ -199,6 +199,15 @@ def test_the_fingerprint_follows_the_code_also_where_there_is_no_source() -> Non
     assert code_fingerprint(make("{'a': 1}")) != code_fingerprint(make("{'a': 2}"))
     assert code_fingerprint(make("[x for x in state]")) != code_fingerprint(make("[x + 1 for x in state]"))
 
+    class Using(Said):
+        uses = (canonical,)
+
+    class UsingMore(Said):
+        uses = (canonical, us)
+
+    fingerprints = {code_fingerprint(view) for view in (Said(), Using(), UsingMore())}
+    assert len(fingerprints) == 3
+
     class Deeper(Said):
         def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
             return super().apply(state, event)

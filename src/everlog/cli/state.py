@@ -50,10 +50,10 @@ def state_command(session: Session, name: str, key: str, as_of: Moment | None) -
     """
     view, key = _named(session, name, key)
     log = session.log()
-    from everlog.views.as_of import cut, state_at
+    from everlog.views.as_of import cut
 
     at = cut(log, as_of, stream=key if view.by_stream else "")
-    was = state_at(log, view, key, at, skipped=_skipped(session, view))
+    was = log.view(view).was_at(key, at)
     row = was.rows.get(key)
     if row is None:
         raise _nothing(view, key, at)

@@ -1,8 +1,8 @@
 """A fingerprint of the code that made a state: a state of other code is not taken for one of this code.
 
-What is covered: the source of the view's class and of the classes it is made from, its version, and for every event
-type that it takes the latest version and the source of its upcasters. What such code calls elsewhere is not covered:
-give the view a new `version` when that changes what it says.
+What is covered: the source of the view's class, of the classes it is made from and of what it names in `uses`, its
+version, and for every event type that it takes the latest version and the source of its upcasters. What such code
+calls elsewhere is not covered: give the view a new `version` when that changes what it says.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from everlog.views.view import View
 def code_fingerprint(view: View) -> str:
     """Of a view's own code."""
     classes = [kind for kind in type(view).__mro__ if kind not in (View, object)]
-    return _hash([view.name, view.version, str(view.order), sorted(view.types), *map(_text, classes)])
+    return _hash([view.name, view.version, str(view.order), sorted(view.types), *map(_text, [*classes, *view.uses])])
 
 
 def catalog_fingerprint(catalog: Catalog, view: View) -> str:

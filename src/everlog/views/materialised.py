@@ -81,6 +81,7 @@ class Materialised(View):
     def __init__(self, name: str, view: MaterialisedView, types: Collection[str] = ()) -> None:
         self.name = name  # type: ignore[misc]
         self.types = frozenset(types)  # type: ignore[misc]
+        self.uses = (type(view),)  # type: ignore[misc]
         self._view = view
         self._holds: Any = object()  # the very state that the object holds by now, if nobody else was served since
 

@@ -59,6 +59,7 @@ class View:
     kind: ClassVar[str] = ""  # only streams of this kind
     scope: ClassVar[str] = ""  # only this scope and what lies below it
     order: ClassVar[Order] = Order.POSITION
+    uses: ClassVar[Collection[Any]] = ()  # classes and functions elsewhere whose code decides what it says
 
     def key(self, event: Event) -> str | None:
         """The part of the state that an event belongs to; None for an event that this view leaves out."""

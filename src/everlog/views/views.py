@@ -185,7 +185,7 @@ class Handle:
 
     def _get_as_of(self, key: str, moment: Moment) -> Answer:
         at = cut(self._log, moment, stream=key if self.view.by_stream else "")
-        was = self._was(key, at)
+        was = self.was_at(key, at)
         row = was.rows.get(key)
         return Answer(
             view=self.view.name,
@@ -197,7 +197,8 @@ class Handle:
             stopped_at=was.stopped_at,
         )
 
-    def _was(self, key: str, at: Cut) -> Was:
+    def was_at(self, key: str, at: Cut) -> Was:
+        """What the view said of a key at a moment, with what is known beside the state."""
         skipped = self.skipped()
         if self.view.by_stream or self.view.order is not Order.POSITION or at.lamport is not None:
             return state_at(self._log, self.view, key, at, skipped=skipped)
