@@ -43,6 +43,7 @@ class Loaded(msgspec.Struct, frozen=True):
     entry: Entry
     header: Header
     body: Body
+    sha256: str
 
 
 class SnapshotFolder:
@@ -88,14 +89,11 @@ class SnapshotFolder:
 
     def load(self, entry: Entry) -> Loaded:
         """A snapshot with its full body, proved against its hashes; Damaged if it is not what was written."""
-        header, content, _ = self._unpacked(entry.path)
+        header, content, sha256 = self._unpacked(entry.path)
         body = self._on_base(header, content) if header.base else body_of(content)
         if body_digest(body) != header.digest or len(body["rows"]) != header.keys:
             raise self._damaged(entry.path, "its states are not those that its digest was taken of")
-        return Loaded(entry, header, body)
-
-    def sha256(self, entry: Entry) -> str:
-        return self._unpacked(entry.path)[2]
+        return Loaded(entry, header, body, sha256)
 
     # ---- writing
 

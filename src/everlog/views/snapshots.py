@@ -279,14 +279,13 @@ class Snapshots:
         header = replace(header, body_bytes=len(content))
         base = None if full else self._base(header)
         if base is not None:
-            loaded, sha256 = base
-            patch = make_patch(loaded.body, body)
-            if len(patch) <= PATCH_SHARE_MAX * loaded.header.body_bytes:
-                header, content = replace(header, base=loaded.header.id, base_sha256=sha256), patch
+            patch = make_patch(base.body, body)
+            if len(patch) <= PATCH_SHARE_MAX * base.header.body_bytes:
+                header, content = replace(header, base=base.header.id, base_sha256=base.sha256), patch
         return self.folder.write(header, content)
 
-    def _base(self, header: Header) -> tuple[Loaded, str] | None:
-        """The newest full snapshot that a patch can stand on, with its hash."""
+    def _base(self, header: Header) -> Loaded | None:
+        """The newest full snapshot that a patch can stand on."""
         for entry in self.folder.entries(header.view):
             found = entry.header
             if (
@@ -298,12 +297,11 @@ class Snapshots:
                 continue
             try:
                 loaded = self.folder.load(entry)
-                sha256 = self.folder.sha256(entry)
             except EverlogError as error:
                 self._tell(entry, str(error))
                 continue
             if not self._purged_since(loaded.header, loaded.body):
-                return loaded, sha256
+                return loaded
         return None
 
     @staticmethod
