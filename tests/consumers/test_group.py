@@ -253,6 +253,25 @@ def test_a_partition_moves_only_when_its_owner_has_finished_what_it_has() -> Non
     assert len(world.acked) == 4
 
 
+def test_a_partition_moves_also_from_a_member_that_is_never_idle() -> None:
+    world = World(partitions=2, prefetch=50)
+    for number in range(200):
+        world.append(number % 20)
+    world.join("a", 8)
+    for _ in range(8):
+        world.take("a")
+    world.join("b", 1)
+    for _ in range(60):
+        world.take("b")
+        world.take("a")
+        world.settle_one("a", 0)  # as soon as one is finished the next one is out
+        world.pass_time(0.1)
+        if world.members["b"].partitions:
+            break
+    assert world.members["b"].partitions
+    assert len(world.out["a"]) > 1, "it was idle after all"
+
+
 # ---- failures
 
 

@@ -23,7 +23,7 @@ from everlog.consumers.states import read_group, read_place
 from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Query
 from everlog.errors import LeaseLost, NotFound
-from everlog.log.letters import FAILED, SKIPPED, read_letters
+from everlog.log.letters import FAILED, OPEN, SKIPPED, read_letters
 from everlog.log.log import Log
 from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore
@@ -67,6 +67,7 @@ class World:
         self.poison: set[int] = set()
         self.resets = 0
         self.reset_token = 0
+        self.decided_before: set[int] = set()  # on record still, but the group was reset since
 
     # ---- what happens
 
@@ -181,6 +182,7 @@ class World:
         if skip:
             self.group.skip(letter.position, reason="test")
             self.given_up.add(letter.position)
+            self.decided_before.discard(letter.position)
         else:
             self.poison.discard(letter.position)
             self.group.retry(letter.position)
@@ -193,11 +195,12 @@ class World:
         self.group.reset()
         self.reset_token = state.tokens
         self.effects, self.acked, self.cursors = set(), set(), {}
+        self.decided_before = {letter.position for letter in self.group.dead_letters(decided=True)}
 
     # ---- what must hold
 
     def check(self) -> None:
-        letters = {letter.position for letter in read_letters(self.log.store, "mailer")}
+        letters = self.letters_that_count()
         for number in range(self.group.partitions):
             place = read_place(self.log.store, "mailer", number)
             if place is None:
@@ -215,9 +218,13 @@ class World:
             holders = [grant.member for grant in state.grants if grant.member]
             assert set(holders) <= set(state.seats)
 
+    def letters_that_count(self) -> set[int]:
+        found = read_letters(self.log.store, "mailer")
+        return {one.position for one in found if one.what in OPEN or one.position not in self.decided_before}
+
     def check_lag(self) -> None:
         """The reported lag is the number of events that nobody acknowledged and that lie in no dead letter."""
-        letters = {letter.position for letter in self.group.dead_letters(decided=True)}
+        letters = self.letters_that_count()
         by_partition: dict[int, int] = {}
         for position, recorded in self.events.items():
             if position not in self.acked and position not in letters:

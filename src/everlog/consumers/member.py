@@ -361,7 +361,7 @@ class Member:
                 del self._windows[number]
             elif number in stored:
                 window.was_stored(*stored[number])
-                window.draining = False
+                window.draining = window.draining and not deal  # dealing says below which ones still have to go
         for number, (token, place, letters) in outcome.taken.items():
             begins = place or Place(cursor=outcome.state.start if outcome.state else "0")
             self._windows[number] = Window(
