@@ -55,6 +55,13 @@ def test_what_was_appended_is_replayed_in_order(store: aio.EventStore) -> None:
         texts(store.replay_from("01M7GJY4JREWXR7F6ZT4NFS1FE"))
 
 
+def test_a_purge_hides_nothing_else_from_a_replay(store: aio.EventStore, log: Log) -> None:
+    """G10: what was asked for by position is all given, although a reader with a cursor would be reset."""
+    run(store.append_batch([note(str(number), "note/2" if number == 3 else "note/1") for number in range(8)]))
+    log.purge("note/2", reason="asked to")
+    assert texts(store.replay_from(Position(2))) == ["2", "4", "5", "6", "7"]
+
+
 def test_more_than_a_page_is_replayed_without_a_gap(store: aio.EventStore) -> None:
     run(store.append_batch([note(str(number)) for number in range(1201)]))
     assert texts(store.replay_from()) == [str(number) for number in range(1201)]

@@ -197,16 +197,22 @@ def require_url(url: str) -> None:
     raise InvalidSettings(
         f"{shown_url(url)!r} is not the URL of a log",
         why="a URL is sqlite:PATH, jsonl:PATH, segments:PATH, postgresql://HOST/DATABASE or memory:",
-        hint=f"sqlite:{url}" if looks_like_a_path else "sqlite:log.db",
+        hint=f"sqlite:{shown_url(url)}" if looks_like_a_path else "sqlite:log.db",
         url=shown_url(url),
     )
 
 
 def shown_url(url: str) -> str:
-    """A URL for messages: without the user and the password that it may hold."""
-    scheme, separator, rest = url.partition("://")
-    place, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{place.rpartition('@')[2]}{slash}{path}" if separator else url
+    """A URL for messages: without the user and the password that it may hold, however it is misspelt."""
+    scheme, separator, rest = url.partition(":")
+    if not separator or scheme in ("sqlite", "jsonl", "segments", "memory"):
+        return url
+    named = rest.lstrip("/")
+    place, slash, path = named.partition("/")
+    path, mark, options = path.partition("?")
+    shown = "&".join(option for option in options.split("&") if "password" not in option.partition("=")[0].lower())
+    slashes = "/" * (len(rest) - len(named))
+    return f"{scheme}:{slashes}{place.rpartition('@')[2]}{slash}{path}{mark if shown else ''}{shown}"
 
 
 def _in_postgres(url: str) -> bool:

@@ -297,6 +297,31 @@ def test_a_copy_is_not_written_over_a_log(tmp_path: Path, url: str, opened: Open
         target_in(tmp_path, url.format("copy"))
 
 
+def test_a_log_that_came_to_be_there_meanwhile_is_not_written_over(tmp_path: Path, url: str, opened: Open) -> None:
+    made: list[Store] = []
+
+    def begin_a_log(places: int) -> None:
+        if not made:
+            made.append(opened(url.format("copy")))
+            with made[0].write() as writer:
+                writer.append([stamped(writer, made[0].identity.origin, stream="note/precious")], fresh=True)
+
+    with pytest.raises(Conflict, match="come to be there"):
+        copy_log(a_log_with_state(), target_in(tmp_path, url.format("copy")), progress=begin_a_log)
+    assert [recorded.event.stream for recorded in made[0].read()] == ["note/precious"]
+
+
+def test_a_note_that_the_log_forgot_since_is_not_in_the_resumed_copy(tmp_path: Path, url: str, opened: Open) -> None:
+    source = a_log_with_state()
+    with pytest.raises(Stop):  # while the copy is compared: its notes are there
+        copy_log(source, target_in(tmp_path, url.format("copy")), progress=stopped_after(source.head() + 1))
+    with source.write() as writer:
+        writer.note("refusal/01", None)
+
+    copy_log(source, target_in(tmp_path, url.format("copy")))
+    assert opened(url.format("copy")).notes("refusal/") == {}
+
+
 def test_a_draft_of_another_log_is_not_continued(tmp_path: Path, url: str) -> None:
     with pytest.raises(Stop):
         copy_log(a_log_with_state(), target_in(tmp_path, url.format("copy")), progress=stopped_after(1))

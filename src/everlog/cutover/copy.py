@@ -172,6 +172,11 @@ def _copy_kept(source: Store, draft: Store, notes: list[Note], *, clock: int, su
     The notes were read before the places, so that none speaks of an event that is not there; the claims are read
     after them, so that every event that was copied has its claim, and a retry finds it.
     """
+    kept = {note.key for note in notes} | {UNFINISHED}
+    with draft.write() as writer:
+        for key in draft.notes(""):
+            if key not in kept:  # of an earlier attempt: the log has forgotten it since, perhaps by a purge
+                writer.note(key, None)
     for some in batches(notes, _KEPT_BATCH):
         with draft.write() as writer:
             for note in some:
@@ -222,6 +227,12 @@ def put_into_place(files: Files, draft: Path, path: Path) -> None:
                 why=f"{left} belongs to it and cannot be renamed with it",
                 hint="end that program and run the same everlog copy again",
             )
+    if files.exists(path):
+        raise Conflict(
+            f"{path} has come to be there while it was copied",
+            why="a copy never writes over a log, and somebody began one under this name meanwhile",
+            hint=f"move {path} away and run the same everlog copy again, or rename {draft}, which is whole",
+        )
     files.rename(draft, path)
     files.fsync_dir(path.parent)
     for left in beside:

@@ -77,6 +77,9 @@ class Inserter:
             entries = [(stream, gone.sequence) for gone in removed]
             writer.executemany("DELETE FROM stream_places WHERE stream = ? AND sequence = ?", entries)
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
+        if staged.staged_purges:
+            # What has expired is shown to nobody, but its bytes may be of what is purged.
+            writer.execute("DELETE FROM notes WHERE expires_us <= ?", (staged.now_us,))
         if staged.staged_notes:
             self._write_notes(writer, staged)
         self._write_state(writer, staged, scrub_owed)
