@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
+from everlog.errors import InvalidSettings
 from everlog.log.log import Log
 from everlog.stores.shelf import MemoryShelf
 from everlog.views.builtin import Streams, Types
@@ -72,3 +74,25 @@ def test_a_role_that_may_not_keep_views_has_them_in_memory(log: Log, monkeypatch
     monkeypatch.setattr(DerivedTable, "may_write", lambda self: False)
     assert isinstance(log.views.shelf, MemoryShelf)
     assert log.view(Types).get("note.added").state["events"] == 20
+
+
+@pytest.mark.parametrize("view", [Streams, Types])
+def test_snapshot_roundtrip(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, view: type[View]
+) -> None:
+    """A log elsewhere has its snapshots where the setting says; without one there is no place for them."""
+    with everlog.open(postgres_url) as log:
+        fill(log)
+        with pytest.raises(InvalidSettings):
+            log.view(view).snapshot()
+    monkeypatch.setenv("EVERLOG_SNAPSHOTS", str(tmp_path / "snapshots"))
+    with everlog.open(postgres_url) as log:
+        log.view(view).snapshot()
+        fill(log, 7)
+        expected = digest(fold_all(view(), log.read()).items())
+        restored = log.view(view).restore()
+        assert (restored.covered, restored.position, restored.digest) == (20, 27, expected)
+        assert log.view(view).audit().ok
+        log.purge("note/1", reason="a request")
+        assert log.views.snapshots.folder.entries() == []
+        assert log.view(view).digest() == digest(fold_all(view(), log.read()).items())
