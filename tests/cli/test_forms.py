@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.cli import progress
+from everlog.cli.main import COMMANDS
 from everlog.cli.output import Output, json_text, safe, tsv
 from everlog.cli.records import table_lines
 from everlog.cli.times import MOMENT, PLACE
@@ -70,6 +71,11 @@ def test_commands_in_hints_are_named_as_they_were_started() -> None:
         shown.as_typed("see everlog schema list, or everlog -C x log")
         == "see ./everlog schema list, or ./everlog -C x log"
     )
+    for command in COMMANDS:
+        assert shown.as_typed(f"try: everlog --log sqlite:a.db {command} x").startswith("try: ./everlog --log "), (
+            command
+        )
+        assert shown.as_typed(f"everlog {command}") == f"./everlog {command}"
     assert shown.as_typed("upgrade everlog; the file") == "upgrade everlog; the file"
     assert shown.as_typed("in .everlog/everlog.toml") == "in .everlog/everlog.toml"
 

@@ -179,9 +179,9 @@ class Output:
 
 
 _COMMAND = re.compile(
-    r"(?<![\w./])everlog (?=(?:-C \S+ )?"
-    r"(?:init|demo|help|append|purge|log|tail|show|state|diff|why|errors|views|snapshot|copy|"
-    r"consumers|export|import|verify|doctor|schema|config|bench)\b)"
+    r"(?<![\w./])everlog (?=(?:-C \S+ |--log \S+ )*"
+    r"(?:init|demo|help|append|purge|log|tail|show|state|diff|why|errors|views|snapshot|copy|consumers|export|import|"
+    r"verify|doctor|schema|config|bench|completion|dump|git|index|merge-driver|segments)\b)"
 )
 
 
