@@ -242,6 +242,11 @@ class DiskFiles(Files):
             path.mkdir(mode, exist_ok=True)
         self.fsync_dir(path.parent)
 
+    def remove_dir(self, path: Path) -> None:
+        """Remove an empty directory: for a command that gives up what it has just made, never for a store."""
+        with Telling("remove", path):
+            path.rmdir()
+
     def lock(self, path: Path) -> LockFile:
         return LockFile(path)
 

@@ -78,6 +78,54 @@ def test_a_store_that_cannot_be_leaves_nothing_behind(everlog: Run, place: Path)
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.parametrize("store", ["sqlite:/nowhere/at/all/log.db", "postgresql://ada:secret-word@127.0.0.1:1/logs"])
+def test_a_store_that_does_not_open_leaves_nothing_behind(everlog: Run, place: Path, store: str) -> None:
+    found = everlog("init", "deep/er", "--store", store)
+    assert found.code in (4, 7)
+    assert "secret-word" not in found.out + found.err
+    assert list(place.iterdir()) == []
+
+
+def test_giving_up_keeps_what_was_there(everlog: Run, place: Path) -> None:
+    (place / ".everlog").mkdir()
+    (place / ".everlog/types.toml").write_text("# mine\n")
+    assert everlog("init", "--store", "sqlite:/nowhere/at/all/log.db").code == 4
+    assert [path.name for path in (place / ".everlog").iterdir()] == ["types.toml"]
+
+
+def test_a_password_on_its_way_into_a_settings_file_is_warned_of(log: Run, place: Path) -> None:
+    url = "postgresql://ada:secret-word@127.0.0.1:1/logs?schema=a"
+    for found in (log("init", "other", "--store", url), log("config", "set", "store", url)):
+        assert "EVERLOG_STORE" in found.err
+        assert "PGPASSWORD" in found.err
+        assert "secret-word" not in found.out + found.err
+    assert url in (place / ".everlog/everlog.toml").read_text()
+    assert "warning" not in log("config", "set", "store", "postgresql://ada@127.0.0.1:1/logs").err
+
+
+def test_another_store_for_a_log_that_is_there_is_a_matter_of_config(log: Run) -> None:
+    found = log("init", "--store", "postgresql://ada:secret-word@127.0.0.1:1/logs?schema=a")
+    assert found.code == 0
+    assert "everlog config set store 'postgresql://ada@127.0.0.1:1/logs?schema=a'" in found.err
+    assert "secret-word" not in found.err
+
+
+@pytest.mark.parametrize("store", ["sqlite:log.db", "jsonl:events", "segments:segments"])
+def test_a_lost_log_is_not_replaced_by_an_empty_one(everlog: Run, place: Path, store: str) -> None:
+    everlog("init", "--store", store)
+    path = place / ".everlog" / store.partition(":")[2]
+    path.rename(place / "lost")
+    for side in path.parent.glob("log.db-*"):
+        side.unlink()
+    for words in (["log"], ["verify"], ["init"]):
+        found = everlog(*words, "--json")
+        assert (found.code, found.error["code"]) == (4, "not_found"), words
+        assert found.error["hint"].startswith("restore it from a backup or version control (git checkout)")
+        assert not path.exists()
+    assert everlog("init", "--new").code == 0
+    assert everlog("log").code == 0
+
+
 def test_the_block_for_agents_is_added_once_and_keeps_what_was_there(everlog: Run, place: Path) -> None:
     (place / "AGENTS.md").write_text("# Mine\n")
     assert "AGENTS.md" in everlog("init", "--agents-md", "--json").data["files"]

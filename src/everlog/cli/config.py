@@ -109,9 +109,13 @@ def set_setting(session: Session, key: str, value: str) -> None:
 
         require_shape(key, value)
     if key == "store":
+        from everlog.cli.store_urls import PASSWORD_WARNING, has_password, without_password
         from everlog.wiring import require_url
 
         require_url(value)
+        if has_password(value):
+            session.out.warn(PASSWORD_WARNING)
+            value = without_password(value)  # for the answer; the file gets it whole
     path = folder / FILE_NAME
     files = DiskFiles()
     before = files.read_all(path).decode() if files.exists(path) else ""
@@ -120,7 +124,7 @@ def set_setting(session: Session, key: str, value: str) -> None:
     require_usable(after, source=str(path))
     replace_file(files, path, after.encode())
     loaded = load(folder)
-    facts = {"setting": key, "value": typed, "file": str(path)}
+    facts = {"setting": key, "value": value if key == "store" else typed, "file": str(path)}
     session.out.answer(
         Answer(
             data=facts,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from everlog.cli.output import Answer
 from everlog.cli.session import Session, common_options, pass_session
+
+if TYPE_CHECKING:
+    from everlog.files import DiskFiles
+    from everlog.settings import Loaded
 
 GITIGNORE = """\
 # Derived or momentary: SQLite's side files and the locks. The log itself is not in this list.
@@ -63,14 +68,32 @@ def settings_text(*, store: str = "sqlite:log.db", demo: bool = False) -> str:
     return "\n".join(lines)
 
 
-def make_folder(folder: Path, *, store: str = "sqlite:log.db", types: str = TYPES, demo: bool = False) -> list[str]:
-    """The folder with its files and its log; what is there already stays as it is. Returns the names of the new."""
+def make_folder(
+    folder: Path, *, store: str = "sqlite:log.db", types: str = TYPES, demo: bool = False, new: bool = False
+) -> list[str]:
+    """The folder with its files and its log; what is there already stays as it is. Returns the names of the new.
+
+    The log is made before the settings that name it: one that cannot be made leaves nothing behind. Where settings
+    are there already and their log is not, it was lost: only `new` makes another one in its place.
+    """
     from everlog import wiring
+    from everlog.cli.session import of_lost_store
+    from everlog.errors import NotFound
     from everlog.files import DiskFiles, replace_file
     from everlog.settings import FILE_NAME
 
     files = DiskFiles()
+    was_there = files.exists(folder)
+    fresh = not files.exists(folder / FILE_NAME)
     files.make_dir(folder)
+    try:
+        wiring.open_folder(folder, create=new or fresh, loaded=_settings_to_be(store) if fresh else None).close()
+    except NotFound as error:
+        _give_up(files, [] if was_there else [folder])
+        raise error if fresh else of_lost_store(error, folder) from error
+    except BaseException:
+        _give_up(files, [] if was_there else [folder])
+        raise
     made = []
     for name, text in (
         (FILE_NAME, settings_text(store=store, demo=demo)),
@@ -80,17 +103,36 @@ def make_folder(folder: Path, *, store: str = "sqlite:log.db", types: str = TYPE
         if not files.exists(folder / name):
             replace_file(files, folder / name, text.encode())
             made.append(name)
-    wiring.open_folder(folder, create=True).close()
     return made
+
+
+def _settings_to_be(store: str) -> Loaded:
+    """The settings as they will be once the file is written: a variable or the user's own file may say otherwise."""
+    import msgspec
+
+    from everlog.settings import Loaded, load
+
+    loaded = load(None)
+    if loaded.origins["store"] != "default":
+        return loaded
+    return Loaded(msgspec.structs.replace(loaded.settings, store=store), loaded.origins)
+
+
+def _give_up(files: DiskFiles, made: list[Path]) -> None:
+    """Remove the directories that were made, inner ones first; what holds anything by now is somebody's and stays."""
+    for directory in made:
+        if files.exists(directory) and not files.names(directory):
+            files.remove_dir(directory)
 
 
 @click.command("init")
 @click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--store", metavar="URL", default="sqlite:log.db", help="Where the events go; a path is in .everlog/.")
+@click.option("--new", is_flag=True, help="Begin a new log where the settings are there and their log is gone.")
 @click.option("--agents-md", is_flag=True, help="Add a short block about the log to AGENTS.md.")
 @common_options
 @pass_session
-def init_command(session: Session, directory: Path | None, store: str, agents_md: bool) -> None:
+def init_command(session: Session, directory: Path | None, store: str, new: bool, agents_md: bool) -> None:
     """Make a log in DIRECTORY, or in this one.
 
     It writes .everlog/ with settings, types and the log. Doing it twice does no harm. In a git repository, a jsonl:
@@ -103,6 +145,7 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
       everlog init --store jsonl:.
     """
     from everlog import wiring
+    from everlog.cli.store_urls import PASSWORD_WARNING, has_password, typed_url, without_password
     from everlog.errors import InvalidSettings
     from everlog.files import DiskFiles
     from everlog.settings import FOLDER, load
@@ -114,9 +157,6 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
         )
     place = (session.place / (directory or Path())).resolve()
     files = DiskFiles()
-    for parent in reversed([place, *place.parents]):
-        if not files.exists(parent):
-            files.make_dir(parent)
     folder = place / FOLDER
     if files.exists(folder) and not folder.is_dir():
         raise InvalidSettings(
@@ -125,13 +165,27 @@ def init_command(session: Session, directory: Path | None, store: str, agents_md
     if files.exists(folder / "everlog.toml"):
         stated = load(folder).settings.store
         if stated != store and store != "sqlite:log.db":
-            session.out.warn(f"the log there keeps its store {stated}; --store is for new logs")
+            session.out.warn(
+                session.out.as_typed(
+                    f"the log there keeps its store {without_password(stated)}; --store is for new logs."
+                    f" To use the other one: everlog config set store {typed_url(store)}"
+                )
+            )
         store = stated
-    elif not files.exists(folder):
+    else:
         # A store that cannot be opened must not leave a folder behind that says it can.
         _refuse_unknown_store(store)
+        if has_password(store):
+            session.out.warn(PASSWORD_WARNING)
     _tell_git(session, folder, store)  # first, so that opening the log in a fresh clone finds nothing to warn of
-    made = make_folder(folder, store=store)
+    parents = [parent for parent in (place, *place.parents) if not files.exists(parent)]
+    for parent in reversed(parents):
+        files.make_dir(parent)
+    try:
+        made = make_folder(folder, store=store, new=new)
+    except BaseException:
+        _give_up(files, parents)
+        raise
     in_git = _tell_git(session, folder, store)
     if agents_md and _add_agents_block(place / "AGENTS.md"):
         made.append("AGENTS.md")

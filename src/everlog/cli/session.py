@@ -16,6 +16,7 @@ import click
 if TYPE_CHECKING:
     from everlog.catalog.catalog import Catalog
     from everlog.cli.output import Output
+    from everlog.errors import NotFound
     from everlog.log.log import Log
     from everlog.settings import Loaded
 
@@ -119,13 +120,18 @@ class Session:
 
     def _open(self) -> Log:
         from everlog import wiring
+        from everlog.errors import NotFound
 
         self._hear_warnings()
         loaded = self.settings()
         actor = loaded.settings.actor or wiring.login_actor()
         if self.url:
             return wiring.open(self.url_from_here(), actor=actor, create=False)
-        return wiring.open_folder(self.folder(), actor=actor, loaded=loaded)
+        folder = self.folder()
+        try:
+            return wiring.open_folder(folder, actor=actor, loaded=loaded)
+        except NotFound as error:
+            raise of_lost_store(error, folder) from error
 
     def url_from_here(self) -> str:
         scheme, _, path = self.url.partition(":")
@@ -151,6 +157,21 @@ class Session:
             logger.handlers, logger.propagate = before, passed_on
 
         self._hear_no_more = restore
+
+
+def of_lost_store(error: NotFound, folder: Path) -> NotFound:
+    """What a store says that is not there, where settings name it: to begin anew would hide the loss."""
+    from everlog.errors import NotFound
+
+    if not error.hint.startswith("everlog init"):  # it knows better what is missing, such as the database around it
+        return error
+    return NotFound(
+        error.what,
+        why=f"the settings in {folder} name it, and it is gone",
+        hint="restore it from a backup or version control (git checkout), or move"
+        f" {folder.name} away to begin anew; everlog init --new begins a new log under these settings",
+        **error.details,
+    )
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
