@@ -29,6 +29,7 @@ HASH_BYTES = 32
 AROUND_BYTES = LENGTH.size + HASH_BYTES
 BODY_BYTES_MAX = 2**32 - 1
 SECTOR_BYTES = 512
+_LONG_NONCE = 2**16
 
 COMMIT, CLOSED, PURGING, SWEPT = 0, 1, 2, 3
 """What a frame is: a write, a clean close, a write whose purged bytes have yet to go, the word that they are gone."""
@@ -48,7 +49,7 @@ class Rest(msgspec.Struct, frozen=True, array_like=True):
     purges: tuple[Purge, ...] = ()
     purged: tuple[Purged, ...] = ()
     raw: dict[int, tuple[bytes, bytes]] = {}  # position: header and payload as they were given
-    nonce: int = 0  # any number, so that the hash does not end in a zero byte
+    nonce: int = 0  # any number, so that a tear and a flipped bit can be told apart (`encode_frame`)
 
 
 NOTHING_ELSE = Rest()
@@ -112,13 +113,21 @@ def enclose(body: bytes) -> bytes:
 def encode_frame(
     mark: int, at: int, fence: int, clock: int, records: Sequence[Recorded], rest: Rest | None = None
 ) -> bytes:
-    """The bytes of a frame. They never end in a zero, which would look like space that was not written."""
+    """The bytes of a frame, such that nobody takes a flipped bit in it for a torn write, or the other way round.
+
+    Its last byte is neither zero, which would look like space that was not written, nor one that a single flipped bit
+    makes zero. And the next frame's length does not begin in the last four bytes of a sector: there the first bytes
+    of a length, zeros as a rule, would be a sector of their own, which looks the same written and unwritten.
+    """
     fields = (mark, at, fence, clock, records)
     data = enclose(_encode(fields if rest is None else (*fields, rest)))
-    if data[-1] == 0:
+    ends_late = (at + len(data)) % SECTOR_BYTES >= SECTOR_BYTES - LENGTH.size
+    if ends_late or data[-1].bit_count() < 2:
         if rest is None:
-            rest = Rest(COMMIT, Position(records[0].position - 1), records[-1].position)
-        rest = msgspec.structs.replace(rest, nonce=rest.nonce + 1)
+            rest = Rest(COMMIT, Position(records[0].position - 1), records[-1].position, nonce=1)
+        else:
+            # Other numbers give other hashes; a number of four bytes also moves the end, by four bytes.
+            rest = msgspec.structs.replace(rest, nonce=(_LONG_NONCE if ends_late else rest.nonce) + 1)
         return encode_frame(mark, at, fence, clock, records, rest)
     return data
 
@@ -187,20 +196,25 @@ def is_torn(data: bytes, offset: int) -> bool:
     Space is zeros before it is written, and a disk writes whole sectors: an unfinished write has a part that is still
     zeros, or the file ends in it. Bytes that are all there and yet have the wrong hash were changed afterwards.
     """
+    room = SECTOR_BYTES - offset % SECTOR_BYTES  # what its first sector holds of it
     end = len(data.rstrip(b"\0"))
-    if _is_whole_but_for_its_length(data, end):
-        return False
+    whole = _size_but_for_its_length(data, end)
+    if whole:
+        return _lacks_only_its_first_sector(data, whole, room)
     if len(data) < LENGTH.size:
         return True
     (length,) = LENGTH.unpack_from(data)
     size = length + AROUND_BYTES
     if not length or size > len(data):
         return True
+    begins_late = room < LENGTH.size  # a part of its length is all that its first sector holds
     if end > size:
+        return begins_late and not any(data[:room])
+    if _is_one_bit_off(data, size):
         return False
     if data[size - 1] == 0:
         return True
-    start = 0
+    start = room if begins_late else 0
     while start < size:
         stop = min(size, ((offset + start) // SECTOR_BYTES + 1) * SECTOR_BYTES - offset)
         if not any(data[start:stop]):
@@ -209,10 +223,24 @@ def is_torn(data: bytes, offset: int) -> bool:
     return False
 
 
-def _is_whole_but_for_its_length(data: bytes, end: int) -> bool:
+def _size_but_for_its_length(data: bytes, end: int) -> int:
+    """The size of the frame if body and hash are right whatever its length says, or 0."""
     # The hash itself may end in zeros, which look like space that was never written.
     for size in range(end, min(end + 4, len(data)) + 1):
         body = memoryview(data)[LENGTH.size : size - HASH_BYTES]
         if size > AROUND_BYTES and _sha256(body).digest() == data[size - HASH_BYTES : size]:
-            return True
-    return False
+            return size
+    return 0
+
+
+def _lacks_only_its_first_sector(data: bytes, size: int, room: int) -> bool:
+    """True when more than one bit of the length is missing, and just what stands in a sector of its own."""
+    written = LENGTH.pack(size - AROUND_BYTES)
+    missing = int.from_bytes(written[:room], "big")
+    return room <= LENGTH.size and data[: LENGTH.size] == bytes(room) + written[room:] and missing.bit_count() > 1
+
+
+def _is_one_bit_off(data: bytes, size: int) -> bool:
+    """True when the body is right and its hash is, but for one bit: no frame is written that a tear leaves so."""
+    digest = _sha256(memoryview(data)[LENGTH.size : size - HASH_BYTES]).digest()
+    return (int.from_bytes(digest, "big") ^ int.from_bytes(data[size - HASH_BYTES : size], "big")).bit_count() == 1
