@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from everlog.cli.store_urls import has_password, typed_url
 from everlog.stores.sqlite import connection
 
 if TYPE_CHECKING:
@@ -130,6 +132,28 @@ def test_lines_that_are_no_events_are_told(notes: Run, place: Path) -> None:
 def test_standard_input_has_a_limit(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everlog.cli.import_.STDIN_BYTES_MAX", 10)
     assert notes("import", "-", "--json", stdin=b"x" * 11).error["code"] == "bad_file"
+
+
+@pytest.mark.parametrize("target", ["sqlite:backup.db", "sqlite:a b?.db", "jsonl:away", "sqlite:{place}/whole.db"])
+def test_what_is_said_about_using_a_copy_can_be_typed(notes: Run, place: Path, target: str) -> None:
+    target = target.format(place=place)
+    for start in ((), ("-C", str(place.parent / place.name))):
+        copied = notes(*start, "copy", LOG, target + "." * bool(start))
+        _, _, said = copied.err.strip().rpartition("to use the copy: ")
+        use, _, keep = said.partition(", or ")
+        assert len(notes(*shlex.split(use)[1:]).rows) == 5
+        assert notes(*shlex.split(keep)[1:]).code == 0
+        assert len(notes("log").rows) == 5
+        assert notes("config", "get", "store").out.strip() != "sqlite:log.db"
+        notes("config", "set", "store", "sqlite:log.db")
+
+
+def test_a_url_for_a_hint_keeps_the_user_and_never_the_password() -> None:
+    assert typed_url("postgresql://ada:pw@db/logs?schema=a&password=pw") == "'postgresql://ada@db/logs?schema=a'"
+    assert typed_url("postgresql://ada:p/w?@x@db/logs") == "postgresql://ada@db/logs"
+    assert typed_url("postgresql://db/logs") == "postgresql://db/logs"
+    assert not has_password("postgresql://ada@db/logs?schema=a")
+    assert has_password("postgres://db/logs?sslpassword=pw")
 
 
 def test_a_password_in_a_url_is_not_printed(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:

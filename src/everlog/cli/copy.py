@@ -79,7 +79,24 @@ def copy_command(session: Session, source: str, target: str) -> None:
     session.out.answer(
         Answer(data=facts, ids=[copied.summary.digest], rows=list(facts.items()), lines=lines, facts=facts)
     )
-    session.out.hint(f"to use the copy: everlog --log {shown} log, or everlog config set store {shown}")
+    session.out.hint(_how_to_use(session, target))
+
+
+def _how_to_use(session: Session, target: str) -> str:
+    """The commands that use the copy: --log takes its path from here, and the setting from the folder."""
+    from shlex import quote
+
+    from everlog.cli.store_urls import typed_url, url_from_folder
+    from everlog.errors import NoLogHere
+
+    there = f"-C {quote(str(session.directory))} " if session.directory != Path() else ""
+    told = f"to use the copy: everlog {there}--log {typed_url(target)} log"
+    try:
+        folder = session.folder()
+    except NoLogHere:
+        return told
+    stated = url_from_folder(target, base=session.place, folder=folder)
+    return f"{told}, or everlog {there}config set store {typed_url(stated)}"
 
 
 def _same(one: Path, other: Path | None) -> bool:

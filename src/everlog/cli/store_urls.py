@@ -15,15 +15,14 @@ def has_password(url: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """The URL with its user, if it names one, and without the password."""
+    """The URL with its user, if it names one, and without the password, whatever signs that has."""
     scheme, separator, rest = url.partition("://")
     if not separator or not scheme.startswith("postgres"):
         return url
-    rest, mark, options = rest.partition("?")
-    place, slash, path = rest.partition("/")
-    user, at, host = place.rpartition("@")
-    kept = "&".join(option for option in options.split("&") if not option.lower().startswith("password="))
-    return f"{scheme}://{user.partition(':')[0]}{at}{host}{slash}{path}{mark if kept else ''}{kept}"
+    user, at, place = rest.rpartition("@")
+    place, mark, options = place.partition("?")
+    kept = "&".join(option for option in options.split("&") if "password" not in option.partition("=")[0].lower())
+    return f"{scheme}://{user.partition(':')[0]}{at}{place}{mark if kept else ''}{kept}"
 
 
 def typed_url(url: str) -> str:
@@ -33,9 +32,12 @@ def typed_url(url: str) -> str:
     return quote(without_password(url))
 
 
-def url_from(url: str, *, base: Path) -> str:
-    """A URL whose path is absolute, so that it means the same log wherever it is resolved."""
+def url_from_folder(url: str, *, base: Path, folder: Path) -> str:
+    """A URL that was given beside `base` as the settings in `folder` must say it: their paths begin in the folder."""
+    import os.path
+
     scheme, _, path = url.partition(":")
     if scheme not in ("sqlite", "jsonl", "segments"):
         return url
-    return f"{scheme}:{(base / path.removeprefix('//')).resolve()}"
+    path = path.removeprefix("//")
+    return url if Path(path).is_absolute() else f"{scheme}:{os.path.relpath(base / path, folder)}"
