@@ -638,3 +638,17 @@ def test_a_flush_that_fails_while_purged_bytes_are_removed_stops_the_writer(
         own_event(store)
     monkeypatch.undo()
     store.close()
+
+
+def test_a_purge_takes_what_has_expired_along(path: Path) -> None:
+    """F63: an expired note is shown to nobody, but its bytes may be a response about what is purged."""
+    now = [1_000_000]
+    store = SqliteStore(path, now_us=lambda: now[0])
+    own_event(store, stream="note/1")
+    with store.write() as writer:
+        writer.note("key/a", "SENTINEL", expires_us=2_000_000)
+    now[0] = 3_000_000
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    store.close()
+    assert b"SENTINEL" not in b"".join(file.read_bytes() for file in path.parent.iterdir() if file.is_file())

@@ -13,7 +13,8 @@ from everlog.core.fields import require_shape
 from everlog.errors import InvalidSettings
 
 SCHEMA = "everlog"
-_SCHEMA_BYTES_MAX = 63  # PostgreSQL cuts longer names off in silence
+# PostgreSQL's names have 63 bytes, and the channel that tells of commits is "everlog " and the schema.
+_SCHEMA_BYTES_MAX = 55
 
 
 class Address(NamedTuple):

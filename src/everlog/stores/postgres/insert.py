@@ -67,6 +67,9 @@ class Inserter:
         if len(rows) >= _COPY_ROWS_MIN:
             self._copy(connection, rows)
             rows = []
+        if purges:
+            # What has expired is shown to nobody, but its bytes may be of what is purged.
+            connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
         if staged.staged_notes:
             self._write_notes(connection, staged)
         self._forget_claims(connection, staged)
