@@ -59,8 +59,14 @@ def test_a_url_opens_its_store(tmp_path: Path) -> None:
         ("data/log.db", "sqlite:data/log.db"),
         ("./x:y.db", "sqlite:./x:y.db"),
         ("sqlite:", "sqlite:log.db"),
-        ("postgresql:host/db", "sqlite:log.db"),
-        ("memory:x", "sqlite:log.db"),
+        ("jsonl:", "jsonl:events"),
+        ("postgresql:host/db", "postgresql://HOST/DATABASE"),
+        ("memory:x", "memory:"),
+        (
+            "mysql://ada:pw@host/db",
+            "there is no store mysql:; name one like sqlite:log.db, jsonl:events, segments:data,"
+            " postgresql://HOST/DATABASE, memory:",
+        ),
         ("memory", "sqlite:memory"),
         ("", "sqlite:log.db"),
     ],

@@ -161,7 +161,6 @@ def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
             return open_store(url, base=base, identity=identity)
 
         return Target(name=shown_url(url), draft=shown_url(url), open=open_itself, swap=lambda: None)
-    draft = path.with_name(path.name + ".copying")
     files = files or DiskFiles()
     if files.exists(path):
         raise Conflict(
@@ -170,6 +169,7 @@ def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
             hint="name another place, or move that one away",
             path=str(path),
         )
+    draft = path.with_name(path.name + ".copying")
 
     def open_draft(identity: Identity) -> Store:
         return open_store(f"{url.partition(':')[0]}:{draft}", base=Path(), identity=identity)
@@ -188,16 +188,30 @@ def refuse_unfinished(store: Store, where: str) -> None:
         )
 
 
+_EXAMPLES = {
+    "sqlite": "sqlite:log.db",
+    "jsonl": "jsonl:events",
+    "segments": "segments:data",
+    "postgresql": "postgresql://HOST/DATABASE",
+    "memory": "memory:",
+}
+
+
 def require_url(url: str) -> None:
     """Refuse what is not the URL of a log, and say what would be."""
     scheme, separator, rest = url.partition(":")
     if url == "memory:" or (scheme in ("sqlite", "jsonl", "segments") and rest) or _in_postgres(url):
         return
-    looks_like_a_path = bool(url) and (not separator or "/" in scheme or "." in scheme)
+    if not url:
+        meant = _EXAMPLES["sqlite"]
+    elif not separator or "/" in scheme or "." in scheme:
+        meant = f"sqlite:{shown_url(url)}"
+    else:
+        meant = _EXAMPLES.get(scheme, f"there is no store {scheme}:; name one like {', '.join(_EXAMPLES.values())}")
     raise InvalidSettings(
         f"{shown_url(url)!r} is not the URL of a log",
         why="a URL is sqlite:PATH, jsonl:PATH, segments:PATH, postgresql://HOST/DATABASE or memory:",
-        hint=f"sqlite:{shown_url(url)}" if looks_like_a_path else "sqlite:log.db",
+        hint=meant,
         url=shown_url(url),
     )
 
