@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ from tests.cli.conftest import Run
 from everlog.catalog.builtin import BUILT_IN
 from everlog.cli import doctor
 from everlog.cli.demo_story import TYPES
+from everlog.errors import Damaged
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 
@@ -364,3 +366,59 @@ def test_a_disk_that_refuses_writes_exits_7(notes: Run, monkeypatch: pytest.Monk
     found = notes("config", "set", "actor", "user:ada", "--json")
     assert found.code == 7
     assert found.error["code"] == "read_only"
+
+
+# ---- what cannot be read
+
+
+def test_a_directory_in_the_place_of_a_file_is_named(notes: Run, place: Path) -> None:
+    for words, code in (
+        (["log", "--log", "sqlite:."], 4),
+        (["log", "--log", f"sqlite:{place}"], 4),
+        (["import", "."], 3),
+        (["import", ".everlog"], 3),
+    ):
+        found = notes(*words, "--json")
+        assert found.code == code, words
+        assert found.error["message"].endswith("is a directory")
+        assert found.error["message"].startswith((".", str(place)))
+    assert notes("copy", "sqlite:.everlog/log.db", "sqlite:.").code == 5
+
+
+def test_a_log_that_was_cut_off_is_told_to_be_restored_and_not_to_be_verified_again(notes: Run, place: Path) -> None:
+    path = place / ".everlog/log.db"
+    with path.open("r+b") as file:
+        file.truncate(9000)
+    for words in (["log"], ["verify"]):
+        found = notes(*words, "--json")
+        assert found.code == 8, words
+        assert found.error["hint"].startswith("restore a backup")
+        assert str(path) in found.error["hint"]
+    checks = {check["id"]: check for check in notes("doctor", "--json").data if check["status"] == "fail"}
+    assert checks["log"]["fix"].startswith("restore a backup")
+
+
+def test_verify_does_not_send_to_itself(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise Damaged("#3 cannot be read", why="its bytes are no row", hint="everlog verify", position=3)
+
+    monkeypatch.setattr("everlog.log.log.Log.verify", fail)
+    found = notes("verify", "--json")
+    assert (found.code, found.error["details"]) == (8, {"position": 3})
+    assert "restore a backup" in found.error["hint"]
+    assert "everlog verify" not in found.error["hint"]
+
+
+def test_the_confirmation_to_type_has_the_reason_that_was_given(notes: Run) -> None:
+    hint = notes("purge", "note/1", "--reason", "it's request 17", "--json").error["hint"]
+    assert notes(*shlex.split(hint)[1:]).code == 0
+    assert notes("log", "--purges", "--json").data[0]["reason"] == "it's request 17"
+
+
+@pytest.mark.parametrize("store", ["sqlite:log.db", "segments:data"])
+def test_a_log_without_an_index_is_not_told_of_another_store(everlog: Run, store: str) -> None:
+    everlog("init", "--store", store)
+    found = everlog("index", "rebuild", "--json")
+    assert found.code == 2
+    assert "SQLite" not in found.error["hint"]
+    assert "everlog verify" in found.error["hint"]

@@ -69,7 +69,7 @@ def import_command(
 @contextmanager
 def _opened(session: Session, names: tuple[str, ...]) -> Iterator[list[Source]]:
     from everlog.cutover.importing import Source
-    from everlog.errors import NotFound
+    from everlog.errors import BadFile, NotFound
     from everlog.files import DiskFiles
 
     files, handles, sources = DiskFiles(), [], []
@@ -78,6 +78,8 @@ def _opened(session: Session, names: tuple[str, ...]) -> Iterator[list[Source]]:
             if name == "-":
                 sources.append(_stdin(session))
                 continue
+            if (session.place / name).is_dir():
+                raise BadFile(f"{name} is a directory", why="events are imported from files", hint="name its files")
             try:
                 handle = files.open(session.place / name)
             except OSError as error:

@@ -47,7 +47,7 @@ def rebuild_index(session: Session, accept_missing: bool) -> None:
         raise InvalidSettings(
             "this log has no index of its own",
             why="only a jsonl: log keeps its events in files that are indexed beside",
-            hint="everlog doctor looks at the indexes of an SQLite log",
+            hint="there is nothing to rebuild here; everlog verify proves the log from its bytes",
         )
     events = store.rebuild_index(accept_missing=accept_missing)
     epoch = log.identity.epoch

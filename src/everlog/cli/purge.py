@@ -68,7 +68,7 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
         found = {**facts, "dry_run": True}
         session.out.answer(Answer(data=found, ids=[stream], rows=list(found.items()), lines=lines, facts=found))
         return
-    _require_confirmation(session, stream, len(positions), confirm)
+    _require_confirmation(session, stream, len(positions), reason, confirm)
     purge = log.purge(stream, reason=reason)
     found = {**facts, "events": purge.count, "reserved": purge.reserved, "reason": reason, "actor": purge.actor}
     lines = [
@@ -90,7 +90,9 @@ def _size(payload: dict[str, object]) -> int:
     return len(canonical(payload))
 
 
-def _require_confirmation(session: Session, stream: str, count: int, confirm: str | None) -> None:
+def _require_confirmation(session: Session, stream: str, count: int, reason: str, confirm: str | None) -> None:
+    from shlex import quote
+
     from everlog.errors import ConfirmationNeeded
 
     words = f"purge {stream}"
@@ -102,7 +104,7 @@ def _require_confirmation(session: Session, stream: str, count: int, confirm: st
     raise ConfirmationNeeded(
         f"purging {stream} removes {count} events for good" if confirm is None else "the confirmation does not match",
         why=f"it needs the exact words: {words}",
-        hint=f'everlog purge {stream} --reason "…" --confirm "{words}"',
+        hint=f"everlog purge {quote(stream)} --reason {quote(reason)} --confirm {quote(words)}",
         confirm=words,
         events=count,
     )

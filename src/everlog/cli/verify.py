@@ -8,6 +8,7 @@ from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
 
 EXIT_DAMAGED = 8
+RESTORE = "keep this file as it is; restore a backup, or read on what is readable: everlog log --to-end"
 
 
 @click.command("verify")
@@ -30,12 +31,18 @@ def verify_command(session: Session) -> None:
     import msgspec
 
     from everlog.cli.progress import progress
+    from everlog.errors import Damaged
 
     log = session.log()
     out = session.out
     started = time.monotonic()
-    with progress(out, "verifying", log.head()) as tell:
-        report = log.verify(progress=tell)
+    try:
+        with progress(out, "verifying", log.head()) as tell:
+            report = log.verify(progress=tell)
+    except Damaged as error:
+        # It cannot be read to its end; to be sent here again would be of no help.
+        hint = RESTORE if error.hint.startswith("everlog verify") else error.hint
+        raise Damaged(error.what, why=error.why, hint=hint, **error.details) from error
     took_s = time.monotonic() - started
     facts = {
         "ok": report.ok,
@@ -72,5 +79,5 @@ def verify_command(session: Session) -> None:
         )
     )
     if not report.ok:
-        out.hint("keep this file as it is; restore a backup, or read on what is readable: everlog log --to-end")
+        out.hint(RESTORE)
         raise click.exceptions.Exit(EXIT_DAMAGED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from shlex import quote as quoted
 from urllib.parse import quote
 
 from everlog.errors import (
@@ -105,6 +106,16 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     )
 
 
+def refuse_directory(path: Path) -> None:
+    if path.is_dir():
+        raise NotALog(
+            f"{path} is a directory",
+            why="an SQLite log is one file",
+            hint="name a file in it, or use the scheme of a log that is a folder: jsonl: or segments:",
+            path=str(path),
+        )
+
+
 def refuse_foreign_file(path: Path, first_bytes: bytes) -> None:
     """Refuse what cannot be a log before SQLite touches it; an empty file is never taken for a new log (F04)."""
     if first_bytes.startswith(_MAGIC):
@@ -158,7 +169,7 @@ class own_errors:  # noqa: N801 - used as a verb: with own_errors(path, "reading
             raise Damaged(
                 f"{self._doing} {self._path} failed",
                 why="SQLite's message about it is not text",
-                hint="everlog verify",
+                hint=_hint_for_damage(self._doing, self._path),
                 path=str(self._path),
             ) from error
 
@@ -183,7 +194,7 @@ def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
             path=str(path),
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CONSTRAINT")):
-        return Damaged(what, why=why, hint="everlog verify", path=str(path))
+        return Damaged(what, why=why, hint=_hint_for_damage(doing, path), path=str(path))
     if name.startswith("SQLITE_IOERR"):
         return WriterStopped(
             what,
@@ -192,3 +203,10 @@ def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
             path=str(path),
         )
     return EverlogError(what, why=why, hint="everlog doctor", path=str(path))
+
+
+def _hint_for_damage(doing: str, path: Path) -> str:
+    """A log that does not open cannot be verified either: there, only a backup or SQLite's own tool helps."""
+    if doing != "opening":
+        return "everlog verify"
+    return f"restore a backup; or keep a copy, and see what can still be read: sqlite3 {quoted(str(path))} .recover"

@@ -63,6 +63,7 @@ class SqliteStore:
         identity: Identity | None = None,
     ) -> None:
         self.path = Path(path)
+        connection.refuse_directory(self.path)
         self._files = files or DiskFiles()
         self._now_us = now_us
         self._mutex = threading.Lock()
