@@ -254,7 +254,6 @@ def test_a_flipped_bit_is_named_and_everything_else_stays_readable() -> None:
         flips=300,
     )
     assert report.states == 300
-    # A zero byte that ends at a sector is what a tear leaves; a flip hits that by chance once in thousands.
     assert report.violations == [], str(report)
 
 

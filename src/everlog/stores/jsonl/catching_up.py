@@ -13,10 +13,11 @@ takes the order of the lines and begins a new epoch, by which every cursor is to
 
 from __future__ import annotations
 
-import logging
+import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from everlog.files import Files, Stamp
@@ -27,8 +28,7 @@ from everlog.stores.jsonl.rows import Rows, add_purged
 
 PIECE_BYTES = 1 << 20
 UNREADABLE, MARKER, TWICE, CAME_BACK = "line_unreadable", "conflict_marker", "twice", "purged_came_back"
-
-_logger = logging.getLogger("everlog")
+_ID = re.compile(rb'"id":"([^"]{1,64})"')
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Change:
 
 
 Mend = Callable[[Read, int | None, bytes], None]
-"""Cut the torn tail, if any, and put what is kept on the disk; see `everlog.stores.jsonl.store`."""
+"""Put what is kept on the disk, and cut the torn tail if there is one and a write is under way; see `keeper`."""
 
 
 def find_change(index: Index, files: Files, events: Path, *, own: str, mend: Mend | None) -> Change:
@@ -72,6 +72,7 @@ def find_change(index: Index, files: Files, events: Path, *, own: str, mend: Men
         stamp = files.stamp(events / name)
         assert stamp is not None
         start = 0
+        file = None
         if name in known:
             file, before = known[name]
             if stamp == before:
@@ -80,7 +81,8 @@ def find_change(index: Index, files: Files, events: Path, *, own: str, mend: Men
             change.appended_only &= start > 0 or before.size == 0
         elif name < newest_known:
             change.appended_only = False
-        change.read.append(_read(files, events, name, start, own=own, mend=mend, is_newest=name == names[-1]))
+        is_lost = None if name != names[-1] else partial(_holds_committed, index, None if start else file)
+        change.read.append(_read(files, events, name, start, own=own, mend=mend, is_lost=is_lost))
     change.appended_only &= not change.gone
     if len(change.read) > 1 and any(each.start and each.name != change.read[0].name for each in change.read):
         change.appended_only = False  # two known files grew: nobody here does that
@@ -121,23 +123,49 @@ def _is_as_known(index: Index, file: int, data: bytes) -> bool:
     return not rows
 
 
-def _read(files: Files, events: Path, name: str, start: int, *, own: str, mend: Mend | None, is_newest: bool) -> Read:
+def _holds_committed(index: Index, file: int | None, kept: list[Found], tail: bytes) -> bool:
+    """Whether cutting the tail, so that `kept` stays of the file, would take what the index knows as committed: then
+    what is wrong with it is damage. `file` is None when all that is known of the file was found at its place."""
+    stay = {each.line.id for each in kept if each.line is not None}
+    if file is not None:
+        rows = index.fetch("SELECT id FROM events WHERE file = ?", (file,))
+        if any(event_id not in stay for (event_id,) in rows):
+            return True
+    # What is left of a purge is in no file by the index: it is known by its id, as far as that can be read.
+    named = {found.decode("utf-8", "replace") for found in _ID.findall(tail)}
+    return any(index.knows(line_id) for line_id in named - stay)
+
+
+IsLost = Callable[[list[Found], bytes], bool]
+"""Whether a tail that looks torn holds what is committed; None in its stead for a file whose end nobody cuts."""
+
+
+def _never(kept: list[Found], tail: bytes) -> bool:
+    return False
+
+
+def _read(
+    files: Files, events: Path, name: str, start: int, *, own: str, mend: Mend | None, is_lost: IsLost | None
+) -> Read:
     path = events / name
     data = read_from(files, path, start)
     found = list(scan(data, start))
     read = Read(name, Stamp(0, 0, 0), start, found)
-    if is_newest:
+    cut = None
+    if is_lost is not None:
         cut = torn_at(data, start, found, own=own)
         if cut is not None:
-            read.found = [each for each in found if each.at < cut]
-            _logger.warning(
-                "%s: cut %d bytes of a write that was never finished, at byte %d", path, start + len(data) - cut, cut
-            )
+            kept = [each for each in found if each.at < cut]
+            if is_lost(kept, data[cut - start :]):
+                cut = None
+            else:
+                read.found = kept
         if mend is not None:
             mend(read, cut, data)
     stamp = files.stamp(path)
     assert stamp is not None
-    read.stamp = stamp
+    # A tail that stays until somebody writes is not known: whoever looks next sees it as new.
+    read.stamp = stamp if cut is None else stamp._replace(size=cut)
     return read
 
 
@@ -192,7 +220,7 @@ def read_whole(files: Files, events: Path, *, own: str, mend: Mend | None) -> It
         for piece in _pieces(files, events, name):
             yield piece
             at = piece.end
-        yield _read(files, events, name, at, own=own, mend=mend, is_newest=name == names[-1])
+        yield _read(files, events, name, at, own=own, mend=mend, is_lost=_never if name == names[-1] else None)
 
 
 def _pieces(files: Files, events: Path, name: str) -> Iterator[Read]:

@@ -3,8 +3,9 @@
 Lines end with the byte 0x0A and with nothing else: U+2028, U+0085 and a carriage return are part of a text (F02).
 
 What a crash can leave at the end of the newest file is the last write, which nobody was told of: a part of its lines,
-a line without its end, or sectors that read as zeros. That is cut. Damage looks different: a whole line that
-does not read, junk after a whole line, a zero byte in the midst of a sector. It stays where it is and is reported.
+a line without its end, or sectors that read as zeros. That is cut by whoever writes next. Damage looks different: a
+whole line that does not read, junk after a whole line, a few zeros, or zeros in the midst of a sector. It stays where
+it is and is reported, and so is what the index knows as committed, however torn it looks.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from everlog.stores.jsonl.lines import BadLine, Batch, Line, is_whole_object, re
 NAME = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl")
 _SECTOR_BYTES = 512
 _ZEROS = re.compile(rb"\x00+")
+_ZEROS_MIN = 8  # fewer may be damage
 
 
 @dataclass(slots=True)  # not frozen: that would triple the cost of making one, and there is one for every line
@@ -149,8 +151,12 @@ def looks_torn(tail: bytes, begin: int, last_at: int) -> bool:
     """Whether the end of a file, from `begin` on, may be what a crash left of a write; `last_at` is its last line."""
     zeros = list(_ZEROS.finditer(tail))
     if zeros:
-        # Sectors that never came read as zeros: up to the next sector, or up to the end.
-        return all((begin + run.end()) % _SECTOR_BYTES == 0 or run.end() == len(tail) for run in zeros)
+        # What never came reads as zeros, up to the next sector or up to the end. A flipped bit makes one at most.
+        return all(
+            run.end() == len(tail)
+            or ((begin + run.end()) % _SECTOR_BYTES == 0 and (run.start() == 0 or len(run[0]) >= _ZEROS_MIN))
+            for run in zeros
+        )
     return not tail.endswith(b"\n") and not is_whole_object(tail[last_at - begin :])
 
 

@@ -280,6 +280,15 @@ class Index:
         """(file, offset of the line, code, reason)"""
         return self.fetch("SELECT name, at, code, reason FROM bad_lines JOIN files USING (file) ORDER BY name, at")
 
+    def knows(self, line_id: str) -> bool:
+        """Whether a line with this id was ever here."""
+        rows = self.fetch(
+            "SELECT 1 FROM events WHERE id = ?1 UNION ALL SELECT 1 FROM purged WHERE id = ?1"
+            " UNION ALL SELECT 1 FROM purges WHERE purge = ?1 UNION ALL SELECT 1 FROM missing WHERE id = ?1",
+            (line_id,),
+        )
+        return bool(rows)
+
     def missing(self) -> list[tuple[Position, str]]:
         return self.fetch("SELECT position, id FROM missing ORDER BY position")
 

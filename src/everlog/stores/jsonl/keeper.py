@@ -50,6 +50,8 @@ class Keeper:
         self._closed = False
         self._stopped = False
         self._must_make = False
+        self._may_cut = False  # only a write cuts what a crash left: a read leaves every byte (G11)
+        self._torn = self._torn_told = ""  # what was left for the next write to cut, and what was told of it
         self._mutex = threading.RLock()
         self._index: Index | None = None
         self._inode: tuple[int, int] | None = None
@@ -142,8 +144,12 @@ class Keeper:
                 self._must_make = True
             self._back_to_disk()
             changed = self._index is None or self._glance() != self._seen
-            if changed:
-                self._catch_up()
+            if changed or self._torn:
+                self._may_cut = True
+                try:
+                    self._catch_up()
+                finally:
+                    self._may_cut = False
             if not self.origin:
                 # Another process of this copy may have been the first to write.
                 self.origin = self._folder.origin() or self._folder.new_origin(self._now_us())
@@ -152,12 +158,7 @@ class Keeper:
             return changed
 
     def knows(self, line_id: str) -> bool:
-        rows = self.index.fetch(
-            "SELECT 1 FROM events WHERE id = ?1 UNION ALL SELECT 1 FROM purged WHERE id = ?1"
-            " UNION ALL SELECT 1 FROM purges WHERE purge = ?1 UNION ALL SELECT 1 FROM missing WHERE id = ?1",
-            (line_id,),
-        )
-        return bool(rows)
+        return self.index.knows(line_id)
 
     def close(self) -> None:
         with self._mutex:
@@ -243,6 +244,7 @@ class Keeper:
 
     def _catch_up_lines(self) -> None:
         mend = None if self._read_only else self._mend
+        self._torn = ""
         change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=mend)
         if change:
             record_change(self.index, change, own=self.origin)
@@ -263,16 +265,33 @@ class Keeper:
         ]
 
     def _mend(self, read: Read, cut: int | None, data: bytes) -> None:
-        """Cut a torn tail, end a last line that lacks nothing but its newline, and put the rest on the disk."""
+        """End a last line that lacks nothing but its newline, put what is whole on the disk, and if somebody is about
+        to write, cut a torn tail."""
         self._tail.close()
         self._tail.open(read.name)
         if cut is not None:
-            self._tail.cut(cut)
+            self._cut(read.name, cut, read.start + len(data) - cut)
             data = data[: cut - read.start]
         elif data and not data.endswith(b"\n") and read.found[-1].line is not None:
             data += b"\n"
         begin = _last_write(read)
         self._tail.settle(data[begin - read.start :], at=begin)
+
+    def _cut(self, name: str, at: int, size: int) -> None:
+        path = self._folder.events / name
+        if self._may_cut:
+            self._tail.cut(at)
+            _logger.warning("%s: cut %d bytes of a write that was never finished, at byte %d", path, size, at)
+            return
+        self._torn = f"{name} {at}"
+        if self._torn != self._torn_told:
+            self._torn_told = self._torn
+            _logger.warning(
+                "%s: %d bytes of a write that was never finished are left out, at byte %d; the next write cuts them",
+                path,
+                size,
+                at,
+            )
 
     # ---- the index itself
 
@@ -280,6 +299,8 @@ class Keeper:
         with self._mutex:
             self._lock.acquire(_LOCK_TIMEOUT_S)
             try:
+                if self._index is not None and not self._index.broken:
+                    self._catch_up()  # or what vanished since the last look would be forgotten here
                 missing = self.index.missing() if self._index is not None else []
                 if missing and not accept_missing:
                     raise _missing_error(self._folder, len(missing))
@@ -352,6 +373,7 @@ class Keeper:
         index = Index.make(draft, origin=self.origin, epoch=self.first_epoch)
         self.first_epoch = ""
         mend = None if self._read_only else self._mend
+        self._torn = ""
         fill_new(index, read_whole(self._files, self._folder.events, own=self.origin, mend=mend), own=self.origin)
         index.finish()
         if path is not None and draft is not None:
