@@ -25,12 +25,13 @@ from __future__ import annotations
 import json
 import zlib
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import astuple
 
 from everlog.core.canonical import canonical
+from everlog.core.clock import LAMPORT_MAX
 from everlog.core.event import Event
 from everlog.core.ids import EventId
 from everlog.errors import EverlogError
@@ -38,6 +39,8 @@ from everlog.stores.contract import Sealed
 from everlog.stores.jsonl import seed_shape
 
 Batch = tuple[int, int]
+Number = Annotated[int, msgspec.Meta(ge=0, le=LAMPORT_MAX)]
+"""Of a line that is read: beyond this, JSON numbers are not exact, and a clock would have nowhere to go (F58)."""
 
 CONFLICT_MARKERS = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
 
@@ -84,11 +87,11 @@ class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=Fal
 
     id: EventId
     type: str
-    version: int
+    version: Number
     stream: str
-    lamport: int
+    lamport: Number
     origin: str
-    origin_seq: int
+    origin_seq: Number
     occurred_at: datetime
     actor: str
     scope: str = ""
@@ -106,7 +109,7 @@ class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=Fal
     received_at: datetime
     via: str = ""
     batch: Batch | None = None
-    claims: dict[str, int] = {}
+    claims: dict[str, Number] = {}
     whole: str = ""
 
     def event(self) -> Event:
@@ -202,14 +205,14 @@ class PurgedLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fal
     hash: bytes
     id: EventId
     origin: str
-    origin_seq: int
+    origin_seq: Number
     previous: bytes
     purge: str  # the id of the purge line
     stream: str = ""  # empty in a copy of another store, where the purge's line says it
-    sequence: int = 0  # in such a copy: its place in the stream
-    claims: dict[str, int] = {}
+    sequence: Number = 0  # in such a copy: its place in the stream
+    claims: dict[str, Number] = {}
     via: str = ""
-    lamport: int = 0  # the event's; in a copy of another store, the greatest before it
+    lamport: Number = 0  # the event's; in a copy of another store, the greatest before it
 
 
 class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
@@ -222,8 +225,8 @@ class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fals
     reason: str
     scopes: tuple[str, ...]
     stream: str
-    sequence: int = 0  # in a copy of another store: the stream's last, after which it goes on
-    lamport: int = 0  # the greatest before it: what the purge knew of, it comes after
+    sequence: Number = 0  # in a copy of another store: the stream's last, after which it goes on
+    lamport: Number = 0  # the greatest before it: what the purge knew of, it comes after
 
 
 class _Marked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -335,6 +338,8 @@ def _seed_line(data: bytes) -> EventLine:
         event = seed_shape.read_seed_event(data)
     except (EverlogError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadLine(f"it has the shape of another program's event, but {error}") from error
+    if not 0 <= event.lamport <= LAMPORT_MAX:
+        raise BadLine(f"its clock value is {event.lamport}, and values from 0 to {LAMPORT_MAX} are possible")
     fields = {name: getattr(event, name) for name in Event.__struct_fields__}
     return EventLine(**fields, received_at=event.occurred_at)
 

@@ -18,11 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from weakref import WeakSet
 
+from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
 from everlog.core.codec import Packed, header_bytes, header_hash
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId, IdSource
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import EverlogError, LogClosed, NotFound, ReadOnly, WriterStopped
+from everlog.errors import ClockJump, EverlogError, LogClosed, NotFound, ReadOnly, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
@@ -63,6 +64,7 @@ class JsonlStore:
         self._folder = Folder(self.path, self._files)
         self._mutex = threading.Lock()
         self._failed: BaseException | None = None
+        self._clock_ignored = 0
         self._closed = False
         self._why_closed = "open it again"
         self._writing_thread = 0
@@ -209,10 +211,28 @@ class JsonlStore:
     def clock(self) -> int:
         self._look()
         if not self._in_write():
-            return max(self._keeper.index.clock(), self._folder.clock())
+            return self._committed_clock()
         if self._clock is None:
-            self._clock = max(self._keeper.index.clock(), self._folder.clock())
+            self._clock = self._committed_clock()
         return self._clock
+
+    def _committed_clock(self) -> int:
+        """What clock.json says counts above the log, for events that were seen and not kept; but nothing guards it,
+        and one wrong digit must not move the clock for good (F58)."""
+        known, told = self._keeper.index.clock(), self._folder.clock()
+        if told <= known:
+            return known
+        if told > min(known + JUMP_MAX, LAMPORT_MAX):
+            if told != self._clock_ignored:
+                self._clock_ignored = told
+                _logger.warning(
+                    "%s says %d, the log knows of %d: it is ignored, and written anew with the next event",
+                    self._folder.clock_file,
+                    told,
+                    known,
+                )
+            return known
+        return told
 
     def link(self, origin: str) -> Link:
         found = self._links.get(origin)
@@ -247,6 +267,14 @@ class JsonlStore:
     # ---- inside: committing
 
     def _commit(self, staged: Staged) -> None:
+        if staged.clock > LAMPORT_MAX:
+            raise ClockJump(
+                f"the clock of {self.path} stands at its end, {LAMPORT_MAX}",
+                why="an event with a clock value far ahead of all others came with git; nothing was written",
+                hint="find it: everlog log --json; remove its line, then everlog index rebuild --accept-missing",
+                seen=staged.clock,
+                clock=staged.clock_before,
+            )
         staged_lines = StagedLines(staged, self._keeper.index.epoch, self._keeper.origin, self._ids)
         if staged.staged_notes or staged_lines.claims_apart:
             self._notes.append(
