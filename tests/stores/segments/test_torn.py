@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_every_tear_is_taken_for_one() -> None:
             assert is_torn(torn, at), (at, len(data), cut)
             assert is_torn(torn + bytes(len(data) - cut) + SPACE, at), (at, len(data), cut)
         edges = [0, *range(SECTOR_BYTES - at % SECTOR_BYTES, len(data), SECTOR_BYTES), len(data)]
-        parts = [data[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+        parts = [data[start:stop] for start, stop in pairwise(edges)]
         for landed in product((True, False), repeat=len(parts)):
             if any(landed) and not all(landed):
                 torn = b"".join(

@@ -298,7 +298,7 @@ class SegmentsStore:
         if self._failed is not None:
             raise WriterStopped(
                 f"{self.path} takes no more writes from this process",
-                why=f"a flush failed before ({self._failed}), so that what is on the disk is unknown",
+                why=f"a write or its flush failed before ({self._failed}), so that what is on the disk is unknown",
                 hint="check the disk, then open the log again",
             ) from self._failed
         if self._writer is None:
@@ -365,18 +365,32 @@ class SegmentsStore:
             self._require_the_lock()  # before anybody is told: this process may have slept
             if any(removed for _, removed in staged.staged_purges):
                 self._sweep(writer)
-        except WriterStopped as error:
-            self._failed = error  # G12: never again from this process
+        except BaseException as error:
+            if isinstance(error, WriterStopped) or writer.unsure:
+                self._failed = error  # G12: never again from this process
+            elif writer.outdated:
+                self._step_back(writer)
             raise
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
         for purge, _ in staged.staged_purges:
             self._sequences.pop(purge.stream, None)
 
+    def _step_back(self, writer: Writer) -> None:
+        """Nothing is wrong with the log, but the writer does not know its files any more: the next write opens them
+        anew, and finishes what was begun."""
+        self._writer = None
+        try:
+            writer.abandon()
+        finally:
+            self._lock.release()
+
     def _sweep(self, writer: Writer) -> None:
         writer.rotate(self._now_us())
+        writer.outdated = True  # segments are swapped under it
         sweeping.sweep(self.files, self.layout, self.book)
         self.book.load()
+        writer.outdated = False
         writer.mark(SWEPT)
         writer.save_index()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from everlog.core.codec import header_bytes, payload_bytes
 from everlog.core.event import Position, Recorded
-from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
+from everlog.errors import Damaged, EverlogError, StorageFull
 from everlog.files import Files, leftover_temps, replace_file
 from everlog.stores.contract import FORMAT, Identity, Sealed
 from everlog.stores.segments.book import Book
@@ -71,6 +71,8 @@ class Writer:
         self._space_bytes = space_bytes
         self._space_end = 0
         self._frames = 0
+        self.unsure = False  # what is on the disk behind the last frame is unknown: never write again (G12)
+        self.outdated = False  # the files are not what this writer knows: look at them again before the next write
         problem = book.unsound()
         if problem is not None:
             raise Damaged(
@@ -147,16 +149,15 @@ class Writer:
         end = at + len(data)
         if end > self._space_end:
             self._make_space(end)
+        self.unsure = True
+        written = False
         try:
             self._files.write_all(self._handle, data, at=at)
-        except BaseException:
-            self._wipe(at, len(data))
-            raise
-        try:
+            written = True
             self._files.flush(self._handle)
-        except WriterStopped:
+        except BaseException as error:
             # Nobody was told of it. Other processes that read this file should not be, either.
-            self._wipe(at, len(data))
+            self.unsure = not self._wipe(at, len(data), after=error) or written
             raise
         self._frames += 1
         self._space_end = max(self._space_end, end)
@@ -174,28 +175,38 @@ class Writer:
             self._files.fsync(self._handle)
             self._space_end += size
 
-    def _wipe(self, at: int, size: int) -> None:
-        """A write that failed half-way leaves no bytes for the next one to stand in front of."""
-        left = min(size, self._files.size(self._handle) - at)
-        if left > 0:
-            self._files.write_all(self._handle, bytes(left), at=at)
+    def _wipe(self, at: int, size: int, *, after: BaseException) -> bool:
+        """A write that failed half-way leaves no bytes for the next one to stand in front of. False if they stay."""
+        try:
+            left = min(size, self._files.size(self._handle) - at)
+            if left > 0:
+                self._files.write_all(self._handle, bytes(left), at=at)
+        except (OSError, EverlogError) as also:
+            after.add_note(f"and what it left in {self.path} could not be wiped: {also}")
+            return False
+        return True
 
     def _took(self, found: Found) -> None:
+        """The frame is on the disk: know it before anything else can fail."""
         book, frame = self._book, found.frame
         part = book.live.parts[-1]
-        if not isinstance(part, LivePart) or part.full:
+        begun = not isinstance(part, LivePart) or part.full
+        if begun:
             part = self._next_part()
+        assert isinstance(part, LivePart)
         part.add(found)
         book.clock = frame.clock
         if frame.rest.notes:
             book.add_notes(frame.rest.notes)
         if frame.rest.purges or frame.rest.purged:
             book.took(list(frame.rest.purges), list(frame.rest.purged))
+        self.unsure = False
+        if begun:
+            self.save_index(newest=False)
 
     # ---- index files
 
     def _next_part(self) -> LivePart:
-        self.save_index()
         book = self._book
         last = book.live.parts[-1]
         part = LivePart(last.number, last.end, last.head, id_max=last.id_max, clock=last.clock, fence=last.fence)
@@ -203,8 +214,8 @@ class Writer:
         book.changed()
         return part
 
-    def save_index(self, *, events_min: int = 0) -> None:
-        """Write the index files that are missing. Derived: a crash in the middle costs nothing but time."""
+    def save_index(self, *, events_min: int = 0, newest: bool = True) -> None:
+        """Write the index files that are missing. Derived: what fails costs only time, and is tried again."""
         book = self._book
         for segment in book.segments:
             for place, part in enumerate(segment.parts):
@@ -212,12 +223,14 @@ class Writer:
                     continue
                 if segment is book.live and part.events < events_min:
                     continue
+                if part is book.live.parts[-1] and not newest:
+                    continue
                 data = pack_part(part, log_id=book.identity.log_id, generation=segment.generation)
                 path = self._layout.part(part.number, part.start)
                 try:
                     self._files.make_dir(self._layout.index)
                     replace_file(self._files, path, data)
-                except EverlogError as error:
+                except (OSError, EverlogError) as error:
                     _logger.warning("the index file %s could not be written: %s", path, error)
                     return
                 packed = load_part(
@@ -256,14 +269,16 @@ class Writer:
         header = Header(FORMAT, book.identity, number, self.fence, book.head, now_us, state, end)
         self._files.truncate(self._handle, live.end)
         self._files.fsync(self._handle)
+        self.outdated = True  # from here on a frame in the old one might stand behind its end
         replace_file(self._files, self._layout.segment(number), encode_header(header))
         write_manifest(self._files, self._layout, Manifest(book.identity, number))
         self.save_index()
-        self._files.close(self._handle)
+        before, self._handle = self._handle, self._files.open(self._layout.segment(number), write=True)
+        self._files.close(before)
         book.load()
-        self._handle = self._files.open(self._layout.segment(number), write=True)
         self._mark = mark_of(book.identity.log_id, number)
         self._space_end = self._files.size(self._handle)
+        self.outdated = False
 
     def mark(self, kind: int) -> None:
         """Put a frame that only says something of the log itself."""

@@ -1,0 +1,132 @@
+"""Calls that fail one after the other, or at the worst moment: the writer stops or looks again, and never guesses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everlog.errors import EverlogError, WriterStopped
+from everlog.files import DiskFiles, Handle
+from everlog.os_errors import Telling
+from everlog.stores.segments import index
+from everlog.stores.segments.store import SegmentsStore
+from everlog.testing.builders import stamped
+
+HOUR_US = 3_600_000_000
+
+
+class FailingFiles(DiskFiles):
+    """A disk on which flushes, writes, or the opening of some files can be made to fail."""
+
+    def __init__(self) -> None:
+        self.flush_error = self.write_error = 0
+        self.flush_failed = False
+        self.unopened: Callable[[Path, bool], bool] = lambda path, write: False
+
+    def open(self, path: Path, *, write: bool = False, **how: object) -> Handle:
+        if self.unopened(path, write):
+            raise OSError(errno.EIO, "input/output error")
+        return super().open(path, write=write, **how)  # type: ignore[arg-type]
+
+    def flush(self, handle: Handle) -> None:
+        if self.flush_error:
+            self.flush_failed = True
+            with Telling("flush", handle.path):
+                raise OSError(self.flush_error, "input/output error")
+        super().flush(handle)
+
+    def write(self, handle: Handle, data: bytes, *, at: int) -> int:
+        if self.write_error and self.flush_failed:
+            with Telling("write", handle.path):
+                raise OSError(self.write_error, "input/output error")
+        return super().write(handle, data, at=at)
+
+
+def add(store: SegmentsStore, text: str = "") -> int:
+    with store.write() as writer:
+        (made,) = writer.append([stamped(writer, store.identity.origin, stream="note/a", payload={"text": text})])
+    return made.position
+
+
+def texts(store: SegmentsStore) -> list[str]:
+    return [recorded.event.payload["text"] for recorded in store.read()]
+
+
+@pytest.mark.parametrize("second", [errno.EIO, errno.ENOSPC])
+def test_a_failed_flush_stops_the_writer_also_when_the_wiping_after_it_fails(tmp_path: Path, second: int) -> None:
+    """G12."""
+    files = FailingFiles()
+    store = SegmentsStore(tmp_path / "log", files=files)
+    add(store, "one")
+    files.flush_error, files.write_error = errno.EIO, second
+    with pytest.raises(WriterStopped):
+        add(store, "two")
+    files.flush_error = files.write_error = 0
+    with pytest.raises(WriterStopped):
+        add(store, "three")
+    store.close()
+
+
+def test_an_index_file_that_cannot_be_written_fails_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """G3: the frame is on the disk and may have been read; the next one does not go over it."""
+    monkeypatch.setattr(index, "PART_EVENTS_MAX", 4)
+    files = FailingFiles()
+    store, reader = SegmentsStore(tmp_path / "log", files=files), SegmentsStore(tmp_path / "log")
+    for number in range(4):
+        add(store, str(number))
+    files.unopened = lambda path, write: path.parent.name == "index"
+    assert add(store, "long " * 200) == 5
+    assert "could not be written" in caplog.text
+    assert texts(reader)[4:] == ["long " * 200]
+    files.unopened = lambda path, write: False
+    assert add(store, "short") == 6
+    assert texts(reader) == texts(store) == ["0", "1", "2", "3", "long " * 200, "short"]
+    for number in range(6, 10):
+        add(store, str(number))
+    store.close()
+    assert len(list((tmp_path / "log" / "index").glob("*.idx"))) == 2  # also the one that failed
+    again = SegmentsStore(tmp_path / "log")
+    assert list(again.check()) == []
+    assert len(texts(again)) == 10
+
+
+def test_a_rotation_that_fails_half_way_leaves_no_closed_handle_in_use(tmp_path: Path) -> None:
+    files, now = FailingFiles(), [17 * 10**14]
+    store = SegmentsStore(tmp_path / "log", files=files, now_us=lambda: now[0], segment_hours_max=1)
+    add(store, "one")
+    now[0] += 2 * HOUR_US
+    files.unopened = lambda path, write: write and path.name == "00000002.seg"
+    with pytest.raises(OSError, match="input/output"):
+        add(store, "two")
+    files.unopened = lambda path, write: False
+    others = [os.open(tmp_path / f"other-{number}", os.O_RDWR | os.O_CREAT) for number in range(5)]
+    assert add(store, "three") == 2
+    store.close()
+    for number, descriptor in enumerate(others):
+        os.close(descriptor)
+        assert (tmp_path / f"other-{number}").read_bytes() == b""
+    again = SegmentsStore(tmp_path / "log")
+    assert texts(again) == ["one", "three"]
+    assert list(again.check()) == []
+
+
+def test_a_purge_whose_sweep_fails_is_finished_by_the_next_write(tmp_path: Path) -> None:
+    """F63: also in the same process, and no frame is put behind the end of a segment that is complete."""
+    files = FailingFiles()
+    store = SegmentsStore(tmp_path / "log", files=files)
+    add(store, "sentinel")
+    files.unopened = lambda path, write: write and path.name == "00000002.seg"
+    with pytest.raises((OSError, EverlogError)), store.write() as writer:
+        writer.purge("note/a", actor="user:ada", reason="asked to")
+    files.unopened = lambda path, write: False
+    add(store, "after")
+    assert texts(store) == ["after"]
+    store.close()
+    assert not [path for path in (tmp_path / "log").rglob("*.seg") if b"sentinel" in path.read_bytes()]
+    assert list(SegmentsStore(tmp_path / "log").check()) == []
