@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 
 from everlog.errors import Damaged
-from everlog.stores.jsonl.day_files import looks_torn
+from everlog.stores.jsonl.day_files import Tail, looks_torn
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import stamped
 from everlog.testing.store_contract import positions
@@ -142,3 +143,30 @@ def test_a_read_leaves_a_torn_tail_and_the_next_write_cuts_it(path: Path, caplog
     for each in (reader, writer):
         assert (positions(each.read()), codes(each)) == ([1, 2], [])
         each.close()
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_who_looked_before_the_copy_had_an_origin_takes_half_a_batch_for_torn(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    JsonlStore(path).close()
+    shutil.rmtree(path / "local")  # a fresh clone
+    reader, writer = JsonlStore(path), JsonlStore(path)
+    assert reader.identity.origin == ""
+    put(writer, "first")
+    assert reader.head() == 1
+    append = Tail.append
+
+    def half(self: Tail, data: bytes, *, at: int) -> None:
+        append(self, data[: data.index(b"\n") + 1], at=at)
+        raise Killed
+
+    monkeypatch.setattr(Tail, "append", half)
+    with pytest.raises(Killed):
+        put(writer, "a", "b", "c")
+    assert positions(reader.read()) == [1]
+    reader.close()
+    writer.close()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from everlog.stores.jsonl.day_files import Found, day_names, first_of_open_write
 from everlog.stores.jsonl.index import Index, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
 from everlog.stores.jsonl.rows import Rows, add_purged
+from everlog.stores.jsonl.side_by_side import Placed, side_by_side
 
 PIECE_BYTES = 1 << 20
 UNREADABLE, MARKER, TWICE, CAME_BACK = "line_unreadable", "conflict_marker", "twice", "purged_came_back"
@@ -169,7 +170,7 @@ def _read(
     return read
 
 
-def record_change(index: Index, change: Change, *, own: str) -> None:
+def record_change(index: Index, change: Change, *, own: Collection[str]) -> None:
     """Bring the index up to what was found."""
     if change.appended_only:
         with index.change() as connection:
@@ -191,25 +192,31 @@ def record_change(index: Index, change: Change, *, own: str) -> None:
         _record_merge(index, connection, change, own=own)
 
 
-def fill_new(index: Index, reads: Iterable[Read], *, own: str) -> None:
-    """An index from nothing: the order of the lines is the order of the positions."""
+def fill_new(index: Index, reads: Iterable[Read], *, own: Collection[str]) -> None:
+    """An index from nothing: the order of the lines is the order of the positions, but for the events of a request
+    that a merge put others between."""
     seen: set[str] = set()
     with index.change() as connection:
         rows = Rows(index, connection, own=own)
-        for read in reads:
-            file = _file_id(connection, read)
-            _note_bad(connection, file, read.found, fresh=False)
-            for found in read.found:
-                line = found.line
-                if line is None:
-                    continue
-                if line.id in seen:
-                    rows.end()  # the first one must be found to be compared with
-                    _known_already(index, connection, file, found)
-                    continue
-                seen.add(line.id)
-                rows.take(file, found.at, found.size, line)
+        for file, found in side_by_side(_all_lines(connection, reads), own):
+            line = found.line
+            if line is None:
+                continue
+            if line.id in seen:
+                rows.end()  # the first one must be found to be compared with
+                _known_already(index, connection, file, found)
+                continue
+            seen.add(line.id)
+            rows.take(file, found.at, found.size, line)
         rows.end()
+
+
+def _all_lines(connection: sqlite3.Connection, reads: Iterable[Read]) -> Iterator[Placed]:
+    for read in reads:
+        file = _file_id(connection, read)
+        _note_bad(connection, file, read.found, fresh=False)
+        for found in read.found:
+            yield file, found
 
 
 def read_whole(files: Files, events: Path, *, own: str, mend: Mend | None) -> Iterable[Read]:
@@ -242,7 +249,7 @@ def _pieces(files: Files, events: Path, name: str) -> Iterator[Read]:
 # ---- a merge
 
 
-def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, *, own: str) -> None:
+def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, *, own: Collection[str]) -> None:
     anew = [read.name for read in change.read if not read.start]  # one that only grew has its lines still
     gone = {row[0]: row[1:] for row in _rows_of(index, [*change.gone, *anew])}
     for name in change.gone:
@@ -290,10 +297,12 @@ def _the_very_lines(change: Change, known: dict[str, tuple[int, int, int, int]])
     }
 
 
-def _record_arrivals(index: Index, connection: sqlite3.Connection, new: list[tuple[int, Found]], *, own: str) -> None:
+def _record_arrivals(
+    index: Index, connection: sqlite3.Connection, new: list[tuple[int, Found]], *, own: Collection[str]
+) -> None:
     arrived = _each_once(connection, new)
-    ours = [each for each in arrived if writer_of(each[2]) == own]
-    theirs = [each for each in arrived if writer_of(each[2]) != own]
+    ours = [each for each in arrived if writer_of(each[2]) in own]
+    theirs = [each for each in arrived if writer_of(each[2]) not in own]
     theirs.sort(key=lambda each: causal_order(each[2]))
     if ours:
         # Written here and not in the index: a power cut took the index back. Readers may have seen them at positions
@@ -355,7 +364,7 @@ def _known_already(index: Index, connection: sqlite3.Connection, file: int, foun
         if isinstance(line, PurgedLine):
             add_purged(connection, position, sequence, stream, line)
             return True
-        rows = Rows(index, connection, own="")
+        rows = Rows(index, connection, own=())
         rows.take(file, found.at, found.size, line)  # at the end, and then back to where it was
         rows.end()
         connection.execute(

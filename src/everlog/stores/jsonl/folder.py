@@ -6,7 +6,7 @@
       clock.json               the Lamport clock, for people and other tools; never trusted below the log
       .gitignore               clock.json and local/
       local/                   this copy's own business, never in git
-        origin.json            the origin that this copy's events carry
+        origin.json            the origin that this copy's events carry, and those that it had before
         notes.jsonl            small state that is not history
         purge.json             a purge under way, to be finished after a crash
         index.db               derived from the events; may be deleted
@@ -45,6 +45,7 @@ class _Log(msgspec.Struct):
 
 class _Origin(msgspec.Struct):
     origin: str
+    former: tuple[str, ...] = ()
 
 
 class _Clock(msgspec.Struct):
@@ -127,13 +128,21 @@ class Folder:
 
     def origin(self) -> str:
         """The origin of this copy, or nothing if it has never written."""
-        return self._read(self.origin_file, _Origin).origin if self.files.exists(self.origin_file) else ""
+        return self.origins()[0]
+
+    def origins(self) -> tuple[str, ...]:
+        """The origin of this copy, and after it those that it had before: their requests are its own, too."""
+        if not self.files.exists(self.origin_file):
+            return ("",)
+        found = self._read(self.origin_file, _Origin)
+        return (found.origin, *found.former)
 
     def new_origin(self, now_us: int) -> str:
         """Give this copy an origin of its own. A clone gets one before its first write, and so does a copy whose own
         events were taken away: going on with the old one would give its numbers out a second time (F11)."""
         (origin,) = IdSource(now_ms=lambda: now_us // 1000).take(1)
-        self._write(self.origin_file, {"origin": origin})
+        former = [each for each in self.origins() if each]
+        self._write(self.origin_file, {"former": former, "origin": origin} if former else {"origin": origin})
         return origin
 
     # ---- the clock, for others

@@ -60,7 +60,7 @@ class Keeper:
         self._folder_seen: object = ()
         self._newest = ""
         self._left_disk_s = 0.0  # when the disk was full and the index went on in memory
-        self.origin = folder.origin()
+        self._origins = folder.origins()
         self.first_epoch = ""  # a copy that is being made goes by the epoch of what it copies
 
     @property
@@ -69,6 +69,10 @@ class Keeper:
         if index is None:
             raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
         return index
+
+    @property
+    def origin(self) -> str:
+        return self._origins[0]
 
     # ---- looking
 
@@ -152,7 +156,9 @@ class Keeper:
                     self._may_cut = False
             if not self.origin:
                 # Another process of this copy may have been the first to write.
-                self.origin = self._folder.origin() or self._folder.new_origin(self._now_us())
+                self._origins = self._folder.origins()
+                if not self.origin:
+                    self._begin_origin()
                 self.index.set_origin(self.origin)
             self._refuse_damage()
             return changed
@@ -190,7 +196,7 @@ class Keeper:
                         " inode = excluded.inode RETURNING file",
                         (name, *stamp),
                     ).fetchone()
-                    rows = Rows(self.index, connection, own=self.origin)
+                    rows = Rows(self.index, connection, own=self._origins)
                     for data, line, digest in lines:
                         rows.take(file, at, len(data) - 1, line, digest=digest)
                         at += len(data)
@@ -222,7 +228,11 @@ class Keeper:
     def _catch_up(self) -> None:
         if self._was_replaced():
             self._drop_index()
-            self.origin = self._folder.origin()  # whoever made it anew may have begun a new one
+            self._origins = self._folder.origins()  # whoever made it anew may have begun a new one
+        if not self.origin:
+            # Another process of this copy may have been the first to write, and was killed: half of what it wrote is
+            # torn, and not a part that came through git.
+            self._origins = self._folder.origins()
         if self._index is None:
             self._open_index()
         if not self._read_only:
@@ -247,7 +257,7 @@ class Keeper:
         self._torn = ""
         change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=mend)
         if change:
-            record_change(self.index, change, own=self.origin)
+            record_change(self.index, change, own=self._origins)
 
     def _finish_old_purge(self) -> None:
         plan = purging.read_plan(self._files, self._folder.purge_file)
@@ -305,10 +315,14 @@ class Keeper:
                 if missing and not accept_missing:
                     raise _missing_error(self._folder, len(missing))
                 if missing:
-                    self.origin = self._folder.new_origin(self._now_us())
+                    self._begin_origin()
                 self.rebuild_locked()
             finally:
                 self._lock.release()
+
+    def _begin_origin(self) -> None:
+        self._folder.new_origin(self._now_us())
+        self._origins = self._folder.origins()
 
     def rebuild_locked(self) -> None:
         self._drop_index()
@@ -374,7 +388,8 @@ class Keeper:
         self.first_epoch = ""
         mend = None if self._read_only else self._mend
         self._torn = ""
-        fill_new(index, read_whole(self._files, self._folder.events, own=self.origin, mend=mend), own=self.origin)
+        reads = read_whole(self._files, self._folder.events, own=self.origin, mend=mend)
+        fill_new(index, reads, own=self._origins)
         index.finish()
         if path is not None and draft is not None:
             index.close()

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections.abc import Collection
 from typing import Any
 
 from everlog.core.codec import header_bytes, header_hash
@@ -21,7 +22,7 @@ _FILED_REMEMBERED_MAX = 200_000
 class Rows:
     """Takes lines in the order of their positions, inside one change of the index."""
 
-    def __init__(self, index: Index, connection: sqlite3.Connection, *, own: str) -> None:
+    def __init__(self, index: Index, connection: sqlite3.Connection, *, own: Collection[str]) -> None:
         self._index = index
         self._connection = connection
         self._own = own
@@ -109,8 +110,9 @@ class Rows:
         return found
 
     def _take_claims(self, line: EventLine | PurgedLine) -> None:
-        """Only our own: the events of a request lie side by side in the log that it was made to, and nowhere else."""
-        if writer_of(line) == self._own:
+        """Only our own: the events of a request lie side by side in the log that it was made to, and nowhere else.
+        What this copy wrote as another origin, before it went on without what it had lost, is its own as well."""
+        if writer_of(line) in self._own:
             add_claims(self._connection, line.claims, self.position)
 
     def _take_purge(self, line: PurgeLine) -> None:
