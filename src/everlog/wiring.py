@@ -129,7 +129,7 @@ def segment_files(url: str, *, base: Path) -> list[Path]:
     path = store_path(url, base=base)
     if path is None or not url.startswith("segments:"):
         raise InvalidSettings(
-            f"{url} has no segment files",
+            f"{shown_url(url)} has no segment files",
             why="only a segments: log is kept in them",
             hint="name the files to look into",
         )

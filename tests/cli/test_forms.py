@@ -76,6 +76,9 @@ def test_commands_in_hints_are_named_as_they_were_started() -> None:
             command
         )
         assert shown.as_typed(f"everlog {command}") == f"./everlog {command}"
+    assert shown.as_typed("see everlog --help") == "see ./everlog --help"
+    shown.warn("type: everlog git install")
+    assert shown.warnings == ["type: ./everlog git install"]
     assert shown.as_typed("upgrade everlog; the file") == "upgrade everlog; the file"
     assert shown.as_typed("in .everlog/everlog.toml") == "in .everlog/everlog.toml"
 

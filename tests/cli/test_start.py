@@ -103,6 +103,17 @@ def test_a_password_on_its_way_into_a_settings_file_is_warned_of(log: Run, place
     assert "warning" not in log("config", "set", "store", "postgresql://ada@127.0.0.1:1/logs").err
 
 
+def test_a_password_is_not_shown_among_the_settings_and_messages(log: Run, place: Path) -> None:
+    url = "postgresql://ada:secret-word@127.0.0.1:1/logs"
+    log("config", "set", "store", url)
+    shown = [log("config", "show"), log("config", "show", "--json"), log("schema", "add", "a.b", "--log", url)]
+    shown += [log("dump", "--log", url), log("dump"), log("log"), log("doctor"), log()]
+    for found in shown:
+        assert "127.0.0.1" in found.out + found.err
+        assert "secret-word" not in found.out + found.err
+    assert log("config", "get", "store").out.strip() == url
+
+
 def test_another_store_for_a_log_that_is_there_is_a_matter_of_config(log: Run) -> None:
     found = log("init", "--store", "postgresql://ada:secret-word@127.0.0.1:1/logs?schema=a")
     assert found.code == 0

@@ -48,8 +48,11 @@ def show_settings(session: Session) -> None:
     """
     import msgspec
 
+    from everlog.cli.store_urls import without_password
+
     loaded = session.settings()
     values = msgspec.to_builtins(loaded.settings)
+    values["store"] = without_password(values["store"])  # this is what people paste; `get` has it whole
     columns = ("setting", "value", "origin")
     rows = [(name, value, loaded.origins[name]) for name, value in values.items()]
     session.out.answer(

@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,15 +53,15 @@ def doctor_command(session: Session) -> None:
       everlog doctor
       everlog doctor --json
     """
-    found = list(_checks(session))
     out = session.out
+    found = [replace(check, fix=out.as_typed(check.fix)) for check in _checks(session)]
     failed = [check for check in found if check.status == FAIL]
     colors = {OK: "green", WARN: "yellow", FAIL: "red", SKIP: "white"}
     lines = []
     for check in found:
         lines.append(f"{out.paint(f'{check.status:<4}', colors[check.status])}  {check.id:<10}  {safe(check.detail)}")
         if check.fix:
-            lines.append(f"      fix: {safe(out.as_typed(check.fix))}")
+            lines.append(f"      fix: {safe(check.fix)}")
     counts = {status: sum(check.status == status for check in found) for status in (OK, WARN, FAIL, SKIP)}
     out.answer(
         Answer(

@@ -65,12 +65,12 @@ def tell(error: Exception, session: Session) -> int:
 
 def _print(error: EverlogError, session: Session) -> None:
     out = session.out
-    hint = out.as_typed(error.hint)
+    hint, whole_why = out.as_typed(error.hint), out.as_typed(error.why)
     if session.json:
         found = {
             "code": error.code,
             "message": error.what,
-            "why": error.why,
+            "why": whole_why,
             "hint": hint,
             "details": _plain(error.details),
             "retryable": error.retryable,
@@ -78,12 +78,12 @@ def _print(error: EverlogError, session: Session) -> None:
         }
         out.note(json_text({"schema_version": SCHEMA_VERSION, "error": found}))
     elif session.agent:
-        facts = {"code": error.code, "message": error.what, "why": error.why or None, "hint": hint or None}
+        facts = {"code": error.code, "message": error.what, "why": whole_why or None, "hint": hint or None}
         out.note("ERR " + pairs({**facts, "exit": error.exit_code, "retryable": error.retryable}))
     else:
         out.note(out.paint("error:", "red", sys.stderr.isatty()) + " " + safe(error.what))
         for label, why in zip(_LABELS, _reasons(error), strict=False):
-            out.note(label + safe(why))
+            out.note(label + safe(out.as_typed(why)))
         if hint:
             out.note("  fix: " + safe(hint))
 

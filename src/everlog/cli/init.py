@@ -166,10 +166,8 @@ def init_command(session: Session, directory: Path | None, store: str, new: bool
         stated = load(folder).settings.store
         if stated != store and store != "sqlite:log.db":
             session.out.warn(
-                session.out.as_typed(
-                    f"the log there keeps its store {without_password(stated)}; --store is for new logs."
-                    f" To use the other one: everlog config set store {typed_url(store)}"
-                )
+                f"the log there keeps its store {without_password(stated)}; --store is for new logs."
+                f" To use the other one: everlog config set store {typed_url(store)}"
             )
         store = stated
     else:

@@ -139,6 +139,7 @@ class Output:
     # ---- stderr
 
     def warn(self, text: str) -> None:
+        text = self.as_typed(text)
         self.warnings.append(text)
         if self.agent:
             self.note("WARN " + pairs({"message": text}))
@@ -181,7 +182,7 @@ class Output:
 _COMMAND = re.compile(
     r"(?<![\w./])everlog (?=(?:-C \S+ |--log \S+ )*"
     r"(?:init|demo|help|append|purge|log|tail|show|state|diff|why|errors|views|snapshot|copy|consumers|export|import|"
-    r"verify|doctor|schema|config|bench|completion|dump|git|index|merge-driver|segments)\b)"
+    r"verify|doctor|schema|config|bench|completion|dump|git|index|merge-driver|segments)\b|--help\b)"
 )
 
 

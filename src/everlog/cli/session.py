@@ -81,12 +81,13 @@ class Session:
 
     def folder(self) -> Path:
         """The .everlog folder; NoLogHere if there is none, or if --log names a log without one."""
+        from everlog.cli.store_urls import without_password
         from everlog.errors import NoLogHere
         from everlog.settings import find_folder
 
         if self.url:
             raise NoLogHere(
-                f"{self.url} has no .everlog folder",
+                f"{without_password(self.url)} has no .everlog folder",
                 why="settings, declared types and the schema lock live in that folder",
                 hint="leave --log out, or everlog init",
             )
