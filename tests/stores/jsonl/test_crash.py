@@ -170,11 +170,15 @@ def purged() -> tuple[RecordingFiles, str]:
             payload = {"n": number, "of": 1, "part": 0, "text": "sentinel" if number % 2 else "kept"}
             stream = "note/gone" if number % 2 else "note/kept"
             writer.append([stamped(writer, log.identity.origin, stream=stream, payload=payload)], fresh=True)
+            if number == 1:
+                writer.note("replaced", "sentinel")
+                writer.note("kept", "as it is")
         files.acked(number)
         clock.us += DAY_US // 2
     files.tried(5)
     with log.write() as writer:
         writer.purge("note/gone", actor="user:ada", reason="asked to")
+        writer.note("replaced", "emptied")
     files.acked(5)
     log.close()
     return files, "sentinel"
@@ -186,6 +190,7 @@ def purge_state(files: RecordingFiles) -> tuple[list[int], list[Purge], list[int
         report = verify(log)
         if report.problems:
             raise Damaged("damage", why=str(report.problems[0]))
+        assert log.notes("") == {"kept": "as it is", "replaced": "emptied" if log.purges() else "sentinel"}
         return (
             [recorded.position for recorded in log.read()],
             log.purges(),
@@ -387,6 +392,10 @@ def _purge_forgets_to_rewrite(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(purging, "carry_out", lambda files, events, plan: None)
 
 
+def _purge_leaves_old_notes(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(notes.NotesFile, "clean", lambda self, now_us: None)
+
+
 def _purge_drops_the_lines(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(purging, "purged_line", lambda line, batch=None: b"")
 
@@ -432,6 +441,7 @@ PLANTED = [
     (_no_checksum, test_a_change_of_what_no_hash_covers_is_found_too),
     (_no_plan, test_a_purge_happens_or_not_and_its_bytes_are_gone_once_it_has),
     (_purge_forgets_to_rewrite, test_a_purge_happens_or_not_and_its_bytes_are_gone_once_it_has),
+    (_purge_leaves_old_notes, test_a_purge_happens_or_not_and_its_bytes_are_gone_once_it_has),
     (_purge_drops_the_lines, test_a_purge_happens_or_not_and_its_bytes_are_gone_once_it_has),
     (_full_disk_leaves_half_a_line, _full_disks),
     (_flush_is_tried_again, _flush_failures),

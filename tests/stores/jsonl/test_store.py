@@ -485,6 +485,40 @@ def test_a_purge_leaves_no_byte_and_keeps_every_place(path: Path) -> None:
     again.close()
 
 
+def test_a_purge_takes_expired_and_replaced_notes_along_and_lines_that_cannot_be_read(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    store = JsonlStore(path, now_us=clock)
+    own(store)
+    for key, value, expires_us in (
+        ("expired", "sentinel", clock.us + 1),
+        ("replaced", "sentinel", None),
+        ("replaced", "new", None),
+        ("removed", "sentinel", None),
+        ("removed", None, None),
+        ("kept", "here", clock.us + DAY_US),
+    ):
+        with store.write() as writer:
+            writer.note(key, value, expires_us=expires_us)
+    clock.us += 2
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    file = path / "local" / "notes.jsonl"
+    assert b"sentinel" not in file.read_bytes()
+    assert store.notes("") == {"kept": "here", "replaced": "new"}
+
+    data = file.read_bytes()
+    file.write_bytes(b'{"sentinel"\n' + data)
+    assert codes(store) == ["notes_damaged"]
+    own(store, stream="note/2")
+    with caplog.at_level(logging.WARNING, "everlog"), store.write() as writer:
+        writer.purge("note/2", actor="user:ada", reason="asked to")
+    assert "removes 1 lines that cannot be read" in caplog.text
+    assert (file.read_bytes(), codes(store)) == (data, [])
+    store.close()
+
+
 def test_a_purged_event_that_a_merge_brings_back_is_not_read(path: Path) -> None:
     store = JsonlStore(path)
     made = seal_any(stream="note/1")

@@ -61,6 +61,7 @@ class Keeper:
         self._newest = ""
         self._left_disk_s = 0.0  # when the disk was full and the index went on in memory
         self._origins = folder.origins()
+        self.clean_notes: Callable[[], None] = lambda: None  # what a purge does to the notes
         self.first_epoch = ""  # a copy that is being made goes by the epoch of what it copies
 
     @property
@@ -214,12 +215,13 @@ class Keeper:
             self._seen = self._glance()
 
     def finish_purge(self, plan: purging.Plan) -> None:
-        """Steps 3 and 4 of a purge, and the index after it."""
+        """Steps 3 to 5 of a purge, and the index after it."""
         with self._mutex:
             self._seen = None  # if this fails, whoever comes next begins with looking
             self._tail.close()  # the file that it is about may get a new content under the old name
             purging.carry_out(self._files, self._folder.events, plan)
             self._catch_up_lines()
+            self.clean_notes()
             self._files.unlink(self._folder.purge_file)
             self._seen = self._glance()
 

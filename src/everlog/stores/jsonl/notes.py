@@ -5,11 +5,12 @@
 A line that commits together with events is written and flushed *before* them and names the first of them in `of`:
 it counts once that id is in the log. So after a crash there is never a note without its events, nor an event without
 its note. A value of null removes the note. Expired and replaced ones go when the file is written anew, which happens
-when most of it is of no use any more.
+when most of it is of no use any more, and at every purge: an old response may hold the words that are to go.
 """
 
 from __future__ import annotations
 
+import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ from everlog.stores.jsonl.lines import BadLine, ended, refuse_changed
 
 Notes = dict[str, tuple[str | None, int | None]]
 _DEAD_LINES_MAX = 2_000
+_logger = logging.getLogger("everlog")
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
@@ -100,6 +102,16 @@ class NotesFile:
         if fresh:
             self._files.fsync_dir(self._path.parent)
         self._stamp = None
+
+    def clean(self, now_us: int) -> None:
+        """Leave no byte of a note that is replaced, expired or removed; the caller holds the lock."""
+        if not self._files.exists(self._path):
+            return
+        self._refresh()
+        if self._bad:
+            # They may hold the very words, and nobody can tell.
+            _logger.warning("%s: a purge removes %d lines that cannot be read", self._path, self._bad)
+        self._write_anew(now_us)
 
     def _write_anew(self, now_us: int) -> None:
         live = {

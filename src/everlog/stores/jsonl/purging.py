@@ -3,9 +3,10 @@
     1  local/purge.json says what will go                    durable, but nothing has happened yet
     2  the purge's own line is appended                      from here on the purge stands
     3  each file that holds such events is written anew, beside, and renamed over the old one
-    4  local/purge.json goes
+    4  the notes are written anew without what is expired or was replaced: it may hold words of the events
+    5  local/purge.json goes
 
-After a crash whoever opens the log next finishes steps 3 and 4 if the purge's line is there, and else forgets 1.
+After a crash whoever opens the log next finishes steps 3 to 5 if the purge's line is there, and else forgets 1.
 """
 
 from __future__ import annotations

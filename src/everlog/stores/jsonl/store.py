@@ -78,6 +78,7 @@ class JsonlStore:
         self._keeper.first_epoch = epoch
         self._lines = Lines(self._files, self._folder.events, lambda: self._keeper.index, self._keeper.refresh)
         self._notes = NotesFile(self._folder, self._keeper.knows)
+        self._keeper.clean_notes = lambda: self._notes.clean(now_us())
         self.shelf = ShelfFile(self._folder.local / "views.db", self._files)
         self._forget_committed()
         self._keeper.refresh()
