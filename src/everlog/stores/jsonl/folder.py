@@ -3,7 +3,7 @@
     PATH/
       log.json                 who the log is, the same in every clone
       events/2026-11-15.jsonl  one file a UTC day, one line an event: the truth
-      clock.json               the Lamport clock, for people and other tools; trusted neither below the log nor far above
+      clock.json               the Lamport clock, for other tools; trusted neither below the log nor far above it
       .gitignore               clock.json and local/
       local/                   this copy's own business, never in git
         origin.json            the origin that this copy's events carry, and those that it had before
