@@ -58,6 +58,15 @@ class Layout:
                 found[number] = found.get(number, True) and match[2] is not None
         return dict(sorted(found.items()))
 
+    def doubled(self, files: Files) -> set[int]:
+        """The segments that are there plain and packed: a crash cut off the packing, or a purge of a packed one."""
+        names = set(files.names(self.segments))
+        return {
+            number
+            for number, archived in self.numbers(files).items()
+            if not archived and self.archive(number).name in names
+        }
+
     def parts(self, files: Files) -> dict[int, set[int]]:
         """The index files that are there: their starts, by segment."""
         found: dict[int, set[int]] = {}

@@ -25,7 +25,7 @@ from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
 from everlog.stores.segments import checking, reading, sweeping
-from everlog.stores.segments.archive import archive_segment
+from everlog.stores.segments.archive import archive_segment, remove_superseded
 from everlog.stores.segments.book import Book, Moved
 from everlog.stores.segments.frame import SWEPT
 from everlog.stores.segments.layout import Layout, Manifest, read_manifest, write_manifest
@@ -350,6 +350,7 @@ class SegmentsStore:
             )
             if read_manifest(self.files, self.layout) != manifest:
                 write_manifest(self.files, self.layout, manifest)
+            remove_superseded(self.files, self.layout, self.book)
             if self.book.sweep_owed:
                 self._sweep(self._writer)
         except BaseException:

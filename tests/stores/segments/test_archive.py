@@ -1,0 +1,95 @@
+"""Packing that was cut off: both files are there, and a purge must reach both."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from everlog.errors import Damaged
+from everlog.stores.segments.store import SegmentsStore
+from everlog.testing.builders import stamped
+
+HOUR_US = 3_600_000_000
+
+
+def add(store: SegmentsStore, stream: str, text: str = "") -> None:
+    with store.write() as writer:
+        writer.append([stamped(writer, store.identity.origin, stream=stream, payload={"text": text})])
+
+
+@pytest.fixture
+def now() -> list[int]:
+    return [17 * 10**14]
+
+
+def open_at(path: Path, now: list[int]) -> SegmentsStore:
+    return SegmentsStore(path, now_us=lambda: now[0], segment_hours_max=1)
+
+
+@pytest.fixture
+def doubled(tmp_path: Path, now: list[int]) -> Path:
+    """A log whose first segment is there plain and packed, as a crash before the last step of packing leaves it."""
+    path = tmp_path / "log"
+    store = open_at(path, now)
+    add(store, "note/a", "sentinel")
+    now[0] += 2 * HOUR_US
+    add(store, "note/b")
+    now[0] += 30 * 24 * HOUR_US
+    plain = (path / "segments" / "00000001.seg").read_bytes()
+    assert [number for number, _, _ in store.archive(days=7)] == [1]
+    store.close()
+    (path / "segments" / "00000001.seg").write_bytes(plain)
+    return path
+
+
+def holding(path: Path, text: bytes) -> list[str]:
+    return [
+        file.name
+        for file in sorted((path / "segments").iterdir())
+        if text in (gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes())
+    ]
+
+
+def test_a_purge_reaches_a_segment_that_is_there_plain_and_packed(doubled: Path, now: list[int]) -> None:
+    assert holding(doubled, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
+    store = open_at(doubled, now)
+    with store.write() as writer:
+        writer.purge("note/a", actor="user:ada", reason="asked to")
+    store.close()
+    assert holding(doubled, b"sentinel") == []
+    assert list(open_at(doubled, now).check()) == []
+
+
+def test_a_packed_segment_that_a_purge_superseded_goes_with_the_next_write(tmp_path: Path, now: list[int]) -> None:
+    """The purge of a packed segment, cut off between the rename of the new one and the removal of the old one."""
+    path = tmp_path / "log"
+    store = open_at(path, now)
+    add(store, "note/a", "sentinel")
+    now[0] += 2 * HOUR_US
+    add(store, "note/b")
+    now[0] += 30 * 24 * HOUR_US
+    store.archive(days=7)
+    packed = (path / "segments" / "00000001.seg.gz").read_bytes()
+    with store.write() as writer:
+        writer.purge("note/a", actor="user:ada", reason="asked to")
+    store.close()
+    (path / "segments" / "00000001.seg.gz").write_bytes(packed)
+    store = open_at(path, now)
+    add(store, "note/b")
+    store.close()
+    assert holding(path, b"sentinel") == []
+    assert list(open_at(path, now).check()) == []
+
+
+def test_the_packed_segment_stays_when_the_plain_one_is_damaged(doubled: Path, now: list[int]) -> None:
+    plain = doubled / "segments" / "00000001.seg"
+    content = bytearray(plain.read_bytes())
+    content[-40] ^= 1
+    plain.write_bytes(content)
+    store = open_at(doubled, now)
+    with pytest.raises(Damaged):
+        add(store, "note/b")
+    store.close()
+    assert holding(doubled, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
