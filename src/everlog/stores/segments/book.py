@@ -27,6 +27,7 @@ from everlog.stores.segments.header import (
     head_size,
 )
 from everlog.stores.segments.index import LivePart
+from everlog.stores.segments.known_end import KnownEnd, read_end
 from everlog.stores.segments.layout import Layout
 from everlog.stores.segments.lookup import Part
 from everlog.stores.segments.packed_index import load_part
@@ -90,6 +91,7 @@ class Book:
         self.purged: dict[EventId, Purged] = {}
         self.purged_at: dict[Position, Purged] = {}
         self._forget_state()
+        known_end = read_end(self._files, self._layout, log_id=self.identity.log_id)  # before the writer adds to it
         numbers = self._layout.numbers(self._files)
         if self._files.exists(self._layout.segments):
             self._files.fsync_dir(self._layout.segments)  # the names, too, are shown only when they are safe
@@ -105,6 +107,8 @@ class Book:
             self._set_limit(before, segment)
         for segment in self.segments:
             self._fill(segment, known.get(segment.number, set()))
+        if known_end is not None and self.segments:
+            self._compare(known_end, self.live)
         self._add_state()
 
     # ---- what is there
@@ -287,6 +291,20 @@ class Book:
         if segment is not self.segments[-1] and segment.tail is not Tail.END:
             reason = f"{segment.number:08}.seg is damaged from byte {segment.end} to its end"
             segment.problems.append(Problem(Position(segment.head + 1), "damaged_bytes", reason))
+
+    def _compare(self, known: KnownEnd, live: Segment) -> None:
+        """Whole frames that are gone from the end are missed only by who knows that they were there."""
+        if (
+            known.number == live.number
+            and known.end > live.end
+            and not live.problems
+            and live.tail is not Tail.DAMAGED
+        ):
+            reason = (
+                f"{live.number:08}.seg lost its end: it stops at position {live.head}, byte {live.end}, and went to "
+                f"position {known.head}, byte {known.end}, when it was closed"
+            )
+            live.problems.append(Problem(Position(live.head + 1), "segment_cut", reason))
 
     def _size(self, segment: Segment) -> int:
         source = self._open(segment)

@@ -6,6 +6,7 @@ segments/00000001.seg         the events; the one with the greatest number is th
 segments/00000001.seg.gz      the same, packed
 segments/00000003-5120.torn   bytes that a recovery cut off, for whoever wants to look
 index/00000001-212.idx        derived: the index of a stretch that begins at this byte
+index/end                     derived: where the live segment ended when the log was closed
 index/views.db                derived: what views keep
 """
 
@@ -34,6 +35,7 @@ class Layout:
         self.lock = root / "lock"
         self.segments = root / "segments"
         self.index = root / "index"
+        self.end = self.index / "end"
         self.views = self.index / "views.db"
 
     def segment(self, number: int) -> Path:

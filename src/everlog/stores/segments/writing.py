@@ -28,6 +28,7 @@ from everlog.stores.segments.frame import (
 )
 from everlog.stores.segments.header import End, Header, State, encode_header
 from everlog.stores.segments.index import LivePart
+from everlog.stores.segments.known_end import KnownEnd, save_end
 from everlog.stores.segments.layout import Layout, Manifest, write_manifest
 from everlog.stores.segments.packed_index import load_part, pack_part
 from everlog.stores.segments.walk import Found
@@ -298,6 +299,9 @@ class Writer:
                     self._files.truncate(self._handle, self._book.live.end)
                     self._files.fsync(self._handle)
                 self.save_index(events_min=PART_EVENTS_MIN)
+                live = self._book.live
+                log_id = self._book.identity.log_id
+                save_end(self._files, self._layout, KnownEnd(log_id, live.number, live.end, live.head))
         except StorageFull as error:
             # Every event is there; the next one to open it has to walk through the end once more.
             _logger.warning("%s: closed without the mark of a clean end: %s", self._layout.root, error)
