@@ -83,6 +83,29 @@ def test_a_packed_segment_that_a_purge_superseded_goes_with_the_next_write(tmp_p
     assert list(open_at(path, now).check()) == []
 
 
+def test_a_purge_reaches_what_a_packing_that_failed_left_in_the_same_process(
+    tmp_path: Path, now: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    store = open_at(path, now)
+    add(store, "note/a", "sentinel")
+    now[0] += 2 * HOUR_US
+    add(store, "note/b")
+    now[0] += 30 * 24 * HOUR_US
+
+    def refuse(file: Path) -> None:
+        raise OSError(f"no removing of {file}")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="no removing"):
+        patch.setattr(store.files, "unlink", refuse)
+        store.archive(days=7)
+    assert holding(path, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
+    with store.write() as writer:
+        writer.purge("note/a", actor="user:ada", reason="asked to")
+    store.close()
+    assert holding(path, b"sentinel") == []
+
+
 def test_the_packed_segment_stays_when_the_plain_one_is_damaged(doubled: Path, now: list[int]) -> None:
     plain = doubled / "segments" / "00000001.seg"
     content = bytearray(plain.read_bytes())

@@ -70,7 +70,7 @@ def _write_anew(files: Files, layout: Layout, book: Book, segment: Segment) -> N
     for start in layout.parts(files).get(segment.number, set()):
         files.unlink(layout.part(segment.number, start))
     replace_file(files, layout.segment(segment.number), bytes(data))
-    if segment.archived:
+    if files.exists(layout.archive(segment.number)):  # also one that a failed packing left beside the plain one
         files.unlink(layout.archive(segment.number))
         files.fsync_dir(layout.segments)
 
