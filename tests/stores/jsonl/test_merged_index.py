@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from everlog.core.event import Position
+from everlog.core.ids import EventId
 from everlog.log.verify import verify
 from everlog.stores.jsonl.lines import PurgedLine, PurgeLine, event_line, purge_line, purged_line, read_line
 from everlog.stores.jsonl.merging import merge_day_files
@@ -71,7 +72,7 @@ def test_a_merged_file_that_looks_as_if_it_only_grew_is_read_as_a_whole(store: J
     theirs = purge_line(
         PurgeLine(
             actor=said.actor,
-            id="0" + said.id[1:-1] + "0",
+            id=EventId(said.id[:-1] + ("1" if said.id[-1] == "0" else "0")),  # another one, of the same length
             origin="0" * 26,
             purged_at=said.purged_at,
             reason=said.reason,
