@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from weakref import WeakSet
 
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
 from everlog.core.codec import Packed, header_bytes, header_hash
@@ -27,6 +25,7 @@ from everlog.errors import ClockJump, EverlogError, LogClosed, NotFound, ReadOnl
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
+from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
 from everlog.stores.jsonl import checks, purging
 from everlog.stores.jsonl.day_files import Tail, day_name
 from everlog.stores.jsonl.folder import Folder
@@ -82,7 +81,7 @@ class JsonlStore:
         self.shelf = ShelfFile(self._folder.local / "views.db", self._files)
         self._forget_committed()
         self._keeper.refresh()
-        _every_store.add(self)
+        tell_of_forks(self)
 
     @property
     def identity(self) -> Identity:
@@ -343,12 +342,7 @@ class JsonlStore:
     def _require_writable(self) -> None:
         if self._closed:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
-        if self._failed is not None:
-            raise WriterStopped(
-                f"{self.path} takes no more writes from this process",
-                why=f"a flush failed before ({self._failed}), so that what is on the disk is unknown",
-                hint="check the disk, then open the log again",
-            ) from self._failed
+        refuse_stopped_writer(self.path, self._failed)
 
     def _create(self, allowed: bool, identity: Identity | None) -> str:
         """Make the log and return the epoch that it begins with."""
@@ -382,13 +376,4 @@ class JsonlStore:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keeper))
         self._mutex = threading.Lock()
         self._closed = True
-        self._why_closed = "it was opened before a fork: open it again in the child"
-
-
-def _in_a_forked_child() -> None:
-    for store in list(_every_store):
-        store.abandon_after_fork()
-
-
-_every_store: WeakSet[JsonlStore] = WeakSet()
-os.register_at_fork(after_in_child=_in_a_forked_child)
+        self._why_closed = WHY_ABANDONED

@@ -10,14 +10,12 @@ Reads borrow a connection for a page at a time, so that a slow reader holds noth
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
-from weakref import WeakSet
 
 import psycopg
 
@@ -28,6 +26,7 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, Unavailable
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
+from everlog.stores.inherited import WHY_ABANDONED, tell_of_forks
 from everlog.stores.postgres import checks
 from everlog.stores.postgres.address import address_of
 from everlog.stores.postgres.claims import ClaimNames
@@ -92,7 +91,7 @@ class PostgresStore:
         self._tenant = row == (False,)
         self._shelf: Shelf | None = None
         self._reading = Reading(tenant=self._tenant)
-        _every_store.add(self)
+        tell_of_forks(self)
 
     @property
     def identity(self) -> Identity:
@@ -459,18 +458,9 @@ class PostgresStore:
         self._writer = None
         self._mutex = threading.Lock()
         self._closed = True
-        self._why_closed = "it was opened before a fork: open it again in the child"
+        self._why_closed = WHY_ABANDONED
 
 
 def _run(connection: Connection, statement: str | bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:
     text = statement if isinstance(statement, bytes) else statement.encode()
     return connection.execute(text, values, binary=True).fetchall()
-
-
-def _in_a_forked_child() -> None:
-    for store in list(_every_store):
-        store.abandon_after_fork()
-
-
-_every_store: WeakSet[PostgresStore] = WeakSet()
-os.register_at_fork(after_in_child=_in_a_forked_child)

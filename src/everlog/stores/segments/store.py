@@ -7,14 +7,12 @@ of the commit; everything else is found through the index files, which are deriv
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from weakref import WeakSet
 
 from everlog.core.codec import Packed, header_hash
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
@@ -24,6 +22,7 @@ from everlog.errors import Busy, Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
+from everlog.stores.inherited import WHY_ABANDONED, tell_of_forks
 from everlog.stores.segments import checking, reading, sweeping
 from everlog.stores.segments.archive import archive_segment, remove_superseded
 from everlog.stores.segments.book import Book, Moved
@@ -75,7 +74,7 @@ class SegmentsStore:
             self._begin(create, identity)
         self._identity, newest = identity_of(self.files, self.layout)
         self.book = Book(self.files, self.layout, self._identity, newest=newest)
-        _every_store.add(self)
+        tell_of_forks(self)
 
     @property
     def identity(self) -> Identity:
@@ -420,13 +419,4 @@ class SegmentsStore:
         self._mutex = threading.RLock()
         self._writer = None
         self._closed = True
-        self._why_closed = "it was opened before a fork: open it again in the child"
-
-
-def _in_a_forked_child() -> None:
-    for store in list(_every_store):
-        store.abandon_after_fork()
-
-
-_every_store: WeakSet[SegmentsStore] = WeakSet()
-os.register_at_fork(after_in_child=_in_a_forked_child)
+        self._why_closed = WHY_ABANDONED

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
-import os
 import sqlite3
 import threading
 import time
@@ -19,7 +18,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from weakref import WeakSet
 
 from everlog.core.codec import Packed, assemble, header_hash
 from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
@@ -29,6 +27,7 @@ from everlog.errors import Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem
 from everlog.stores.identity import new_identity
+from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
 from everlog.stores.shelf_rows import ShelfTable, write_changes
 from everlog.stores.sqlite import checks, connection
 from everlog.stores.sqlite.claims import Claims
@@ -87,7 +86,7 @@ class SqliteStore:
             self._create(create, identity)
         self._identity = self._read_identity()
         self._inode = self._files.inode(self.path)
-        _every_store.add(self)
+        tell_of_forks(self)
 
     @property
     def identity(self) -> Identity:
@@ -295,12 +294,7 @@ class SqliteStore:
     def _require_writable(self) -> None:
         if self._closed:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
-        if self._failed is not None:
-            raise WriterStopped(
-                f"{self.path} takes no more writes from this process",
-                why=f"a flush failed before ({self._failed}), so that what is on the disk is unknown",
-                hint="check the disk, then open the log again",
-            ) from self._failed
+        refuse_stopped_writer(self.path, self._failed)
 
     def _begin(self) -> None:
         if self._files.inode(self.path) != self._inode:
@@ -442,7 +436,7 @@ class SqliteStore:
         self._writer = None
         self._mutex = threading.Lock()
         self._closed = True
-        self._why_closed = "it was opened before a fork: open it again in the child"
+        self._why_closed = WHY_ABANDONED
 
     def _read_identity(self) -> Identity:
         handle = self._files.open(self.path)
@@ -454,12 +448,3 @@ class SqliteStore:
             connection.refuse_foreign_database(self.path, reader)
             row = reader.execute("SELECT log_id, origin, epoch, created_us FROM identity").fetchone()
         return Identity(*row)
-
-
-def _in_a_forked_child() -> None:
-    for store in list(_every_store):
-        store.abandon_after_fork()
-
-
-_every_store: WeakSet[SqliteStore] = WeakSet()
-os.register_at_fork(after_in_child=_in_a_forked_child)
