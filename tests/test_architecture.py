@@ -51,6 +51,8 @@ PLANTED = {
         "The libraries of the command line have one home",
     ),
     "pydantic": ("catalog/catalog.py", "import pydantic", "pydantic has one home"),
+    "pyspark": ("views/runner.py", "import pyspark.sql", "Spark and its tables have one home"),
+    "pyarrow": ("cutover/exporting.py", "import pyarrow", "Spark and its tables have one home"),
     "asyncio": ("log/subscribers.py", "import asyncio", "asyncio has one home"),
 }
 
@@ -78,7 +80,7 @@ def lint(source: Path) -> subprocess.CompletedProcess[str]:
 def test_the_import_rules_hold() -> None:
     done = lint(ROOT / "src")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 kept, 0 broken" in done.stdout
+    assert "9 kept, 0 broken" in done.stdout
 
 
 @pytest.mark.parametrize("plant", PLANTED)

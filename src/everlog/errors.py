@@ -34,7 +34,9 @@
     │   ├── WriterStopped                   writer_stopped
     │   ├── LogClosed                       log_closed
     │   ├── ViewBehind                      view_behind
-    │   └── ViewStopped                     view_stopped
+    │   ├── ViewStopped                     view_stopped
+    │   ├── NoJava                          no_java
+    │   └── SparkFailed                     spark_failed
     ├── Damaged                         8   damaged
     └── InvalidSettings                 2   invalid_settings
 
@@ -264,6 +266,19 @@ class ViewStopped(Unavailable):
 
     code = "view_stopped"
     retryable = False
+
+
+class NoJava(Unavailable):
+    """Spark runs on Java, and there is none that it takes."""
+
+    code = "no_java"
+    retryable = False
+
+
+class SparkFailed(Unavailable):
+    """Spark did not start, or a job of it failed for a reason that is not the log's."""
+
+    code = "spark_failed"
 
 
 class Damaged(EverlogError):

@@ -23,7 +23,10 @@ FILE_NAME = "everlog.toml"
 ENVIRONMENT_PREFIX = "EVERLOG_"
 _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 # Read by the launcher, the shell completion or the tests, not by the program itself.
-_NOT_SETTINGS = {"VENV", "WHEELS", "COMPLETE", "DEBUG", "LAUNCHER", "CHROMIUM", "DEBIAN_MIRROR", "EXTRAS"}
+_NOT_SETTINGS = {
+    *("VENV", "WHEELS", "COMPLETE", "DEBUG", "LAUNCHER", "CHROMIUM", "DEBIAN_MIRROR", "EXTRAS"),
+    *("JVM", "JVM_OPTIONS", "JVM_DRIVER", "JVM_LOG"),  # how Spark's Java is started: pipeline/java_home
+}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,154 @@
+"""A record as a row: one schema for Spark, Arrow and the lake, and the way back.
+
+The columns are the fields of a record, in this order and for good: a new one goes to the end. `payload` is the exact
+canonical text that was logged (null once erased), `tags` is canonical JSON, `path` the hashes one after the other.
+So nothing is lost, and whoever holds a row can have the event, its header's bytes and its hash again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from everlog.core.canonical import canonical, encode_plain
+from everlog.core.codec import Packed, header_bytes, read_payload
+from everlog.core.event import Event, Header, Position, Recorded, microseconds
+
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+ARROW_SCHEMA = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("sequence", pa.int64()),
+        ("received_at", _INSTANT),
+        ("id", pa.string()),
+        ("type", pa.string()),
+        ("version", pa.int32()),
+        ("stream", pa.string()),
+        ("lamport", pa.int64()),
+        ("origin", pa.string()),
+        ("origin_seq", pa.int64()),
+        ("occurred_at", _INSTANT),
+        ("actor", pa.string()),
+        ("scope", pa.string()),
+        ("request_id", pa.string()),
+        ("causation_id", pa.string()),
+        ("correlation_id", pa.string()),
+        ("idempotency_key", pa.string()),
+        ("tags", pa.string()),
+        ("payload", pa.string()),
+        ("salt", pa.binary()),
+        ("commitment", pa.binary()),
+        ("previous", pa.binary()),
+        ("signature", pa.binary()),
+        ("path", pa.binary()),
+    ]
+)
+
+COLUMNS: tuple[str, ...] = tuple(ARROW_SCHEMA.names)
+
+_SPARK_TYPES: dict[pa.DataType, spark.DataType] = {
+    pa.int64(): spark.LongType(),
+    pa.int32(): spark.IntegerType(),
+    pa.string(): spark.StringType(),
+    pa.binary(): spark.BinaryType(),
+    _INSTANT: spark.TimestampType(),
+}
+EVENT_SCHEMA = spark.StructType([spark.StructField(field.name, _SPARK_TYPES[field.type]) for field in ARROW_SCHEMA])
+
+_HASH_BYTES = 32
+_NO_TAGS = "{}"
+
+
+def row_of(recorded: Recorded) -> tuple[Any, ...]:
+    """The values of a record, in the order of the columns; times are moments with a zone."""
+    event = recorded.event
+    return (
+        recorded.position,
+        recorded.sequence,
+        recorded.received_at,
+        event.id,
+        event.type,
+        event.version,
+        event.stream,
+        event.lamport,
+        event.origin,
+        event.origin_seq,
+        event.occurred_at,
+        event.actor,
+        event.scope,
+        event.request_id,
+        event.causation_id,
+        event.correlation_id,
+        event.idempotency_key,
+        encode_plain(event.tags).decode() if event.tags else _NO_TAGS,
+        _payload_text(event),
+        event.salt,
+        event.commitment,
+        event.previous,
+        event.signature,
+        b"".join(event.path),
+    )
+
+
+def batch_of(records: Iterable[Recorded]) -> pa.RecordBatch:
+    """Records as one Arrow batch."""
+    columns = list(zip(*map(row_of, records), strict=True)) or [()] * len(COLUMNS)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def record_of(row: Sequence[Any]) -> Recorded:
+    """The record of a row, with the event as it was logged, not upcast. A Spark row's moments need no zone."""
+    values = (
+        *_header_values(row),
+        read_payload(row[18]) if row[18] else {},
+        bytes(row[19] or b""),
+        bytes(row[22] or b""),
+        _split(bytes(row[23] or b"")),
+    )
+    event = Event(*values)
+    return Recorded(Position(row[0]), row[1], microseconds(_moment(row[2])), event)
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[Recorded]:
+    """The records of an Arrow batch with (at least) these columns, in its order."""
+    columns = [batch.column(name).to_pylist() for name in COLUMNS]
+    return map(record_of, zip(*columns, strict=True))
+
+
+def packed_of(row: Sequence[Any]) -> Packed:
+    """The stored bytes of a row's record: what is hashed, committed to and signed."""
+    header = Header(*_header_values(row))
+    return Packed(
+        Position(row[0]),
+        row[1],
+        microseconds(_moment(row[2])),
+        header_bytes(header),
+        row[18].encode() if row[18] is not None else b"",
+        bytes(row[19] or b""),
+        bytes(row[22] or b""),
+        _split(bytes(row[23] or b"")),
+    )
+
+
+def _header_values(row: Sequence[Any]) -> tuple[Any, ...]:
+    tags = read_payload(row[17]) if row[17] and row[17] != _NO_TAGS else {}
+    return (*row[3:10], _moment(row[10]), *row[11:17], tags, bytes(row[20]), bytes(row[21] or b""))
+
+
+def _payload_text(event: Event) -> str | None:
+    return canonical(event.payload).decode() if event.salt else None
+
+
+def _moment(value: datetime) -> datetime:
+    # Spark hands times of a row out in the machine's own zone and without saying so.
+    return value if value.tzinfo is not None else value.astimezone()
+
+
+def _split(path: bytes) -> tuple[bytes, ...]:
+    return tuple(path[start : start + _HASH_BYTES] for start in range(0, len(path), _HASH_BYTES))

@@ -1,0 +1,243 @@
+"""The one place that starts Spark.
+
+    open_session()                            this machine, all its cores
+    open_session(master="spark://host:7077")  a cluster
+    open_session(master="sc://host:15002")    a Spark Connect server
+
+A session is quiet (what the JVM prints goes to a file), listens on the loopback address alone when it runs here, has
+defaults for a machine with few cores, and knows the source `everlog`. Whatever is given in `conf` wins.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import everlog
+from everlog.errors import EverlogError, InvalidSettings, SparkFailed, Unavailable
+from everlog.files import DiskFiles
+from everlog.pipeline.java import JAVA_HOME, Java, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+_MASTER = re.compile(r"local(-cluster)?(\[[\d*]+(,\s*\d+){0,2}\])?|yarn|(spark|k8s|sc)://\S+")
+_LOOPBACK = "127.0.0.1"
+_PROBE_SECONDS = 3.0
+
+# Java 25 warns of what Spark's libraries do; it is what they have always done.
+_OPTIONS = {25: "--sun-misc-unsafe-memory-access=allow --enable-native-access=ALL-UNNAMED"}
+
+
+def open_session(*, master: str = "", conf: Mapping[str, str] | None = None, app: str = "everlog") -> SparkSession:
+    """A Spark session, the running one of this process if there is one; `SparkSession.stop` ends it."""
+    master = master or LOCAL
+    require_master(master)
+    require_libraries()
+    if master.startswith("sc://"):
+        return _connected(master, conf or {}, app)
+    return _started(master, conf or {}, app)
+
+
+def require_master(master: str) -> None:
+    """Refuse what is no master of Spark, before a JVM is started to find out."""
+    if _MASTER.fullmatch(master) is None:
+        raise InvalidSettings(
+            f"{master!r} is not a master of Spark",
+            why="a master is local[N], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT",
+            hint="leave it out to use this machine",
+        )
+
+
+def require_libraries() -> None:
+    try:
+        import deltalake  # noqa: F401
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise Unavailable(
+            "the pipeline needs Spark",
+            why=str(error),
+            hint="pip install 'everlog[spark,jre]', or EVERLOG_EXTRAS=spark,jre ./everlog …",
+        ) from error
+
+
+def session_conf(master: str, java: Java | None = None) -> dict[str, str]:
+    """What a session is started with unless the user says otherwise."""
+    found = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(JAVA_HOME / 'log4j2.properties').as_uri()}",
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        # Tables are lists of files that a log of their own names: side files would only be dirt in them.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        **_SQL,
+    }
+    if _is_local(master):
+        found["spark.driver.host"] = found["spark.driver.bindAddress"] = _LOOPBACK
+        # The default of 200 makes small jobs three times as slow; a join or fold here has few cores to keep busy.
+        found["spark.sql.shuffle.partitions"] = str(max(8, 4 * _cores()))
+    return found
+
+
+# What can be set on any session, also on one that a server has started.
+_SQL = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+def _started(master: str, conf: Mapping[str, str], app: str) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    _require_reachable(master)
+    java = find_java()
+    builder = SparkSession.builder.master(master).appName(app)
+    for name, value in {**session_conf(master, java), **conf}.items():
+        builder = builder.config(name, value)
+    log = _JvmLog()
+    try:
+        with _environment(java, log.path):
+            session = builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise _not_started(error, master, log) from error
+    except Exception as error:
+        if not type(error).__module__.startswith("py4j"):
+            raise
+        raise _not_started(error, master, log) from error
+    _announce(session)
+    return session
+
+
+def _connected(master: str, conf: Mapping[str, str], app: str) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    _require_reachable(master)
+    try:
+        session: SparkSession = SparkSession.builder.remote(master).appName(app).getOrCreate()
+    except ImportError as error:
+        raise Unavailable(
+            "Spark Connect needs further libraries", why=str(error), hint="pip install 'pyspark[connect]'"
+        ) from error
+    for name, value in {**_SQL, **conf}.items():
+        session.conf.set(name, value)
+    _announce(session)
+    return session
+
+
+def _announce(session: SparkSession) -> None:
+    """Make the sources known to the session."""
+
+
+def _not_started(error: Exception, master: str, log: _JvmLog) -> EverlogError:
+    last = log.last_words() or str(error).partition("\n")[0]
+    where = f"; all of it is in {log.path}" if log.path else ""
+    return SparkFailed(
+        f"Spark did not start with the master {master}",
+        why=last + where,
+        hint="everlog pipeline check",
+    )
+
+
+def _require_reachable(master: str) -> None:
+    """Spark itself tries for a minute before it says so."""
+    found = re.match(r"(?:spark|sc)://([^:/;,]+):(\d+)", master)
+    if found is None:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=_PROBE_SECONDS).close()
+    except OSError as error:
+        raise SparkFailed(
+            f"nothing answers at {master}",
+            why=error.strerror or str(error),
+            hint="start the cluster, or leave the master out to use this machine",
+        ) from error
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local") or f"//{_LOOPBACK}:" in master or "//localhost:" in master
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _environment(java: Java, log: Path | None) -> Iterator[None]:
+    """What Spark reads from the environment, for as long as it starts."""
+    source = str(Path(everlog.__file__).parent.parent)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    wanted = {
+        "JAVA_HOME": str(JAVA_HOME),
+        "EVERLOG_JVM": java.path,
+        "EVERLOG_JVM_OPTIONS": _OPTIONS.get(java.major, ""),
+        "EVERLOG_JVM_LOG": str(log or ""),
+        "PYSPARK_PYTHON": sys.executable,  # workers would take the python3 of PATH, which has not our libraries
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": _LOOPBACK,  # a host name that does not resolve would end it
+        # Workers import everlog too, from wherever this process has it.
+        "PYTHONPATH": os.pathsep.join([source, *filter(None, paths)] if source not in paths else paths),
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class _JvmLog:
+    """The file that takes what the JVM prints, one for each process; those of dead processes are removed."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None
+        files = DiskFiles()
+        folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "everlog" / "spark"
+        try:
+            for parent in reversed([folder, *folder.parents]):
+                if not files.exists(parent):
+                    files.make_dir(parent)
+            for name in files.names(folder):
+                process = name.partition(".")[0]
+                if process.isdigit() and not _is_alive(int(process)):
+                    files.unlink(folder / name)
+        except (OSError, EverlogError):
+            return  # a home that cannot be written to: then it is printed after all
+        self.path = folder / f"{os.getpid()}.log"
+
+    def last_words(self) -> str:
+        """The last line that says something."""
+        files = DiskFiles()
+        if self.path is None or not files.exists(self.path):
+            return ""
+        lines = files.read_all(self.path).decode(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip() and "\tat " not in line), "")
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

