@@ -66,11 +66,11 @@ class Lake:
     def open(cls, path: Path, *, log_id: str = "", create: bool = False, files: DiskFiles | None = None) -> Lake:
         """The lake in a folder, made if it is not there and `create` says so. `log_id` is whose it must be."""
         path = path.absolute()
-        if "%" in str(path):
+        if {"%", "\\"}.intersection(str(path)):
             raise InvalidField(
                 f"the path of the lake is {path}",
-                why="the library that commits its tables takes % for the start of an escape",
-                hint="choose a path without %",
+                why="the library that commits its tables takes % and \\ for something else",
+                hint="choose a path without them",
                 field="lake",
             )
         lake = cls(path, log_id, files=files)

@@ -98,6 +98,8 @@ _SQL = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Above so many paths Spark starts a job to look whether they are there; a table is a list of paths that are.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 
 

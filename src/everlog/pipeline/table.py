@@ -17,13 +17,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from everlog.core.event import START, Position
+from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.errors import Busy, Damaged, EverlogError, NewerFormat, SchemaBroken, StorageFull
 from everlog.files import DiskFiles
@@ -43,7 +43,6 @@ _SETTINGS = {
     "delta.enableExpiredLogCleanup": "true",
 }
 _POSITION = "position"
-_PATHS_MAX = 100_000
 
 
 class DataFile(NamedTuple):
@@ -153,8 +152,6 @@ class Table:
         found = self.files(version=version) if files is None else files
         if not found:
             return spark.createDataFrame([], schema)
-        # Above this number of paths Spark would start a job to look whether they are there. They are.
-        spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.threshold", str(_PATHS_MAX))
         return spark.read.schema(schema).parquet(*(_as_glob(self.path / file.path) for file in found))
 
     def files_with(self, spark: SparkSession, condition: Column) -> list[DataFile]:
@@ -204,8 +201,6 @@ class Table:
     def write(self, rows: DataFrame, *, cursor: Cursor) -> list[DataFile]:
         """Write rows as Parquet files of this table that no commit names yet: one a partition that has rows."""
         folder = self.new_folder(cursor)
-        # Spark's default is a form of time (INT96) that Delta has no name for.
-        rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         try:
             rows.write.parquet("file://" + str(self.path / folder), compression="zstd")
             return [file for file in map(self._measured, self._parts(folder)) if file.rows]
@@ -421,9 +416,7 @@ def _telling(table: str) -> Iterator[None]:
             ) from error
         if "nsupported" in text and ("feature" in text or "version" in text):
             raise _newer(table, error) from error
-        raise Damaged(
-            f"the table {table} cannot be read", why=text, hint=rebuild_hint(table), table=table
-        ) from error
+        raise Damaged(f"the table {table} cannot be read", why=text, hint=rebuild_hint(table), table=table) from error
 
 
 def _newer(table: str, error: Exception) -> NewerFormat:
