@@ -9,6 +9,7 @@
     │   ├── EventTooLarge                   event_too_large
     │   ├── SecretFound                     secret_found
     │   ├── TransitionRefused               transition_refused
+    │   ├── RuleRefused                     rule_refused
     │   ├── IdFromTheFuture                 id_from_the_future
     │   ├── ClockJump                       clock_jump
     │   └── CommitmentMismatch              commitment_mismatch
@@ -17,13 +18,15 @@
     ├── NotFound                        4   not_found
     │   ├── NoLogHere                       no_log
     │   ├── NotALog                         not_a_log
-    │   └── NewerFormat                     newer_format
+    │   ├── NewerFormat                     newer_format
+    │   └── NoSuchSubject                   no_such_subject
     ├── Conflict                        5   (true a moment ago, or for somebody else)
     │   ├── WrongSequence                   wrong_sequence
     │   ├── QueryMatched                    query_matched
     │   ├── IdConflict                      id_conflict
     │   ├── KeyReuse                        idempotency_key_reuse
     │   ├── AlreadyPurged                   already_purged
+    │   ├── LookAlike                       look_alike
     │   ├── LeaseLost                       lease_lost
     │   └── GroupDiffers                    group_differs
     ├── ConfirmationNeeded              6   confirmation_needed
@@ -124,6 +127,17 @@ class TransitionRefused(RejectedEvent):
     code = "transition_refused"
 
 
+class RuleRefused(RejectedEvent):
+    """A rule of a domain says no; the details hold the rule's name, what was tried and what would be allowed."""
+
+    code = "rule_refused"
+
+    def __init__(
+        self, what: str, *, rule: str, tried: Any, allowed: Any = (), why: str = "", hint: str = "", **details: Any
+    ) -> None:
+        super().__init__(what, why=why, hint=hint, rule=rule, tried=tried, allowed=allowed, **details)
+
+
 class IdFromTheFuture(RejectedEvent):
     code = "id_from_the_future"
 
@@ -167,6 +181,12 @@ class NewerFormat(NotFound):
     code = "newer_format"
 
 
+class NoSuchSubject(NotFound):
+    """A command names a work package, an issue, a member … that is not there."""
+
+    code = "no_such_subject"
+
+
 class Conflict(EverlogError):
     """What the caller believed about the log does not hold."""
 
@@ -203,6 +223,12 @@ class KeyReuse(Conflict):
 
 class AlreadyPurged(Conflict):
     code = "already_purged"
+
+
+class LookAlike(Conflict):
+    """Something very much like it is there already; the details list the candidates."""
+
+    code = "look_alike"
 
 
 class LeaseLost(Conflict):

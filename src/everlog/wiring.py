@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import importlib
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everlog import domains
 from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.declared import FILE_NAME as TYPES_FILE
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from everlog.stores.segments.dump import Entry
+    from everlog.views.view import View
     from everlog.views.views import Views
 
 
@@ -262,7 +265,18 @@ def _catalog(settings: Settings, folder: Path | None, given: Catalog | None) -> 
         catalog.include(_imported(settings.catalog))
     if given is not None:
         catalog.include(given)
+    for name, types in domains.TYPES.items():
+        catalog.include_later(types, partial(_domain_catalog, name))
     return catalog
+
+
+def _domain_catalog(name: str) -> Catalog:
+    return domains.load(name).catalog
+
+
+def _domain_view(name: str) -> type[View] | None:
+    domain = domains.of_view(name)
+    return None if domain is None else domain.view(name)
 
 
 def _text(files: Files, path: Path) -> str:
@@ -326,6 +340,7 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
     return Views(
         log,
         (*VIEWS, *own),
+        more=_domain_view,
         make_snapshots=lambda log, shelf: Snapshots(
             log,
             shelf,

@@ -16,6 +16,7 @@ from everlog.catalog import Catalog
 from everlog.catalog.builtin import BUILT_IN, NoteAdded
 from everlog.core.event import Event
 from everlog.errors import InvalidField, InvalidPayload, SchemaBroken, UnknownType
+from everlog.testing import builders
 
 MakeEvent = Callable[..., Event]
 
@@ -421,6 +422,56 @@ def test_including_other_upcasters_or_transitions_is_refused() -> None:
         catalog.upcaster("wp.moved", from_version=1)(lambda old: old)
     with pytest.raises(SchemaBroken):
         one.include(other)
+
+
+def test_types_that_are_included_later_are_known_at_once_and_loaded_when_one_is_needed() -> None:
+    loaded = []
+
+    def load() -> Catalog:
+        loaded.append(True)
+        return a_catalog()
+
+    names = [info.type for info in a_catalog().types()]
+    catalog = Catalog()
+    assert catalog.include_later(names, load)
+    assert catalog.knows("workpackage.moved")
+    assert loaded == []
+    catalog.validate("workpackage.moved", Moved("planned", "doing"))
+    assert [info.type for info in catalog.types(lent=True)] == names
+    assert len(loaded) == 1
+    assert catalog.types() == [], "they are lent, and not of its own"
+
+
+ASKED: dict[str, Callable[[Catalog], Any]] = {
+    "types": lambda catalog: catalog.types(lent=True),
+    "schema": lambda catalog: catalog.json_schema(lent=True),
+    "readings": lambda catalog: catalog.readings(),
+    "rules": lambda catalog: catalog.rules(),
+    "check": lambda catalog: catalog.check(),
+    "gaps": lambda catalog: catalog.gaps(),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED)
+def test_whoever_asks_for_everything_gets_what_was_included_later_too(ask: str) -> None:
+    catalog, at_once = Catalog(), a_catalog()
+    catalog.include_later([info.type for info in at_once.types()], a_catalog)
+    assert str(ASKED[ask](catalog)) == str(ASKED[ask](at_once))
+
+
+def test_an_old_event_of_a_type_that_is_included_later_is_upcast() -> None:
+    later, catalog = Catalog(), Catalog()
+    later.event("thing.done", version=2)(Quiet)
+    later.upcaster("thing.done", from_version=1)(lambda old: {"title": old["name"]})
+    catalog.include_later(["thing.done"], lambda: later)
+    old = builders.event("thing.done", payload={"name": "x"})
+    assert catalog.upcast(old).payload == {"title": "x"}
+
+
+def test_a_catalog_keeps_its_own_type_and_goes_without_the_subject_that_also_has_it() -> None:
+    catalog = a_catalog()
+    assert not catalog.include_later(["other.thing", "workpackage.moved"], Catalog)
+    assert not catalog.knows("other.thing")
 
 
 def test_including_a_newer_version_replaces_the_check() -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER_EXIT = 69
+PROGRAMS = {"agent": "agents"}
 
 
 # ---- commands
@@ -62,22 +63,35 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
 def test_every_command_has_an_example_and_all_its_options(
     path: str, command: click.Command, pages: dict[str, Page]
 ) -> None:
-    page = pages["docs/commands.md"]
+    page = pages[page_of(path)]
     section = next(filter(None, (page.section(f"{level} {path}") for level in ("###", "####"))), "")
-    assert section, f"docs/commands.md has no heading {path!r}"
+    assert section, f"{page_of(path)} has no heading {path!r}"
     if isinstance(command, click.Group):
         return
     assert re.search(rf"^(\$ )?{re.escape(path)}\b", section, re.MULTILINE), f"{path} has no example"
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             name = max(parameter.opts, key=len)
-            documented = section + page.section("## Every command")
+            documented = section + pages["docs/commands.md"].section("## Every command")
+            if path.split()[1] in PROGRAMS:
+                documented += pages["docs/programs/README.md"].section("## What every command that records takes")
             assert f"`{name}" in documented, f"{path} {name} is not documented"
 
 
 def test_no_command_is_documented_that_does_not_exist(pages: dict[str, Page]) -> None:
-    documented = re.findall(r"^####? (everlog .*)$", pages["docs/commands.md"].text, re.MULTILINE)
-    assert sorted(documented) == sorted(path for path, _ in every_command())
+    described = ["docs/commands.md", *(page_of(f"everlog {program}") for program in PROGRAMS)]
+    documented = [
+        (page, path)
+        for page in described
+        for path in re.findall(r"^####? (everlog .*)$", pages[page].text, re.MULTILINE)
+    ]
+    assert sorted(documented) == sorted((page_of(path), path) for path, _ in every_command())
+
+
+def page_of(path: str) -> str:
+    """The page that describes a command: a program has one of its own."""
+    program = PROGRAMS.get(path.split()[1])
+    return f"docs/programs/{program}.md" if program else "docs/commands.md"
 
 
 def test_every_topic_of_help_is_named(pages: dict[str, Page]) -> None:

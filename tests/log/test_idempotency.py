@@ -62,11 +62,28 @@ def test_everybody_of_a_batch_belongs_to_the_request(log: Log) -> None:
         log.commit([say(), say(actor="user:eve")], key="k")
 
 
-def test_what_the_caller_adds_to_the_request_tells_requests_apart(log: Log) -> None:
-    log.commit([say()], key="k", request={"path": "/a"})
-    assert log.commit([say()], key="k", request={"path": "/a"}).replayed
+def test_who_says_what_was_asked_is_judged_by_that_and_not_by_the_drafts(log: Log) -> None:
+    first = log.commit([say("one")], key="k", request={"path": "/a"})
+    again = log.commit([say("another")], key="k", request={"path": "/a"})
+    assert again.replayed
+    assert again.records == first.records
     with pytest.raises(KeyReuse):
-        log.commit([say()], key="k", request={"path": "/b"})
+        log.commit([say("one")], key="k", request={"path": "/b"})
+    with pytest.raises(KeyReuse):
+        log.commit([say("one")], key="k")
+
+
+def test_a_retry_can_be_answered_before_anything_is_decided(log: Log) -> None:
+    asked = {"path": "/a"}
+    assert log.answered("op", "k", asked, actor="user:ada") is None
+    first = log.commit([say()], key="k", operation="op", request=asked, response="made")
+    found = log.answered("op", "k", asked, actor="user:ada")
+    assert found is not None
+    assert (found.records, found.replayed, found.response) == (first.records, True, "made")
+    assert log.answered("other", "k", asked, actor="user:ada") is None
+    assert log.answered("op", "k", asked, actor="user:bob") is None
+    with pytest.raises(KeyReuse):
+        log.answered("op", "k", {"path": "/b"}, actor="user:ada")
 
 
 @pytest.mark.parametrize(

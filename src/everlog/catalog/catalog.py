@@ -55,6 +55,8 @@ class Catalog:
         self._rules: dict[tuple[str, str], Transitions] = {}
         self._ready: dict[tuple[str, int], PayloadModel] = {}
         self._checks: dict[str, tuple[int, Callable[[Any], dict[str, Any]]]] = {}
+        self._later: dict[str, Callable[[], Catalog]] = {}
+        self._lent: set[str] = set()
 
     # ---- registering
 
@@ -97,6 +99,7 @@ class Catalog:
 
     def include(self, other: Catalog) -> None:
         """Take over everything that another catalog knows; a contradiction is an error and then nothing is taken."""
+        other._load_all()
         for event_type, models in other._models.items():
             for version, model in models.items():
                 self._refuse_other_model(event_type, version, model)
@@ -111,6 +114,20 @@ class Catalog:
         for event_type, upcasters in other._upcasters.items():
             self._upcasters.setdefault(event_type, {}).update(upcasters)
         self._rules.update(other._rules)
+        self._lent |= other._lent
+
+    def include_later(self, types: Iterable[str], load: Callable[[], Catalog]) -> bool:
+        """Know these types from now on, and load what they hold when one of them is first needed.
+
+        They are lent: usable as any other, but not of this catalog's own, which is what its schema and its lock are
+        about. False, and nothing is known, when one of the names is taken: an own type goes first.
+        """
+        names = tuple(types)
+        if any(name in self._latest or name in self._later for name in names):
+            return False
+        self._later.update(dict.fromkeys(names, load))
+        self._lent.update(names)
+        return True
 
     # ---- appending
 
@@ -135,6 +152,8 @@ class Catalog:
         An event of an unknown type, or of a version that only a newer program knows, is returned as it is.
         """
         latest = self._latest.get(event.type)
+        if latest is None and event.type in self._later:
+            latest = self._loaded(event.type)
         if latest is None or event.version >= latest:
             return event
         if not event.salt and not event.payload:
@@ -159,14 +178,26 @@ class Catalog:
     # ---- asking
 
     def knows(self, event_type: str) -> bool:
-        return event_type in self._latest
+        return event_type in self._latest or event_type in self._later
 
-    def types(self) -> list[TypeInfo]:
-        """Every event type, by name."""
-        return [self._info(event_type) for event_type in sorted(self._latest)]
+    def type_of_model(self, model: type[Any]) -> str:
+        """The event type whose latest payloads are of this class."""
+        for event_type, latest in self._latest.items():
+            if self._models[event_type][latest] is model:
+                return event_type
+        raise UnknownType(
+            f"{_name(model)} is not the payload of an event type",
+            why="only the model of a type's latest version can be recorded",
+            hint="register it with @catalog.event",
+        )
+
+    def types(self, *, lent: bool = False) -> list[TypeInfo]:
+        """Every event type of its own, by name; and with `lent` those that were included to be loaded later."""
+        return [self._info(event_type) for event_type in self._names(lent)]
 
     def readings(self, types: Collection[str] = ()) -> list[tuple[str, int, list[tuple[int, Upcaster]]]]:
         """What decides how events are read: of these types, or of all, the latest version and the upcasters."""
+        self._load_all(types)
         return [
             (event_type, latest, sorted(self._upcasters.get(event_type, {}).items(), key=lambda item: item[0]))
             for event_type, latest in sorted(self._latest.items())
@@ -180,12 +211,15 @@ class Catalog:
 
     def rules(self) -> list[Transitions]:
         """Every transition rule, by stream kind and event type."""
+        self._load_all()
         return [self._rules[key] for key in sorted(self._rules)]
 
-    def json_schema(self, event_type: str | None = None, *, version: int | None = None) -> dict[str, Any]:
-        """JSON Schema 2020-12 of one type's payload, or of whole events of all types."""
+    def json_schema(
+        self, event_type: str | None = None, *, version: int | None = None, lent: bool = False
+    ) -> dict[str, Any]:
+        """JSON Schema 2020-12 of one type's payload, or of whole events of all types that `types` lists."""
         if event_type is None:
-            return self._schema_of_all()
+            return self._schema_of_all(self._names(lent))
         version = self._known_version(event_type) if version is None else version
         if version not in self._models.get(event_type, {}):
             self._known_version(event_type)
@@ -200,6 +234,7 @@ class Catalog:
 
     def check(self) -> list[str]:
         """What is wrong with the catalog itself, one sentence each; nothing when it is sound."""
+        self._load_all()
         return [
             *self._unusable_models(),
             *self.gaps(),
@@ -218,6 +253,7 @@ class Catalog:
 
     def gaps(self) -> list[str]:
         """The steps between versions that no upcaster takes, one sentence each."""
+        self._load_all()
         return [
             f"{event_type}: no upcaster leads from version {version} to {version + 1}"
             for event_type, latest in sorted(self._latest.items())
@@ -287,8 +323,10 @@ class Catalog:
         version = self._latest.get(event_type)
         if version is not None:
             return version
+        if event_type in self._later:
+            return self._loaded(event_type)
         require_shape("type", event_type)
-        meant = did_you_mean(event_type, self._latest)
+        meant = did_you_mean(event_type, {*self._latest, *self._later})
         raise UnknownType(
             f"the event type {event_type} is not known",
             why="a log accepts only the event types in its catalog",
@@ -342,10 +380,29 @@ class Catalog:
             fields=field_infos(self._model(event_type, version).schema()),
         )
 
-    def _schema_of_all(self) -> dict[str, Any]:
+    def _loaded(self, event_type: str) -> int:
+        """The latest version of a type that was only known by name; all that comes with it is loaded too."""
+        load = self._later[event_type]
+        for name in [name for name, other in self._later.items() if other is load]:
+            del self._later[name]
+        self.include(load())
+        return self._latest[event_type]
+
+    def _load_all(self, types: Collection[str] = ()) -> None:
+        for event_type in [name for name in self._later if not types or name in types]:
+            if event_type in self._later:
+                self._loaded(event_type)
+
+    def _names(self, lent: bool) -> list[str]:
+        if lent:
+            self._load_all()
+        return sorted(self._latest if lent else self._latest.keys() - self._lent)
+
+    def _schema_of_all(self, names: Iterable[str]) -> dict[str, Any]:
         definitions: dict[str, Any] = {}
         events: list[dict[str, Any]] = []
-        for event_type, version in sorted(self._latest.items()):
+        for event_type in names:
+            version = self._latest[event_type]
             # Models of two types often share a name (Created, Moved): each type's own go under its name.
             schema = with_prefix(self._model(event_type, version).schema(), f"{event_type}:")
             nested = schema.pop("$defs", {})

@@ -288,7 +288,7 @@ def _warn_of_unknown_types(session: Session, log: Log, query: Query) -> None:
     for name in sorted(query.types):
         if log.catalog.knows(name) or next(log.read(Query(types=frozenset([name])), limit=1), None) is not None:
             continue
-        meant = did_you_mean(name, [info.type for info in log.catalog.types()])
+        meant = did_you_mean(name, [info.type for info in log.catalog.types(lent=True)])
         session.out.warn(f"no event of type {name} is in the log or in its catalog; {meant or 'everlog schema list'}")
 
 

@@ -182,7 +182,8 @@ class Output:
 _COMMAND = re.compile(
     r"(?<![\w./])everlog (?=(?:-C \S+ |--log \S+ )*"
     r"(?:init|demo|help|append|purge|log|tail|show|state|diff|why|errors|views|snapshot|copy|consumers|export|import|"
-    r"verify|doctor|schema|config|bench|completion|dump|git|index|merge-driver|segments)\b|--help\b)"
+    r"verify|doctor|schema|config|bench|completion|dump|git|index|merge-driver|segments|"
+    r"agent|wp|issue|community|control|pipeline)\b|--help\b)"
 )
 
 

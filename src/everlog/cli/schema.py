@@ -36,20 +36,22 @@ def schema_command(context: click.Context) -> None:
 
 
 @schema_command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also those of the programs: work packages, agents …")
 @common_options
 @pass_session
-def list_types(session: Session) -> None:
-    """List the event types.
+def list_types(session: Session, everything: bool) -> None:
+    """List the event types of this log, and with --all those of the programs that every log can use.
 
     Columns when piped: type, version, fields, doc.
 
     \b
-    Example:
+    Examples:
       everlog schema list
+      everlog schema list --all
     """
     import msgspec
 
-    infos = session.catalog().types()
+    infos = session.catalog().types(lent=everything)
     rows = [(info.type, info.version, ", ".join(_field(field) for field in info.fields), info.doc) for info in infos]
     session.out.answer(
         Answer(
@@ -79,7 +81,7 @@ def show_type(session: Session, type: str) -> None:
 
     catalog = session.catalog()
     schema = catalog.json_schema(type)
-    info = next(info for info in catalog.types() if info.type == type)
+    info = next(info for info in catalog.types(lent=True) if info.type == type)
     rules = [rule for rule in catalog.rules() if rule.type == type]
     rows = [
         (field.name, field.type, "yes" if field.required else "no", _default(field), field.doc)

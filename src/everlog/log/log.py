@@ -137,7 +137,8 @@ class Log:
     ) -> Receipt:
         """The full door behind `append` and `append_batch`.
 
-        `request` is anything else that makes two requests differ, `response` what a replay should be answered with.
+        `request` is what was asked, if that says better than the drafts whether two requests are the same: drafts
+        hold ids and times that are new at every attempt. `response` is what a replay should be answered with.
         """
         try:
             made = Request(self._recorder, tuple(drafts), key or "", operation, request, response, dry_run)
@@ -152,6 +153,13 @@ class Log:
             if not dry_run:
                 self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
             raise
+
+    def answered(self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = "") -> Receipt | None:
+        """What an earlier `commit` of this request recorded, for who must decide what to record: a retry is answered
+        before its decision is made again. None when the key is free; another request under it is refused."""
+        return self._recorder.answered(
+            self.store, scope=scope, actor=actor, operation=operation, key=key, request=request
+        )
 
     def request(
         self, drafts: Sequence[Draft], key: str, operation: str, request: Any = None, response: Any = None

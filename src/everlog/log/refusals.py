@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.ids import EventId, IdSource
-from everlog.errors import Conflict, EverlogError, RejectedEvent
+from everlog.errors import Conflict, EverlogError, NoSuchSubject, RejectedEvent
 from everlog.log.committer import Committer
 from everlog.log.secrets import find_secrets
 from everlog.stores.contract import Reader, Writer
@@ -53,7 +53,7 @@ class Refusals:
 
     def record(self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str) -> None:
         """Remember a refusal; only what the caller asked for wrongly is one, not a full disk."""
-        if not isinstance(error, RejectedEvent | Conflict):
+        if not isinstance(error, RejectedEvent | Conflict | NoSuchSubject):
             return
         now_us = self._now_us()
         refusal = Refusal(

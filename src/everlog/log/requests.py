@@ -26,7 +26,7 @@ from everlog.log.demands import has_demands, require_demands
 from everlog.log.drafts import Draft, Limits, Prepared, prepare
 from everlog.log.secrets import refuse_secrets, suspicious
 from everlog.log.stamp import stamp
-from everlog.stores.contract import Writer
+from everlog.stores.contract import Reader, Writer
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -213,6 +213,28 @@ class Recorder:
             request.prepared,
             request.request,
             catalog=self._catalog,
+            now_us=writer.now_us,
+            kept_us=self._keys_kept_us,
+        )
+        return None if found is None else Receipt(found[0], replayed=True, response=found[1])
+
+    def answered(
+        self, reader: Reader, *, scope: str, actor: str, operation: str, key: str, request: Any
+    ) -> Receipt | None:
+        """What an earlier request under this key made, asked before anything is decided; None when it is free."""
+        name = idempotency.claim_name(scope, actor or self._actor, operation, key)
+        claim = reader.claimed(name)
+        if claim is None:
+            return None
+        found = idempotency.find(
+            reader,
+            claim,
+            name,
+            key,
+            (),
+            request,
+            catalog=self._catalog,
+            now_us=self._now_us(),
             kept_us=self._keys_kept_us,
         )
         return None if found is None else Receipt(found[0], replayed=True, response=found[1])

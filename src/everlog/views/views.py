@@ -228,9 +228,12 @@ class Views:
         log: Log,
         known: Iterable[View | type[View]] = BUILT_IN,
         *,
+        more: Callable[[str], View | type[View] | None] = lambda name: None,
         make_snapshots: Callable[[Log, Shelf], Snapshots] = lambda log, shelf: Snapshots(log, shelf, None),
     ) -> None:
+        """`known` are the views that this log lists; `more` finds further ones by name, when they are asked for."""
         self._log = log
+        self._more = more
         self._known = {view.name: view for view in map(view_of, known)}
         self.shelf: Shelf = log.store.shelf if isinstance(log.store, Shelved) else MemoryShelf()
         self._handles: dict[str, Handle] = {}
@@ -287,28 +290,20 @@ class Views:
         return found
 
     def names(self) -> list[str]:
-        """The views that can be run here."""
-        return sorted({*self._handles, *self._known})
+        """The views that can be run here: those that are known, and those that have been run."""
+        kept = (name for name in every_name(self.shelf) if self._code(name) is not None and name != Fields.name)
+        return sorted({*self._handles, *self._known, *kept})
 
     def overviews(self) -> list[Overview]:
         """How every view stands that can be run here or has been. Nothing is run for it."""
-        found = []
         head = self._log.head()
-        for name in sorted({*self.names(), *every_name(self.shelf)}):
-            code = self._handles[name].view if name in self._handles else self._known.get(name)
-            found.append(overview(self.shelf, name, code, head))
-        return found
+        names = sorted({*self.names(), *every_name(self.shelf)})
+        return [overview(self.shelf, name, self._code(name), head) for name in names]
 
     def forget_purged(self, stream: str) -> None:
         """Take a stream that was purged out of everything that is kept here, whoever derived it."""
-
-        def code_of(name: str) -> View | None:
-            if name in self._handles:
-                return self._handles[name].view
-            return Fields() if name == Fields.name else self._known.get(name)
-
         self.snapshots.sweep_quietly()
-        forget_purged(self._log, self.shelf, stream, code_of)
+        forget_purged(self._log, self.shelf, stream, self._code)
 
     def close(self) -> None:
         for handle in self._handles.values():
@@ -317,16 +312,26 @@ class Views:
         self._inline.clear()
 
     def _named(self, name: str) -> View:
-        if name == Fields.name:  # every stream has it; not listed, because keeping it doubles what the log says
-            return Fields()
-        if name not in self._known:
+        found = self._code(name)
+        if found is None:
             raise NotFound(
                 f"there is no view {name}",
                 why=f"the views here are {', '.join(self.names())}",
                 hint=did_you_mean(name, self._known) or "name its module in the setting views",
                 view=name,
             )
-        return self._known[name]
+        return found
+
+    def _code(self, name: str) -> View | None:
+        """The view of a name, if its code is here."""
+        if name in self._handles:
+            return self._handles[name].view
+        if name == Fields.name:  # every stream has it; not listed, because keeping it doubles what the log says
+            return Fields()
+        if name in self._known:
+            return self._known[name]
+        found = self._more(name)
+        return None if found is None else view_of(found)
 
     def _in_write(self, writer: Any) -> None:
         staged: Staged = writer

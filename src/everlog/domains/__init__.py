@@ -1,0 +1,42 @@
+"""Programs on the log: each is four small files (events, rules, views, commands), and who has read one has read all.
+
+    events      payload models with their versions and upcasters, in a catalog of the domain's own
+    rules       pure functions from a history, and what is asked, to what should be recorded; or a refusal
+    views       pure folds for people's questions; named `domain.view`, so that a log finds them by name
+    commands    functions that take a log and return what they did; the command line and a server call the same
+
+A log knows the types of every domain by name and loads a domain when one of its types, or one of its views, is first
+needed. A log whose own catalog has a type of the same name keeps its own, and goes without that domain.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from everlog.domains.domain import Domain
+
+TYPES: dict[str, tuple[str, ...]] = {
+    "agents": (
+        "agent.command.proposed",
+        "agent.command.validated",
+        "agent.command.approved",
+        "agent.command.rejected",
+        "agent.command.executed",
+        "agent.command.failed",
+    ),
+}
+"""The event types of each domain, kept here so that knowing them loads nothing."""
+
+
+def load(name: str) -> Domain:
+    """The domain of a name in TYPES."""
+    found: Domain = import_module(f"everlog.domains.{name}").DOMAIN
+    return found
+
+
+def of_view(view: str) -> Domain | None:
+    """The domain that a view's name begins with, if there is one."""
+    name = view.partition(".")[0]
+    return load(name) if name in TYPES else None

@@ -1,0 +1,83 @@
+"""What happens to a command that an agent wants to run. The stream is `command/ID`, one a command."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from everlog.catalog.catalog import Catalog
+
+CATALOG = Catalog()
+KIND = "command"
+
+AgentId = Annotated[str, Meta(min_length=1, max_length=128)]
+ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+Reason = Annotated[str, Meta(min_length=1, max_length=2_000)]
+Risk = Literal["low", "medium", "high"]
+
+
+@CATALOG.event("agent.command.proposed", version=1)
+class ProposedV1(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent wants to run a tool."""
+
+    agent_id: AgentId
+    tool_name: ToolName
+    tool_input: dict[str, Any] = {}
+    validation_status: Literal["pending", "approved", "rejected"] = "pending"
+
+
+@CATALOG.event("agent.command.proposed", version=2)
+class Proposed(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent wants to run a tool."""
+
+    agent_id: AgentId
+    tool_name: ToolName
+    tool_input: dict[str, Any] = {}
+    why: Annotated[str, Meta(max_length=2_000)] = ""
+    risk: Risk = "medium"
+
+
+@CATALOG.upcaster("agent.command.proposed", from_version=1)
+def leave_the_status_to_later_events(old: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in old.items() if name != "validation_status"} | {"why": "", "risk": "medium"}
+
+
+@CATALOG.event("agent.command.validated")
+class Validated(msgspec.Struct, frozen=True, kw_only=True):
+    """A validator looked at a command before anybody decides."""
+
+    valid: bool
+    findings: list[Annotated[str, Meta(max_length=500)]] = []
+
+
+@CATALOG.event("agent.command.approved")
+class Approved(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody lets the command run."""
+
+    note: Annotated[str, Meta(max_length=2_000)] = ""
+
+
+@CATALOG.event("agent.command.rejected")
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody says that the command must not run."""
+
+    reason: Reason
+
+
+@CATALOG.event("agent.command.executed")
+class Executed(msgspec.Struct, frozen=True, kw_only=True):
+    """The command has run."""
+
+    exit_code: int = 0
+    seconds: Annotated[float, Meta(ge=0)] = 0.0
+    summary: Annotated[str, Meta(max_length=2_000)] = ""
+
+
+@CATALOG.event("agent.command.failed")
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """The command could not be run to its end."""
+
+    error: Reason
+    seconds: Annotated[float, Meta(ge=0)] = 0.0

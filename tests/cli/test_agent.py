@@ -1,0 +1,41 @@
+"""`everlog agent`: what a person sees of it; the rules are tested in tests/domains."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Run
+
+
+def test_a_command_is_proposed_approved_and_run(log: Run) -> None:
+    asked = log(
+        "agent", "propose", "run_tests", '{"path": "tests"}', "--agent-id", "builder", "--actor", "agent:builder"
+    )
+    assert asked.code == 0
+    (name, becomes, status) = asked.rows[0]
+    assert (becomes, status) == ("pending", "recorded")
+    assert log("agent", "list", "--pending").rows[0][:3] == [name, "pending", "builder"]
+    assert log("agent", "approve", name, "--actor", "user:ada").code == 0
+    assert log("agent", "execute", name, "--seconds", "1.5", "--json").data["becomes"] == "executed"
+    assert log("agent", "show", name, "--json").data["decided_by"] == "user:ada"
+
+
+def test_a_refusal_says_what_is_allowed_and_what_to_type(log: Run) -> None:
+    log("agent", "propose", "run_tests", "--agent-id", "builder", "--id", "c1")
+    refused = log("agent", "execute", "c1")
+    assert refused.code == 3
+    assert "the command c1 cannot be executed: it is pending" in refused.err.replace("\n  why:", ":")
+    assert "fix: everlog agent approve c1" in refused.err
+    error = log("agent", "execute", "c1", "--json").error
+    assert (error["code"], error["details"]["allowed"]) == ("rule_refused", ["approve", "reject", "validate"])
+    assert log("agent", "show", "nowhere").code == 4
+
+
+def test_a_trace_is_a_tree_of_causes(log: Run) -> None:
+    given = ("--agent-id", "builder", "--correlation", "session-7")
+    first = log("agent", "propose", "pytest", *given, "--id", "one", "--json").data["events"][0]["id"]
+    log("agent", "approve", "one", "--actor", "user:bob", "--correlation", "session-7", "--causation", first)
+    found = log("agent", "trace", "session-7").rows
+    assert [(row[0], row[3], row[4]) for row in found] == [("0", "one", "pending"), ("1", "one", "approved")]
+
+
+def test_input_that_is_not_json_is_a_mistake_of_usage(log: Run) -> None:
+    assert log("agent", "propose", "pytest", "{", "--agent-id", "builder").code == 2

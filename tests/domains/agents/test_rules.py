@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from everlog.core.event import Event
+from everlog.domains.agents import rules
+from everlog.domains.agents.events import Approved, Executed, Proposed, Rejected
+from everlog.domains.agents.rules import Command, command_of
+from everlog.errors import NoSuchSubject, RuleRefused
+from everlog.testing import builders
+from everlog.testing.given_when_then import Given, given
+
+
+def happened(what: str, **payload: Any) -> Event:
+    return builders.event(f"agent.command.{what}", stream="command/c1", payload=payload)
+
+
+PROPOSED = happened("proposed", agent_id="builder", tool_name="pytest", tool_input={}, why="", risk="low")
+
+
+def history(*events: Event) -> Given:
+    def fold(found: list[Any]) -> Command | None:
+        return command_of("c1", found)
+
+    return given(*events).through(fold)
+
+
+def test_a_proposed_command_can_be_approved_by_somebody_else() -> None:
+    history(PROPOSED).when(rules.approve, "c1", actor="user:ada", note="go").then(Approved(note="go"))
+
+
+@pytest.mark.parametrize("actor", ["agent:builder", "builder"])
+def test_nobody_approves_what_they_proposed(actor: str) -> None:
+    history(PROPOSED).when(rules.approve, "c1", actor=actor).refused(RuleRefused, saying="its own command")
+
+
+def test_what_a_validator_found_invalid_can_only_be_rejected() -> None:
+    invalid = history(PROPOSED, happened("validated", valid=False, findings=[]))
+    invalid.when(rules.approve, "c1", actor="user:ada").refused(RuleRefused, saying="it is invalid")
+    invalid.when(rules.reject, "c1", reason="no").then(Rejected(reason="no"))
+
+
+def test_only_an_approved_command_is_executed_and_only_once() -> None:
+    def run(past: Given) -> Any:
+        return past.when(rules.execute, "c1", exit_code=0, seconds=1.0, summary="")
+
+    run(history(PROPOSED)).refused(RuleRefused, saying="it is pending")
+    approved = (PROPOSED, happened("approved", note=""))
+    run(history(*approved)).then(Executed(exit_code=0, seconds=1.0, summary=""))
+    ran = happened("executed", exit_code=0, seconds=1.0, summary="")
+    run(history(*approved, ran)).refused(RuleRefused, saying="nothing follows that")
+
+
+def test_a_command_is_proposed_once_and_before_anything_else() -> None:
+    proposal = Proposed(agent_id="builder", tool_name="pytest")
+    history().when(rules.propose, proposal).then(proposal)
+    history(PROPOSED).when(rules.propose, proposal).refused(RuleRefused, saying="proposed already")
+    history().when(rules.reject, "c1", reason="no").refused(NoSuchSubject)
+
+
+def test_a_refusal_names_the_rule_what_was_tried_what_is_allowed_and_what_to_type() -> None:
+    error = history(PROPOSED).when(rules.fail, "c1", error="x", seconds=0.0).error
+    assert isinstance(error, RuleRefused)
+    assert error.details["rule"]
+    assert error.details["tried"] == "fail c1"
+    assert error.details["allowed"] == ["approve", "reject", "validate"]
+    assert error.hint == "everlog agent approve c1"

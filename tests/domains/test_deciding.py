@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from everlog.core.event import Recorded
+from everlog.core.query import Query
+from everlog.domains.agents import DOMAIN, commands
+from everlog.domains.agents.events import Approved, Proposed
+from everlog.domains.deciding import ATTEMPTS, By, Done, On, decide
+from everlog.errors import QueryMatched, RuleRefused
+from everlog.log.log import Log
+
+PROPOSAL = Proposed(agent_id="builder", tool_name="pytest")
+
+
+def decided(log: Log, rule: Any, by: By = By()) -> Done:  # noqa: B008 - By is frozen
+    looks_at = Query(stream="command/c1")
+    return decide(log, DOMAIN, looks_at=looks_at, stream="command/c1", by=by, operation="test", request={}, rule=rule)
+
+
+def test_a_decision_is_made_anew_when_somebody_was_faster(log: Log) -> None:
+    seen: list[int] = []
+
+    def rule(history: Sequence[Recorded]) -> list[Any]:
+        seen.append(len(history))
+        if len(seen) == 1:
+            commands.propose(log, PROPOSAL, id="c1")
+        return [Approved(note="")]
+
+    done = decided(log, rule)
+    assert seen == [0, 1]
+    assert done.records[0].position == 2
+
+
+def test_what_happens_elsewhere_does_not_disturb_a_decision(log: Log) -> None:
+    seen: list[int] = []
+
+    def rule(history: Sequence[Recorded]) -> list[Any]:
+        seen.append(len(history))
+        commands.propose(log, PROPOSAL, id=f"other{len(seen)}")
+        return [PROPOSAL]
+
+    decided(log, rule)
+    assert seen == [0]
+
+
+def test_it_gives_up_when_others_never_stop(log: Log) -> None:
+    seen: list[int] = []
+
+    def rule(history: Sequence[Recorded]) -> list[Any]:
+        seen.append(len(history))
+        log.append("note.added", stream="command/c1", payload={"text": "again"})
+        return [PROPOSAL]
+
+    with pytest.raises(QueryMatched):
+        decided(log, rule)
+    assert len(seen) == ATTEMPTS
+
+
+def test_a_rule_may_speak_of_other_streams_and_all_of_it_is_recorded_or_none(log: Log) -> None:
+    done = decided(log, lambda history: [PROPOSAL, On("command/c2", PROPOSAL)])
+    assert [recorded.event.stream for recorded in done.records] == ["command/c1", "command/c2"]
+
+
+def test_a_rule_that_has_nothing_to_say_records_nothing(log: Log) -> None:
+    assert decided(log, lambda history: []).records == ()
+    assert log.head() == 0
+
+
+def test_a_decision_after_a_purge_of_its_stream_is_possible(log: Log) -> None:
+    decided(log, lambda history: [PROPOSAL])
+    log.purge("command/c1", reason="a test")
+    assert decided(log, lambda history: [PROPOSAL] if not history else []).records[0].sequence == 2
+
+
+def test_of_many_who_decide_at_once_only_one_gets_what_can_be_had_once(log: Log) -> None:
+    outcomes: list[str] = []
+
+    def rule(history: Sequence[Recorded]) -> list[Any]:
+        if history:
+            raise RuleRefused("taken", rule="once", tried="take it", hint="leave it")
+        return [PROPOSAL]
+
+    def take() -> None:
+        try:
+            decided(log, rule)
+            outcomes.append("got it")
+        except RuleRefused:
+            outcomes.append("refused")
+
+    threads = [Thread(target=take) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["got it"] + ["refused"] * 7
+    assert log.head() == 1

@@ -1,0 +1,94 @@
+"""What holds for each of the domains, whatever it is about."""
+
+from __future__ import annotations
+
+import pytest
+from tests.domains.steps import work
+
+import everlog
+from everlog import domains
+from everlog.core.query import Query
+from everlog.log.log import Log
+from everlog.views.as_of import cut
+from everlog.views.view import digest
+
+EVERY = pytest.mark.parametrize("name", sorted(domains.TYPES))
+STEPS = 40
+
+
+@EVERY
+def test_the_table_of_types_is_what_the_catalog_holds(name: str) -> None:
+    assert sorted(domains.TYPES[name]) == [info.type for info in domains.load(name).catalog.types()]
+
+
+@EVERY
+def test_the_catalog_is_sound_and_has_an_old_version_with_an_upcaster(name: str) -> None:
+    catalog = domains.load(name).catalog
+    assert catalog.check() == []
+    assert any(info.upcasts_from for info in catalog.types())
+
+
+@EVERY
+def test_every_type_and_view_says_what_it_is(name: str) -> None:
+    domain = domains.load(name)
+    assert [info.type for info in domain.catalog.types() if not info.doc] == []
+    assert [view.name for view in domain.views if not view.__doc__] == []
+
+
+@EVERY
+def test_views_are_named_after_their_domain_so_that_a_log_finds_them(name: str, log: Log) -> None:
+    assert domains.load(name).views
+    for view in domains.load(name).views:
+        assert view.name.startswith(f"{name}.")
+        assert type(log.view(view.name).view) is view
+
+
+def test_the_domains_of_a_log_are_loaded_only_when_they_are_needed(log: Log) -> None:
+    assert log.catalog.knows("agent.command.proposed")
+    assert "agent.command.proposed" not in log.catalog._latest
+    log.append("note.added", stream="note/1", payload={"text": "hello"})
+    assert "agent.command.proposed" not in log.catalog._latest
+
+
+@EVERY
+@pytest.mark.parametrize("histories", [5, pytest.param(200, marks=pytest.mark.slow)])
+def test_after_random_work_the_views_live_rebuilt_and_as_of_the_head_are_the_same(name: str, histories: int) -> None:
+    for seed in range(histories):
+        _require_one_truth(name, seed)
+
+
+def _require_one_truth(name: str, seed: int) -> None:
+    with everlog.open("memory:", actor="user:ada") as log:
+        views = domains.load(name).views
+        for view in views:
+            log.views.register(view, mode="inline" if seed % 2 else "on-demand")
+        refused = 0
+        for part in range(4):
+            refused += work(log, name, seed=seed * 10 + part, steps=STEPS // 4)
+            for view in views:
+                log.view(view).catch_up()
+        assert log.head() > 0
+        assert refused < STEPS, "random work that is always refused shows nothing"
+        for view in views:
+            handle = log.view(view)
+            live = handle.digest()
+            assert handle.rebuild().digest == live
+            at_head = {key: handle.was_at(key, cut(log, log.head())).rows[key].state for key, _ in handle.items()}
+            assert digest(at_head.items()) == live
+        assert log.verify().ok
+
+
+@EVERY
+def test_random_work_is_refused_with_a_rule_and_a_hint_and_the_refusal_is_on_record(name: str) -> None:
+    with everlog.open("memory:", actor="user:ada") as log:
+        work(log, name, seed=3, steps=STEPS * 3)
+        refusals = log.refusals(limit=None)
+        assert refusals, "random work that is never refused shows nothing"
+        assert [one.reason for one in refusals if not one.hint] == []
+
+
+@EVERY
+def test_random_work_writes_nothing_but_types_of_its_domain(name: str) -> None:
+    with everlog.open("memory:", actor="user:ada") as log:
+        work(log, name, seed=1, steps=STEPS)
+        assert {recorded.event.type for recorded in log.read(Query())} <= set(domains.TYPES[name])
