@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,8 @@ def lint(source: Path) -> subprocess.CompletedProcess[str]:
 def test_the_import_rules_hold() -> None:
     done = lint(ROOT / "src")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "9 kept, 0 broken" in done.stdout
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert f"{len(rules)} kept, 0 broken" in done.stdout
 
 
 @pytest.mark.parametrize("plant", PLANTED)
