@@ -92,6 +92,17 @@ def row_of_json(text: bytes) -> bytes:
     return _encode(_Kept(found.count, found.lamport, found.id, found.sources, bytes(found.state)))
 
 
+def kept_of(count: int, lamport: int, id: str, sources: list[str] | None, state: bytes) -> bytes:
+    """A row as it is kept, of its parts; the state is canonical JSON already."""
+    return _encode(_Kept(count, lamport, id, sources, state))
+
+
+def kept_parts(data: bytes) -> tuple[int, int, str, list[str] | None, bytes]:
+    """The parts of a kept row: count, lamport, id, sources, and the canonical JSON of its state."""
+    kept = _decode(data)
+    return kept.count, kept.lamport, kept.id, kept.sources, kept.state
+
+
 def kept_state(data: bytes) -> bytes:
     """The canonical JSON of a kept row's state."""
     return _decode(data).state

@@ -1,0 +1,324 @@
+"""The fold of rows that come sorted by key and order: what a task of Spark does, with nothing of Spark in it.
+
+    events with keys, sorted  ->  everlog.views.fold  ->  rows, letters, places
+
+The fold itself is the one that the live runner uses, so that what is derived here and there cannot drift apart: the
+same upcasters, the same dead letters, the same rows. Only the last key of a batch is carried into the next one: one
+stream of millions takes no more memory than one batch.
+
+A row of the result is one of:
+
+    row      a key's state as it is now, with what a later fold must know of it
+    letter   an event that could not be applied, or waits behind one
+    places   positions that were applied, as the bits of a block
+    late     a key that got an event from before its stored state: it has to be folded again from its beginning
+    stopped  an event of which not even the key can be told: nothing from there on counts
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everlog.core.event import Event, Recorded
+from everlog.errors import InvalidField
+from everlog.pipeline.places import Places
+from everlog.pipeline.rows import ARROW_SCHEMA, records_of
+from everlog.views.fold import Folded, Row, Upcast, fold, kept_of, kept_parts, kept_rows, row_of
+from everlog.views.letters import STOPPED, letter, letters_from
+from everlog.views.view import Order, View
+
+ROW, LETTER, PLACES, LATE, STOP = "row", "letter", "places", "late", "stopped"
+
+STATE_FIELDS = (
+    pa.field("key", pa.string()),
+    pa.field("count", pa.int64()),
+    pa.field("sources", pa.string()),
+    pa.field("state", pa.string()),
+)
+"""What is known of a key besides its place: how many events made it, the streams they came from, and its state."""
+
+SORTED_SCHEMA = pa.schema([*ARROW_SCHEMA, *STATE_FIELDS, pa.field("stop", pa.string())])
+"""What is folded: events with their keys, and stored rows, whose `position`, `lamport` and `id` are their last."""
+
+FOLDED_SCHEMA = pa.schema(
+    [
+        pa.field("what", pa.string()),
+        pa.field("position", pa.int64()),
+        pa.field("lamport", pa.int64()),
+        pa.field("id", pa.string()),
+        *STATE_FIELDS,
+        pa.field("letter", pa.string()),
+        pa.field("bits", pa.binary()),
+    ]
+)
+
+_letter_text = msgspec.json.Encoder().encode
+_json = msgspec.json.Encoder().encode
+_sources = msgspec.json.Decoder(list[str]).decode
+
+
+# ---- keys
+
+
+def with_keys(view: View, upcast: Upcast, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Events with the key that the view gives each.
+
+    One that the view leaves out keeps nothing but its position: it counts as applied, and the rest of it need not be
+    moved. One of which the key cannot be told carries its dead letter in `stop`.
+    """
+    for batch in batches:
+        keys, stops = _keys(view, upcast, records_of(batch))
+        columns = [batch.column(name) for name in ARROW_SCHEMA.names]
+        key_column = pa.array(keys, pa.string())
+        if key_column.null_count:
+            there = pc.is_valid(key_column)
+            columns[1:] = [pc.if_else(there, column, pa.scalar(None, column.type)) for column in columns[1:]]
+        nothing = [pa.nulls(len(keys), field.type) for field in STATE_FIELDS[1:]]
+        stop_column = pa.array([stops.get(place) for place in range(len(keys))], pa.string())
+        yield pa.RecordBatch.from_arrays([*columns, key_column, *nothing, stop_column], schema=SORTED_SCHEMA)
+
+
+def _keys(view: View, upcast: Upcast, records: Sequence[Recorded]) -> tuple[list[str | None], dict[int, str]]:
+    try:
+        keys = [view.key(upcast(recorded.event)) for recorded in records]
+        if all(key is None or type(key) is str for key in keys):
+            return keys, {}
+    except Exception:  # told by whoever looks closer
+        return _keys_one_by_one(view, upcast, records)
+    return _keys_one_by_one(view, upcast, records)
+
+
+def _keys_one_by_one(
+    view: View, upcast: Upcast, records: Sequence[Recorded]
+) -> tuple[list[str | None], dict[int, str]]:
+    """The keys that can be told, and the dead letter of each event of which it cannot."""
+    keys: list[str | None] = []
+    stops: dict[int, str] = {}
+    only = _KeysOnly(view)
+    for place, recorded in enumerate(records):
+        # By the fold itself: what stops a view here is what stops it anywhere.
+        done = fold(only, {}, [recorded], upcast=upcast)
+        if (failed := done.stopped) is not None:
+            made = letter(recorded, STOPPED, reason=failed.reason, trace=failed.trace, at_us=_now_us())
+            stops[place] = _letter_text(made).decode()
+            keys.append(None)
+        else:
+            keys.append(done.every()[0][0])
+    return keys, stops
+
+
+class _KeysOnly(View):
+    """Tells the keys of another view, and folds nothing."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def key(self, event: Event) -> str | None:
+        return self._view.key(event)
+
+    def apply(self, state: Any, event: Event) -> Any:
+        return state
+
+
+# ---- the fold
+
+
+class SortedFold:
+    """One task: sorted batches in; rows, letters and places out."""
+
+    def __init__(
+        self, view: View, upcast: Upcast, *, parked: Collection[str] = (), with_places: bool = True
+    ) -> None:
+        """`parked` are keys that wait behind an event that could not be applied in an earlier fold."""
+        self._view = view
+        self._upcast = upcast
+        self._parked = set(parked)
+        self._causal = view.order is Order.CAUSAL
+        self._places = Places() if with_places else None
+        self._rows: dict[str, Row] = {}
+        self._kept: dict[str, bytes] = {}  # rows as they were before this batch, to go back to
+        self._last: dict[str, int] = {}  # the greatest position that a key has applied
+        self._changed: set[str] = set()  # keys that were not handed on yet
+        self._late: set[str] = set()
+        self._stored_upto = 0
+        self._before: Any = None  # what came last, to know what comes twice
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            out = _Out()
+            if batch.column("key").null_count:
+                there = pc.is_valid(batch.column("key"))
+                self._take_left_out(batch.filter(pc.invert(there)), out)
+                batch = batch.filter(there)
+            if batch.num_rows:
+                goes_on: str = batch.column("key")[-1].as_py()
+                self._take(batch, out)
+                self._hand_on(self._changed - {goes_on}, out)
+                self._forget_all_but(goes_on)
+            if self._places is not None and self._places.full:
+                self._hand_on_places(out)
+            yield from out.batches()
+        out = _Out()
+        self._hand_on(self._changed, out)
+        self._hand_on_places(out)
+        yield from out.batches()
+
+    def _take_left_out(self, batch: pa.RecordBatch, out: _Out) -> None:
+        stops = batch.column("stop")
+        positions = batch.column("position")
+        if stops.null_count < len(stops):
+            for position, stop in zip(positions.to_pylist(), stops.to_pylist(), strict=True):
+                if stop is not None:
+                    out.add(STOP, position=position, letter=stop)
+            positions = positions.filter(pc.is_null(stops))
+        self._mark(positions)
+
+    def _take(self, batch: pa.RecordBatch, out: _Out) -> None:
+        stored = pc.is_valid(batch.column("state"))
+        if pc.any(stored).as_py():
+            self._take_stored(batch.filter(stored))
+            batch = batch.filter(pc.invert(stored))
+        batch = self._each_once(batch)
+        if self._late:
+            batch = batch.filter(pc.invert(pc.is_in(batch.column("key"), pa.array(self._late, pa.string()))))
+        if not batch.num_rows:
+            return
+        keys: list[str] = batch.column("key").to_pylist()
+        parked = self._parked.intersection(keys) if self._parked else ()
+        done = fold(
+            self._view, self._rows, records_of(batch), upcast=self._upcast, load=self._load, parked=parked
+        )
+        self._require_same(keys, done)
+        kept = kept_rows(self._view, self._rows, done, self._load)
+        self._kept.update(kept)
+        self._changed.update(kept)
+        self._late.update(done.late)
+        self._parked.update(failed.key for failed in done.failures if failed.key is not None)
+        smooth = len(done.applied) == batch.num_rows
+        positions = batch.column("position") if smooth else pa.array(done.applied, pa.int64())
+        self._mark(positions)
+        self._note_last(keys, batch.column("position").to_pylist(), None if smooth else set(done.applied))
+        for made in letters_from(done, _now_us()):
+            out.add(LETTER, position=made.position, key=made.key, letter=_letter_text(made).decode())
+        for key in sorted(done.late):
+            out.add(LATE, key=key)
+
+    def _take_stored(self, batch: pa.RecordBatch) -> None:
+        names = ("key", "position", "count", "lamport", "id", "sources", "state")
+        for key, position, count, lamport, id, sources, state in zip(
+            *(batch.column(name).to_pylist() for name in names), strict=True
+        ):
+            self._kept[key] = kept_of(count, lamport, id, None if sources is None else _sources(sources), state.encode())
+            self._last[key] = position
+            self._stored_upto = max(self._stored_upto, position)
+
+    def _each_once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The events, none of them twice: what comes twice stands side by side."""
+        if not batch.num_rows:
+            return batch
+        column = batch.column("id" if self._causal else "position")
+        size = len(column)
+        same = pc.equal(column.slice(1), column.slice(0, size - 1))
+        first = column[0].as_py() == self._before
+        self._before = column[size - 1].as_py()
+        if not first and not pc.any(same).as_py():
+            return batch
+        repeated = pa.concat_arrays([pa.array([first]), same])
+        return batch.filter(pc.invert(repeated))
+
+    def _load(self, keys: Collection[str]) -> Mapping[str, Row]:
+        return {key: row_of(self._kept[key]) for key in keys if key in self._kept}
+
+    def _require_same(self, keys: Sequence[str], done: Folded) -> None:
+        """Refuse a view that gives an event another key at another time: its rows would stand in two places."""
+        found = done.smooth[0] if done.smooth is not None else [key for key, _, _ in done.ready]
+        if list(found) != list(keys):
+            again = next((pair for pair in zip(keys, found, strict=False) if pair[0] != pair[1]), (keys[-1], None))
+            raise InvalidField(
+                f"the view {self._view.name} gave one event the keys {again[0]!r} and {again[1]!r}",
+                why="key() must depend on the event and on nothing else",
+                hint="look for a set, a hash(), a clock or a random number in key()",
+                field="view",
+            )
+
+    def _note_last(self, keys: Sequence[str], positions: Sequence[int], applied: set[int] | None) -> None:
+        last = self._last
+        if not self._causal and applied is None:
+            last.update(zip(keys, positions, strict=True))
+            return
+        for key, position in zip(keys, positions, strict=True):
+            if (applied is None or position in applied) and position > last.get(key, 0):
+                last[key] = position
+
+    def _mark(self, positions: pa.Array) -> None:
+        if self._places is not None:
+            self._places.add(positions)
+
+    # ---- handing on
+
+    def _hand_on(self, keys: Collection[str], out: _Out) -> None:
+        for key in keys:
+            count, lamport, id, sources, state = kept_parts(self._kept[key])
+            out.add(
+                ROW,
+                position=self._last[key],
+                lamport=lamport,
+                id=id,
+                key=key,
+                count=count,
+                sources=None if sources is None else _json(sources).decode(),
+                state=state.decode(),
+            )
+
+    def _hand_on_places(self, out: _Out) -> None:
+        if self._places is not None:
+            for block, bits in self._places.take():
+                out.add(PLACES, position=block, bits=bits)
+
+    def _forget_all_but(self, key: str) -> None:
+        for known in (self._rows, self._kept, self._last):
+            mine = known.get(key)
+            known.clear()
+            if mine is not None:
+                known[key] = mine  # type: ignore[index]
+        self._changed &= {key}
+        self._late &= {key}
+
+
+class _Out:
+    """Rows of the result, until there is a batch of them."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(
+        self,
+        what: str,
+        *,
+        position: int | None = None,
+        lamport: int | None = None,
+        id: str | None = None,
+        key: str | None = None,
+        count: int | None = None,
+        sources: str | None = None,
+        state: str | None = None,
+        letter: str | None = None,
+        bits: bytes | None = None,
+    ) -> None:
+        self._rows.append((what, position, lamport, id, key, count, sources, state, letter, bits))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if self._rows:
+            columns = zip(*self._rows, strict=True)
+            arrays = [pa.array(values, field.type) for values, field in zip(columns, FOLDED_SCHEMA, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=FOLDED_SCHEMA)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
