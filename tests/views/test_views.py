@@ -16,7 +16,7 @@ from everlog.log import pages
 from everlog.log.log import Log
 from everlog.views.fold import fold_all
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, WAITING
-from everlog.views.states import active_build, builds_of
+from everlog.views.states import active_build, builds_of, mark_places, places_of
 from everlog.views.view import Change, View, digest
 
 
@@ -294,6 +294,23 @@ def test_a_state_that_json_cannot_say_is_a_dead_letter(log: Log) -> None:
         assert handle.audit().ok
 
 
+def test_what_fails_on_top_of_such_a_state_waits_however_large_a_page_is(log: Log) -> None:
+    class Set(Said):
+        name = "set"
+
+        def apply(self, state: dict[str, Any], event: Any) -> dict[str, Any]:
+            return {"a": {"set"}} if event.payload["value"] == "set" else super().apply(state, event)
+
+    say(log, 1)
+    bad = say(log, "set")
+    say(log, 3)
+    handle = log.view(Set)
+    for limit in (1, 2, 10):
+        handle.rebuild(limit=limit)
+        letters = [(letter.position, letter.what) for letter in handle.dead_letters()]
+        assert letters == [(bad, FAILED), (bad + 1, WAITING)]
+
+
 def test_what_was_gathered_is_taken_again_when_a_rebuild_is_stopped_behind_it(log: Log) -> None:
     from everlog.views.rebuild import rebuild
 
@@ -514,6 +531,17 @@ def test_the_audit_finds_an_injected_hole(log: Log, monkeypatch: pytest.MonkeyPa
     rebuilt = handle.rebuild()
     assert (rebuilt.same, rebuilt.differing) == (False, ("user:ada",))
     assert handle.audit().ok
+
+
+def test_a_position_that_was_applied_again_says_nothing_of_the_one_after_it(log: Log) -> None:
+    say(log, 1)
+    handle = log.view(Said)
+    handle.catch_up()
+    build = handle.build()
+    assert build is not None
+    with log.views.shelf.change() as change:
+        assert mark_places(change, build, [2, 2, 4]) == 2
+    assert places_of(log.views.shelf, build) == {0: 0b10110}
 
 
 def test_the_audit_finds_a_state_that_was_lost(log: Log) -> None:

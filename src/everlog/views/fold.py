@@ -396,8 +396,11 @@ def _up_to_the_culprit(view: View, rows: dict[str, Row], key: str, done: Folded,
             _take(view, row, event)
             good = row_bytes(row)
         except Exception as error:
-            done.failures.append(failure(recorded, key, error))
             later = [other for _, other in mine[place + 1 :] if other.position in applied]
+            # What failed on top of a state that cannot be kept may well be in order: it waits, like the rest.
+            later += [failed.recorded for failed in done.failures if failed.key == key]
+            done.failures[:] = [failed for failed in done.failures if failed.key != key]
+            done.failures.append(failure(recorded, key, error))
             done.waiting.extend((key, other) for other in later)
             gone = {recorded.position, *(other.position for other in later)}
             done.applied[:] = [position for position in done.applied if position not in gone]

@@ -179,7 +179,8 @@ def mark_places(change: ShelfWriter, build: Build, positions: Collection[int]) -
 
     One bit each, so that an audit can name every one that was not.
     """
-    bits: dict[str, int] = {f"{block:016}": found for block, found in _bits(sorted(positions)).items()}
+    # Each once: a run without a gap is told by its length.
+    bits: dict[str, int] = {f"{block:016}": found for block, found in _bits(sorted(set(positions))).items()}
     kept = change.get_many(build.places, bits.keys())
     before = {key: int.from_bytes(kept.get(key, b"")) for key in bits}
     after = {key: found | before[key] for key, found in bits.items()}
