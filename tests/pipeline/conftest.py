@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from everlog.core.event import Event
+from everlog.log.log import Log
+from everlog.views.view import CAUSAL, View
+
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
@@ -30,3 +36,45 @@ def spark() -> Iterator[SparkSession]:
     session = open_session(master="local[2]", app="everlog tests")
     yield session
     session.stop()
+
+
+def sorted_batches(
+    log: Log, view: View, *, size: int, after: int = 0, upto: int | None = None, stored: Any = None
+) -> list[pa.RecordBatch]:
+    """The events of a log as Spark brings them to a fold: with keys, sorted, in batches of a size."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from everlog.core.event import Position
+    from everlog.pipeline.rows import batch_of
+    from everlog.pipeline.sorted_fold import SORTED_SCHEMA, with_keys
+
+    end = None if upto is None else Position(upto)
+    records = list(log.store.read(view.query, after=Position(after), upto=end))
+    keyed = view if not view.by_stream else _ByStream()
+    upcast = log.catalog.upcast if not view.by_stream else lambda event: event
+    table = pa.Table.from_batches(list(with_keys(keyed, upcast, [batch_of(records)])))
+    if stored is not None:
+        names = ("key", "position", "count", "lamport", "id", "sources", "state")
+        rows = [
+            dict(zip(names, (key, stored.last[key], count, lamport, id, _text(sources), state.decode()), strict=True))
+            for key, (count, lamport, id, sources, state) in stored.rows.items()
+        ]
+        table = pa.concat_tables([pa.Table.from_pylist(rows, schema=SORTED_SCHEMA), table])
+    table = table.append_column("event", pc.is_null(table.column("state")))
+    order = [("lamport", "ascending"), ("id", "ascending")] if view.order is CAUSAL else [("position", "ascending")]
+    places = pc.sort_indices(table, sort_keys=[("key", "ascending"), ("event", "ascending"), *order])
+    found = table.take(places).drop_columns(["event"]).combine_chunks()
+    batches: list[pa.RecordBatch] = found.to_batches(max_chunksize=size)
+    return batches
+
+
+class _ByStream(View):
+    """Gives what a DataFrame of a view by stream has as its key without asking the view."""
+
+    def key(self, event: Event) -> str:
+        return event.stream
+
+
+def _text(sources: list[str] | None) -> str | None:
+    return None if sources is None else json.dumps(sources)

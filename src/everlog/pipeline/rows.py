@@ -7,10 +7,11 @@ So nothing is lost, and whoever holds a row can have the event, its header's byt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import types as spark
 
@@ -61,6 +62,7 @@ _SPARK_TYPES: dict[pa.DataType, spark.DataType] = {
 EVENT_SCHEMA = spark.StructType([spark.StructField(field.name, _SPARK_TYPES[field.type]) for field in ARROW_SCHEMA])
 
 _HASH_BYTES = 32
+_moments = msgspec.json.Decoder(list[datetime]).decode
 _NO_TAGS = "{}"
 
 
@@ -115,10 +117,33 @@ def record_of(row: Sequence[Any]) -> Recorded:
     return Recorded(Position(row[0]), row[1], microseconds(_moment(row[2])), event)
 
 
-def records_of(batch: pa.RecordBatch) -> Iterator[Recorded]:
-    """The records of an Arrow batch with (at least) these columns, in its order."""
-    columns = [batch.column(name).to_pylist() for name in COLUMNS]
-    return map(record_of, zip(*columns, strict=True))
+def records_of(batch: pa.RecordBatch) -> list[Recorded]:
+    """The records of an Arrow batch with (at least) these columns, in its order, with the events as they were logged.
+
+    Column by column: a fold takes every event through here, and `record_of` for each takes four times as long.
+    """
+    columns = {name: _values(batch.column(name), name) for name in COLUMNS}
+    columns["tags"] = [{} if text == _NO_TAGS else read_payload(text) for text in columns["tags"]]
+    columns["payload"] = [{} if text is None else read_payload(text) for text in columns["payload"]]
+    columns["path"] = [_split(hashes) if hashes else () for hashes in columns["path"]]
+    events = map(Event, *(columns[name] for name in Event.__struct_fields__))
+    return list(map(Recorded, columns["position"], columns["sequence"], columns["received_at"], events))
+
+
+def _values(column: pa.Array, name: str) -> list[Any]:
+    """The values of a column, as a record has them where Arrow can say it."""
+    if name == "received_at":
+        column = column.cast(pa.timestamp("us")).cast(pa.int64())
+    elif name == "occurred_at":
+        # As text, all at once: Arrow's own list of moments looks the zone up for each and takes fifty times as long.
+        texts = column.cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
+        return _moments('["' + 'Z","'.join(texts) + 'Z"]') if texts else []
+    elif name == "payload":
+        column = column.cast(pa.binary())
+    elif column.null_count:
+        column = column.fill_null(b"" if pa.types.is_binary(column.type) else _NO_TAGS if name == "tags" else "")
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def packed_of(row: Sequence[Any]) -> Packed:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -132,9 +132,7 @@ class _KeysOnly(View):
 class SortedFold:
     """One task: sorted batches in; rows, letters and places out."""
 
-    def __init__(
-        self, view: View, upcast: Upcast, *, parked: Collection[str] = (), with_places: bool = True
-    ) -> None:
+    def __init__(self, view: View, upcast: Upcast, *, parked: Collection[str] = (), with_places: bool = True) -> None:
         """`parked` are keys that wait behind an event that could not be applied in an earlier fold."""
         self._view = view
         self._upcast = upcast
@@ -191,9 +189,7 @@ class SortedFold:
             return
         keys: list[str] = batch.column("key").to_pylist()
         parked = self._parked.intersection(keys) if self._parked else ()
-        done = fold(
-            self._view, self._rows, records_of(batch), upcast=self._upcast, load=self._load, parked=parked
-        )
+        done = fold(self._view, self._rows, records_of(batch), upcast=self._upcast, load=self._load, parked=parked)
         self._require_same(keys, done)
         kept = kept_rows(self._view, self._rows, done, self._load)
         self._kept.update(kept)
@@ -214,7 +210,9 @@ class SortedFold:
         for key, position, count, lamport, id, sources, state in zip(
             *(batch.column(name).to_pylist() for name in names), strict=True
         ):
-            self._kept[key] = kept_of(count, lamport, id, None if sources is None else _sources(sources), state.encode())
+            self._kept[key] = kept_of(
+                count, lamport, id, None if sources is None else _sources(sources), state.encode()
+            )
             self._last[key] = position
             self._stored_upto = max(self._stored_upto, position)
 
@@ -282,13 +280,18 @@ class SortedFold:
                 out.add(PLACES, position=block, bits=bits)
 
     def _forget_all_but(self, key: str) -> None:
-        for known in (self._rows, self._kept, self._last):
-            mine = known.get(key)
-            known.clear()
-            if mine is not None:
-                known[key] = mine  # type: ignore[index]
+        self._rows = _only(key, self._rows)
+        self._kept = _only(key, self._kept)
+        self._last = _only(key, self._last)
         self._changed &= {key}
         self._late &= {key}
+
+
+_Value = TypeVar("_Value")
+
+
+def _only(key: str, known: dict[str, _Value]) -> dict[str, _Value]:
+    return {key: known[key]} if key in known else {}
 
 
 class _Out:
