@@ -58,6 +58,12 @@ class Catalog:
         self._later: dict[str, Callable[[], Catalog]] = {}
         self._lent: set[str] = set()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        from everlog.catalog.travelling import packed
+
+        models = {name: {at: packed(name, model) for at, model in of.items()} for name, of in self._models.items()}
+        return _arrived, (models, self._upcasters, list(self._rules.values()))
+
     # ---- registering
 
     def event(self, event_type: str, *, version: int = 1) -> Callable[[_Model], _Model]:
@@ -438,6 +444,21 @@ class Catalog:
         choices = resolve(field, schema.get("$defs", {})).get("enum")
         unknown = sorted(rule.states().difference(choices)) if choices else []
         return [f"{named}: the field {rule.field} never says {', '.join(unknown)}"] if unknown else []
+
+
+def _arrived(
+    models: Mapping[str, Mapping[int, Any]], upcasters: dict[str, dict[int, Upcaster]], rules: list[Transitions]
+) -> Catalog:
+    """The catalog that `Catalog.__reduce__` took apart."""
+    from everlog.catalog.travelling import unpacked
+
+    catalog = Catalog()
+    for event_type, versions in models.items():
+        for version, model in versions.items():
+            catalog._add_model(event_type, version, unpacked(event_type, model))
+    catalog._upcasters.update(upcasters)
+    catalog._rules.update({(rule.kind, rule.type): rule for rule in rules})
+    return catalog
 
 
 def _require_version(event_type: str, version: int) -> None:

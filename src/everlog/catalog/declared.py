@@ -55,9 +55,9 @@ def read_types(text: str, *, source: str = FILE_NAME) -> Catalog:
     catalog = Catalog()
     problems: list[str] = []
     for event_type, block in declared.types.items():
-        fields = _fields(event_type, block.fields, problems)
+        _fields(event_type, block.fields, problems)
         if not problems:
-            problems += _register(catalog, event_type, block, fields)
+            problems += _register(catalog, event_type, block)
     if not problems:
         # A version above 1 has its upcasters in Python, in another catalog; only what this file says is judged here.
         problems = [problem for problem in catalog.check() if problem not in catalog.gaps()]
@@ -126,17 +126,21 @@ def _fields(event_type: str, fields: Mapping[str, str], problems: list[str]) -> 
     return found
 
 
-def _register(catalog: Catalog, event_type: str, block: _Type, fields: Mapping[str, Field]) -> list[str]:
-    model = msgspec.defstruct(
+def model_of(event_type: str, fields: Mapping[str, str], doc: str) -> type[Any]:
+    """The payload model of declared fields. It keeps their words, so that it can be made again elsewhere."""
+    return msgspec.defstruct(
         "".join(part.capitalize() for part in re.split(r"[._]", event_type)),
-        [_member(name, field) for name, field in fields.items()],
-        namespace={"__doc__": block.doc or None},
+        [_member(name, parse_field(words)) for name, words in fields.items()],
+        namespace={"__doc__": doc or None, "__declared__": dict(fields)},
         module=__name__,
         kw_only=True,
         forbid_unknown_fields=True,
     )
+
+
+def _register(catalog: Catalog, event_type: str, block: _Type) -> list[str]:
     try:
-        catalog.event(event_type, version=block.version)(model)
+        catalog.event(event_type, version=block.version)(model_of(event_type, block.fields, block.doc))
         if block.transitions is not None:
             catalog.transitions(type=event_type, **msgspec.structs.asdict(block.transitions))
     except EverlogError as error:
