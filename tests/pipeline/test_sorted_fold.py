@@ -17,7 +17,7 @@ from tests.views.test_histories import HISTORIES, History, poison, say
 from everlog.core.event import Event
 from everlog.errors import InvalidField
 from everlog.log.log import Log
-from everlog.pipeline import places
+from everlog.pipeline import applied
 from everlog.pipeline.rows import batch_of
 from everlog.pipeline.sorted_fold import FOLDED_SCHEMA, LATE, LETTER, PLACES, ROW, STOP, SortedFold, with_keys
 from everlog.stores.shelf import MemoryShelf
@@ -258,7 +258,7 @@ def test_a_view_whose_keys_change_is_refused(make_log: Callable[..., Log]) -> No
 
 
 def test_places_are_handed_on_in_parts(monkeypatch: pytest.MonkeyPatch, make_log: Callable[..., Log]) -> None:
-    monkeypatch.setattr(places, "HELD_MAX", 4)
+    monkeypatch.setattr(applied, "HELD_MAX", 4)
     with make_log("memory") as log:
         _say(log, *([f"s{number % 5}", number] for number in range(30)))
         require_same(log, Said(), 2)

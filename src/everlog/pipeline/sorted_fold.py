@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from everlog.core.event import Event, Recorded
 from everlog.errors import InvalidField
-from everlog.pipeline.places import Places
+from everlog.pipeline.applied import Applied
 from everlog.pipeline.rows import ARROW_SCHEMA, records_of
 from everlog.views.fold import Folded, Row, Upcast, fold, kept_of, kept_parts, kept_rows, row_of
 from everlog.views.letters import STOPPED, letter, letters_from
@@ -138,7 +138,7 @@ class SortedFold:
         self._upcast = upcast
         self._parked = set(parked)
         self._causal = view.order is Order.CAUSAL
-        self._places = Places() if with_places else None
+        self._places = Applied() if with_places else None
         self._rows: dict[str, Row] = {}
         self._kept: dict[str, bytes] = {}  # rows as they were before this batch, to go back to
         self._last: dict[str, int] = {}  # the greatest position that a key has applied

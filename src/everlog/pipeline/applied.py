@@ -13,7 +13,7 @@ HELD_MAX = 1_000_000
 """Positions held before their bits are handed on. The bits of one block may then come in several parts."""
 
 
-class Places:
+class Applied:
     def __init__(self) -> None:
         self._held: list[np.ndarray] = []
         self._count = 0
