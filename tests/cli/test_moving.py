@@ -161,3 +161,16 @@ def test_a_password_in_a_url_is_not_printed(notes: Run, monkeypatch: pytest.Monk
     for result in (notes("copy", LOG, url), notes("copy", url, url), notes("copy", url, "sqlite:copy.db")):
         assert result.code != 0
         assert "secret-word" not in result.out + result.err
+
+
+def test_an_export_past_damage_exits_8_and_names_what_is_lost(everlog: Run, place: Path) -> None:
+    everlog("init", "--store", "segments:data")
+    for number in (1, 2, 3):
+        everlog("append", "note.added", "-s", "note/1", f"text=note-{number}")
+    (segment,) = (place / ".everlog" / "data" / "segments").glob("*.seg")
+    segment.write_bytes(segment.read_bytes().replace(b"note-2", b"NOTE-2"))
+    assert everlog("export", "all.jsonl").code == 8
+    assert not (place / "all.jsonl").exists()
+    found = everlog("export", "rest.jsonl", "--past-damage", "--json")
+    assert (found.code, found.data["events"], found.data["lost"]) == (8, 2, [[2, 2]])
+    assert len((place / "rest.jsonl").read_text().splitlines()) == 4

@@ -15,6 +15,7 @@ from everlog.cli.session import Session, common_options, pass_session
 if TYPE_CHECKING:
     from everlog.cutover.exporting import Export
 
+EXIT_DAMAGED = 8
 FORMATS = ("everlog", "cloudevents", "cloudevents-batch")
 
 
@@ -22,6 +23,7 @@ FORMATS = ("everlog", "cloudevents", "cloudevents-batch")
 @click.argument("file", metavar="[FILE]", default="-")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="everlog", help="What to write (everlog).")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--past-damage", is_flag=True, help="Go around what cannot be read, and exit 8 if there was any.")
 @filter_options
 @common_options
 @pass_session
@@ -30,6 +32,7 @@ def export_command(
     file: str,
     form: str,
     force: bool,
+    past_damage: bool,
     since: datetime | int | None,
     until: datetime | int | None,
     **filters: Any,
@@ -41,11 +44,15 @@ def export_command(
     says how many there are and their digest, so that a file that was cut is noticed. FILE gets its name when it is
     whole.
 
+    A damaged log is refused at the first event that cannot be read. With --past-damage everything else is written,
+    the lost positions are named, here and in the last line, and the exit code is 8.
+
     \b
     Examples:
       everlog export all.jsonl
       everlog export --format cloudevents --since 2h --type workpackage.moved
       everlog export --stream note/1 | wc -l
+      everlog export what-is-left.jsonl --past-damage
     """
     from everlog.cli.progress import progress
     from everlog.core.event import Position
@@ -63,13 +70,22 @@ def export_command(
             f"{path} is there already", hint="name another file, or replace it with --force", path=str(path)
         )
     with progress(session.out, "exporting", log.head()) as tell:
-        export = Export(log.store, Format(form), query, after=after, upto=upto, progress=tell)
+        export = Export(
+            log.store, Format(form), query, after=after, upto=upto, past_damage=past_damage, progress=tell
+        )
         if file == "-":
             for piece in chunks(export.pieces()):
                 _print(piece)
         else:
             replace_file_by(files, path, chunks(export.pieces()))
     _answer(session, export, file, form)
+    if export.lost:
+        for first, last in export.lost:
+            session.out.warn(
+                f"position {first} cannot be read" if first == last else f"{first} to {last} cannot be read"
+            )
+        session.out.hint("everlog verify says what is wrong with them")
+        raise click.exceptions.Exit(EXIT_DAMAGED)
 
 
 def _print(piece: bytes) -> None:
@@ -82,7 +98,15 @@ def _print(piece: bytes) -> None:
 
 
 def _answer(session: Session, export: Export, file: str, form: str) -> None:
-    facts = {"events": export.count, "head": export.head, "digest": export.digest, "format": form, "file": file}
+    facts: dict[str, Any] = {
+        "events": export.count,
+        "head": export.head,
+        "digest": export.digest,
+        "format": form,
+        "file": file,
+    }
+    if export.lost:
+        facts["lost"] = [list(stretch) for stretch in export.lost]
     if file == "-":
         session.out.hint(f"{export.count:,} events, digest {export.digest}")
         return

@@ -4,7 +4,8 @@
     {"actor":…,"commitment":…,…}                                               an event at its place, RFC 8785
     {"everlog_end":{"count":…,"digest":…}}
 
-Events are written as they are stored, not upcast: what comes back verifies. Purged events are not there.
+Events are written as they are stored, not upcast: what comes back verifies. Purged events are not there. A damaged
+log is not exported, unless the caller wants what is left of it: then the end says which positions are lost.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from everlog.core.codec import header_bytes, header_hash, payload_bytes, recorde
 from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.cutover import cloudevents
+from everlog.errors import Damaged
 from everlog.stores.contract import Identity, Store
 
 FORMAT = 1
@@ -44,9 +46,13 @@ class Export:
         *,
         after: Position = START,
         upto: Position | None = None,
+        past_damage: bool = False,
         progress: Callable[[int], None] = lambda position: None,
     ) -> None:
         self.count = 0
+        self.lost: list[tuple[Position, Position]] = []
+        """With `past_damage`, the positions that could not be read: from, to."""
+        self._past_damage = past_damage
         self._hash = hashlib.sha256()
         self._store, self._query, self._progress, self._format = store, query, progress, format
         # What is recorded from here on is not in it: an export of a log in use ends.
@@ -64,7 +70,10 @@ class Export:
             case Format.EVERLOG:
                 yield head_line(self._store.identity, self.head)
                 yield from (line_of(recorded) for recorded in self._records())
-                yield canonical({END: {"count": self.count, "digest": self.digest}}) + b"\n"
+                ended: dict[str, Any] = {"count": self.count, "digest": self.digest}
+                if self.lost:
+                    ended["lost"] = [list(stretch) for stretch in self.lost]
+                yield canonical({END: ended}) + b"\n"
             case Format.CLOUDEVENTS:
                 yield from (data + b"\n" for data in self._cloudevents())
             case Format.CLOUDEVENTS_BATCH:
@@ -79,12 +88,31 @@ class Export:
         yield canonical(cloudevents.ended(self.count, self.digest))
 
     def _records(self) -> Iterator[Recorded]:
-        for recorded in self._store.read(self._query, after=self._after, upto=self._upto):
+        for recorded in self._readable() if self._past_damage else self._read(self._after):
             self.count += 1
             self._hash.update(header_hash(header_bytes(recorded.event)))
             if self.count % 1000 == 0:
                 self._progress(recorded.position)
             yield recorded
+
+    def _read(self, after: Position) -> Iterator[Recorded]:
+        return self._store.read(self._query, after=after, upto=self._upto)
+
+    def _readable(self) -> Iterator[Recorded]:
+        """What can be read on both sides of whatever cannot, which is noted."""
+        after = self._after
+        while after < self._upto:
+            try:
+                for recorded in self._read(after):
+                    after = recorded.position
+                    yield recorded
+                return
+            except Damaged as damage:
+                first = damage.details.get("position", 0)
+                if not after < first <= self._upto:
+                    raise  # it does not say where it is, or it is not about an event: nothing to go around
+                after = Position(max(first, damage.details.get("after", first)))
+                self.lost.append((Position(first), min(after, self._upto)))
 
 
 def head_line(identity: Identity, head: Position) -> bytes:

@@ -1,0 +1,90 @@
+"""What is left of a damaged log can be taken out of it, with the places of what is lost."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import everlog
+from everlog.core.event import Position
+from everlog.cutover.exporting import Export, Format
+from everlog.errors import Damaged
+from everlog.wiring import open_store
+
+EVENTS = 9
+WORD = "damage-me"
+
+
+def of_sqlite(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f'DROP TRIGGER "{name}"')
+        connection.execute("UPDATE events SET header = substr(header, 1, 40) WHERE payload LIKE ?", (f"%{WORD}%",))
+    connection.close()
+
+
+def of_segments(path: Path) -> None:
+    (segment,) = (path / "segments").glob("*.seg")
+    data = segment.read_bytes()
+    segment.write_bytes(data.replace(WORD.encode(), WORD.upper().encode()))
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "sqlite": ("sqlite:{}", of_sqlite),
+    "segments": ("segments:{}", of_segments),
+}
+
+
+@pytest.fixture(params=sorted(DAMAGE))
+def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a log whose fifth event, and no other, cannot be read."""
+    form, spoil = DAMAGE[request.param]
+    url = form.format(tmp_path / "log")
+    with everlog.open(url, actor="user:ada") as log:
+        for number in range(1, EVENTS + 1):
+            text = WORD if number == 5 else f"note {number}"
+            log.append("note.added", stream=f"note/{number % 2}", payload={"text": text})
+    spoil(tmp_path / "log")
+    return url
+
+
+def exported(url: str, *, past_damage: bool = False) -> tuple[list[int], Export, bytes]:
+    store = open_store(url, base=Path(), create=False)
+    try:
+        export = Export(store, Format.EVERLOG, past_damage=past_damage)
+        *lines, end = list(export.pieces())[1:]
+        return [json.loads(line)["position"] for line in lines], export, end
+    finally:
+        store.close()
+
+
+def test_a_damaged_log_is_not_exported_as_if_it_were_whole(damaged: str) -> None:
+    with pytest.raises(Damaged):
+        exported(damaged)
+
+
+def test_what_can_be_read_on_both_sides_of_the_damage_is_exported_and_the_end_says_what_is_lost(damaged: str) -> None:
+    positions, export, end = exported(damaged, past_damage=True)
+    assert positions == [1, 2, 3, 4, 6, 7, 8, 9]
+    assert export.lost == [(Position(5), Position(5))]
+    assert json.loads(end)["everlog_end"]["lost"] == [[5, 5]]
+
+
+def test_a_sound_log_has_lost_nothing_and_its_export_says_nothing_of_it(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'log'}"
+    with everlog.open(url) as log:
+        log.append("note.added", stream="note/1", payload={"text": "hello"})
+    assert exported(url, past_damage=True)[2] == exported(url)[2]
+
+
+def test_damage_that_does_not_say_where_it_is_ends_the_export(damaged: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Export, after: Position) -> object:
+        raise Damaged("the file cannot be opened")
+
+    monkeypatch.setattr(Export, "_read", broken)
+    with pytest.raises(Damaged):
+        exported(damaged, past_damage=True)
