@@ -11,7 +11,7 @@ from everlog.core.query import Query
 from everlog.domains.agents import DOMAIN, commands
 from everlog.domains.agents.events import Approved, Proposed
 from everlog.domains.deciding import ATTEMPTS, By, Done, On, decide
-from everlog.errors import QueryMatched, RuleRefused
+from everlog.errors import KeyReuse, QueryMatched, RuleRefused
 from everlog.log.log import Log
 
 PROPOSAL = Proposed(agent_id="builder", tool_name="pytest")
@@ -64,6 +64,48 @@ def test_it_gives_up_when_others_never_stop(log: Log) -> None:
 def test_a_rule_may_speak_of_other_streams_and_all_of_it_is_recorded_or_none(log: Log) -> None:
     done = decided(log, lambda history: [PROPOSAL, On("command/c2", PROPOSAL)])
     assert [recorded.event.stream for recorded in done.records] == ["command/c1", "command/c2"]
+
+
+def test_a_decision_that_looks_at_several_streams_sees_them_in_order_and_is_made_anew_when_one_changes(
+    log: Log,
+) -> None:
+    looks_at = [Query(stream="command/c2"), Query(stream="command/c1"), Query(stream="command/c2")]
+    seen: list[list[int]] = []
+    for name in ("c1", "c2", "c3"):
+        commands.propose(log, PROPOSAL, id=name)
+
+    def rule(history: Sequence[Recorded]) -> list[Any]:
+        seen.append([recorded.position for recorded in history])
+        if len(seen) < 3:
+            commands.approve(log, f"c{len(seen)}")
+        return [PROPOSAL]
+
+    stream = "command/c9"
+    decide(log, DOMAIN, looks_at=looks_at, stream=stream, by=By(), operation="test", request={}, rule=rule)
+    assert seen == [[1, 2], [1, 2, 4], [1, 2, 4, 5]]
+
+
+def test_a_key_names_one_request_in_its_own_scope(log: Log) -> None:
+    def approve(scope: str, key_scope: str | None, note: str = "") -> Done:
+        by = By(scope=scope, key="k", key_scope=key_scope)
+        stream, request = "command/c1", {"note": note}
+        return decide(
+            log,
+            DOMAIN,
+            looks_at=Query(stream=stream),
+            stream=stream,
+            by=by,
+            operation="test",
+            request=request,
+            rule=lambda history: [Approved(note=note)],
+        )
+
+    first = approve("acme/shop", "acme")
+    assert approve("acme/cart", "acme").records == first.records
+    with pytest.raises(KeyReuse):
+        approve("acme/cart", "acme", note="another")
+    assert not approve("acme/cart", None).replayed
+    assert [(one.code, one.operation) for one in log.refusals()] == [("idempotency_key_reuse", "test")]
 
 
 def test_a_rule_that_has_nothing_to_say_records_nothing(log: Log) -> None:

@@ -90,6 +90,16 @@ def test_no_match_holds_until_such_an_event_is_recorded(log: Log) -> None:
         log.append_batch([draft(expect=NoMatch(query, after=Position(seen.position - 1)))])
 
 
+def test_no_match_may_speak_of_several_queries(log: Log) -> None:
+    mine, also = Query(stream="note/1"), (Query(stream="note/2"), Query(stream="note/3"))
+    log.append("note.added", stream="note/4", payload={"text": "elsewhere"})
+    log.append_batch([draft(expect=NoMatch(mine, also=also))])
+    log.append("note.added", stream="note/3", payload={"text": "here"})
+    with pytest.raises(QueryMatched):
+        log.append_batch([draft(expect=NoMatch(mine, also=also))])
+    log.append_batch([draft(expect=NoMatch(mine, after=log.head(), also=also))])
+
+
 def test_of_many_who_expect_the_same_exactly_one_succeeds(kind: str, make_log: Callable[..., Log]) -> None:
     with make_log(kind) as log:
         outcomes: list[str] = []

@@ -56,6 +56,14 @@ def test_another_request_under_the_same_key_is_refused(log: Log, other: list[Dra
     assert log.head() == 1
 
 
+def test_a_key_names_one_request_in_the_scope_that_is_given_for_it(log: Log) -> None:
+    first = log.commit([say(scope="acme/shop")], key="k", key_scope="acme")
+    assert log.commit([say(scope="acme/shop")], key="k", key_scope="acme").records == first.records
+    with pytest.raises(KeyReuse):
+        log.commit([say(scope="acme/cart")], key="k", key_scope="acme")
+    assert not log.commit([say(scope="acme/cart")], key="k").replayed
+
+
 def test_everybody_of_a_batch_belongs_to_the_request(log: Log) -> None:
     log.commit([say(), say(actor="user:bob")], key="k")
     with pytest.raises(KeyReuse):

@@ -21,10 +21,11 @@ class Expect(Enum):
 
 
 class NoMatch(msgspec.Struct, frozen=True):
-    """No event that matches `query` was recorded after the position at which the decision was made."""
+    """No event that matches `query`, or one of `also`, was recorded after the position at which it was decided."""
 
     query: Query
     after: Position = START
+    also: tuple[Query, ...] = ()
 
 
 Expectation = Expect | NoMatch | int
@@ -72,11 +73,12 @@ def _require_no_match(expectation: NoMatch, writer: Writer) -> None:
             hint="expect the head at which the log was read",
             field="expect",
         )
-    for found in writer.read(expectation.query, after=expectation.after, limit=1):
-        raise QueryMatched(
-            f"position {found.position} holds a {found.event.type} that the append expected not to be there",
-            why=f"it was recorded after position {expectation.after}, on which the decision was based",
-            hint=f"look at it and decide anew: everlog show {found.position}",
-            position=found.position,
-            id=found.event.id,
-        )
+    for query in (expectation.query, *expectation.also):
+        for found in writer.read(query, after=expectation.after, limit=1):
+            raise QueryMatched(
+                f"position {found.position} holds a {found.event.type} that the append expected not to be there",
+                why=f"it was recorded after position {expectation.after}, on which the decision was based",
+                hint=f"look at it and decide anew: everlog show {found.position}",
+                position=found.position,
+                id=found.event.id,
+            )

@@ -134,14 +134,16 @@ class Log:
         request: Any = None,
         response: Any = None,
         dry_run: bool = False,
+        key_scope: str | None = None,
     ) -> Receipt:
         """The full door behind `append` and `append_batch`.
 
         `request` is what was asked, if that says better than the drafts whether two requests are the same: drafts
         hold ids and times that are new at every attempt. `response` is what a replay should be answered with.
+        `key_scope` is where a key names one request, such as an organisation; without it, the first draft's scope.
         """
         try:
-            made = Request(self._recorder, tuple(drafts), key or "", operation, request, response, dry_run)
+            made = Request(self._recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope)
             self._recorder.make_ready([made])
             if made.refusal is not None:
                 raise made.refusal

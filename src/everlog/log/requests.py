@@ -111,7 +111,8 @@ class Recorder:
             operation = request.operation
             if operation != first.draft.type:  # which is known to be short and plain
                 require_text("operation", operation)
-            request.claim = idempotency.claim_name(first.draft.scope, first.actor, operation, request.key)
+            scope = first.draft.scope if request.key_scope is None else request.key_scope
+            request.claim = idempotency.claim_name(scope, first.actor, operation, request.key)
             if request.request is not None or request.response is not None:
                 # What has no single JSON form could neither be compared nor be answered again as it is.
                 canonical(request.request)
@@ -285,6 +286,7 @@ class Request(Item):
         request: Any = None,
         response: Any = None,
         dry_run: bool = False,
+        key_scope: str | None = None,
     ) -> None:
         self._recorder = recorder
         self.drafts = drafts
@@ -293,6 +295,7 @@ class Request(Item):
         self.request = request
         self.response = response
         self.dry_run = dry_run
+        self.key_scope = key_scope
 
     def do(self, writer: Writer) -> Receipt:
         return self._recorder.record(self, writer)
