@@ -14,6 +14,7 @@ from everlog.cli.session import Session, common_options, pass_session
 
 if TYPE_CHECKING:
     from everlog.cutover.importing import Imported, Source
+    from everlog.cutover.mapping import RowMapping
 
 STDIN_BYTES_MAX = 64 * 1024 * 1024
 
@@ -27,6 +28,7 @@ STDIN_BYTES_MAX = 64 * 1024 * 1024
     default="keep",
     help="Types that are not in the catalog (keep).",
 )
+@click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML says what a row is.")
 @click.option("--trust-clock", is_flag=True, help="Accept Lamport values however far ahead.")
 @click.option("--dry-run", is_flag=True, help="Check everything, record nothing.")
 @common_options
@@ -36,6 +38,7 @@ def import_command(
     files: tuple[str, ...],
     namespace: str,
     on_unknown_type: str,
+    mapping: str,
     trust_clock: bool,
     dry_run: bool,
 ) -> None:
@@ -48,22 +51,45 @@ def import_command(
 
     Everything is checked before anything is recorded, and every bad line is named.
 
+    With --mapping the files are CSV: the mapping says of which columns type, stream, actor and payload are made
+    (docs/moving.md).
+
     \b
     Examples:
       everlog import all.jsonl --dry-run
+      everlog import orders.csv --mapping orders.toml
       everlog import kitty-specs/034-login/status.events.jsonl
       everlog import events/2026-01-26.jsonl events/2026-01-27.jsonl --on-unknown-type refuse
     """
     from everlog.cli.progress import progress
     from everlog.cutover.importing import Options, import_files
 
-    options = Options(namespace, keep_unknown_types=on_unknown_type == "keep", trust_clock=trust_clock)
+    options = Options(
+        namespace,
+        keep_unknown_types=on_unknown_type == "keep",
+        trust_clock=trust_clock,
+        mapping=mapping_of(session, mapping) if mapping else None,
+    )
     log = session.log()
     with _opened(session, files) as sources:
         size = sum(source.size for source in sources)
         with progress(session.out, "reading and recording", 2 * size) as tell:
             imported = import_files(log, sources, options, dry_run=dry_run, progress=tell)
     _answer(session, imported)
+
+
+def mapping_of(session: Session, name: str) -> RowMapping:
+    """The mapping that a file holds."""
+    from everlog.cutover.mapping import read_mapping
+    from everlog.errors import NotFound
+    from everlog.files import DiskFiles
+
+    try:
+        text = DiskFiles().read_all(session.place / name).decode(errors="replace")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise NotFound(f"{name} cannot be read", why=why, hint="check what follows --mapping") from error
+    return read_mapping(text, source=name)
 
 
 @contextmanager

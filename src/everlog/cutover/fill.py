@@ -37,13 +37,13 @@ def said_by(found: Any) -> bytes:
 
 
 class Filler:
-    """Fills the events of one namespace, in order."""
+    """Fills the events of one namespace, in order. What is given as `lamport` and `moment` stood above the first."""
 
-    def __init__(self, namespace: str = "") -> None:
+    def __init__(self, namespace: str = "", *, lamport: int = 0, moment: datetime = _EPOCH) -> None:
         self._name = f"name {namespace}".encode() if namespace else b""
         self._link = BEGINNING
-        self._moment = _EPOCH
-        self._lamport = 0
+        self.moment = moment
+        self.lamport = lamport
 
     @property
     def origin(self) -> str:
@@ -54,21 +54,21 @@ class Filler:
         """The event of an object that was read as `foreign` and `said_by` turns into these bytes."""
         self._name = self._name or b"first " + _sha256(b"first", said)
         seed = _sha256(b"event", self._name, said)
-        self._moment = foreign.occurred_at or self._moment
+        self.moment = foreign.occurred_at or self.moment
         salt = _sha256(b"salt", seed)[:SALT_BYTES]
         number = self._link.origin_seq + 1
-        lamport = self._lamport + 1 if foreign.lamport is None else foreign.lamport
-        self._lamport = max(self._lamport, lamport)
+        lamport = self.lamport + 1 if foreign.lamport is None else foreign.lamport
+        self.lamport = max(self.lamport, lamport)
         sealed = seal(
             Event(
-                id=foreign.id or _id(self._moment, seed),
+                id=foreign.id or _id(self.moment, seed),
                 type=foreign.type,
                 version=foreign.version,
                 stream=foreign.stream,
                 lamport=lamport,
                 origin=self.origin,
                 origin_seq=number,
-                occurred_at=self._moment,
+                occurred_at=self.moment,
                 actor=foreign.actor,
                 scope=foreign.scope,
                 request_id=foreign.request_id,

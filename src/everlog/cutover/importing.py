@@ -24,7 +24,8 @@ from everlog.core.event import Event
 from everlog.core.ids import EventId
 from everlog.cutover import cloudevents, exporting
 from everlog.cutover.fill import Filler, said_by
-from everlog.cutover.lines import Read, values
+from everlog.cutover.lines import Found, Read, values
+from everlog.cutover.mapping import RowMapping, rows
 from everlog.cutover.shapes import Foreign, NotAnEvent, Wrong, foreign_of
 from everlog.cutover.survey import batches
 from everlog.errors import BadFile, Conflict, NewerFormat, NotCanonical, RejectedEvent
@@ -50,6 +51,7 @@ class Options:
     namespace: str = ""
     keep_unknown_types: bool = True
     trust_clock: bool = False
+    mapping: RowMapping | None = None  # the files are CSV, and this says what their rows are
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +111,7 @@ def import_files(
 class Item:
     where: str
     sealed: Sealed
+    said: bytes  # what stood there, as 16 bytes: the same wherever the same line stands
 
 
 @dataclass
@@ -117,7 +120,8 @@ class Reading:
 
     sources: Sequence[Source]
     options: Options
-    progress: Callable[[int], None]
+    progress: Callable[[int], None] = lambda done: None
+    filler: Filler | None = None  # to go on from what stood in earlier files
     problems: list[str] = field(default_factory=list)
     events: int = 0
     repeated: int = 0
@@ -129,7 +133,7 @@ class Reading:
         self.digest = hashlib.sha256()
         self.bytes = hashlib.sha256()
         self._read = 0
-        self._filler = Filler(self.options.namespace)
+        self._filler = self.filler or Filler(self.options.namespace)
         self._ids: dict[EventId, bytes] = {}
         self._foreign: set[bytes] = set()
         self._part = _Part()
@@ -139,7 +143,7 @@ class Reading:
         for source in self.sources:
             self._part = _Part()
             line = 1
-            for line, value, problem in values(source.read, seen=self._saw):
+            for line, value, problem in self._values(source):
                 where = f"{source.name}:{line}"
                 try:
                     if problem:
@@ -157,6 +161,11 @@ class Reading:
             if self._part.open:
                 self.tell(f"{source.name}:{line}: the file is cut off: its last line, with the count, is missing")
 
+    def _values(self, source: Source) -> Iterator[Found]:
+        if self.options.mapping is not None:
+            return rows(source.read, self.options.mapping, seen=self._saw)
+        return values(source.read, seen=self._saw)
+
     def _saw(self, chunk: bytes) -> None:
         self.bytes.update(chunk)
         self._read += len(chunk)
@@ -173,7 +182,7 @@ class Reading:
         if self._part.frame(value):
             return None
         try:
-            shape, sealed = self._sealed(value)
+            shape, sealed, said = self._sealed(value)
         except NotAnEvent as other:
             self.not_events[str(other)] += 1
             return None
@@ -191,23 +200,25 @@ class Reading:
         self.events += 1
         self.shapes[shape] += 1
         self.digest.update(sealed.hash)
-        return Item(where, sealed)
+        return Item(where, sealed, said)
 
-    def _sealed(self, value: dict[str, Any]) -> tuple[str, Sealed]:
+    def _sealed(self, value: dict[str, Any]) -> tuple[str, Sealed, bytes]:
+        if self.options.mapping is not None:
+            return "csv", *self._filled(self.options.mapping.foreign(value), value)
         if "commitment" in value and "origin_seq" in value:
             try:
-                return "everlog", seal(event_from_object(value))
+                return _ours(seal(event_from_object(value)))
             except NotCanonical as error:
                 raise Wrong(error.reason if error.path == "$" else f"{error.path}: {error.reason}") from None
         if "specversion" in value:
             if cloudevents.is_ours(value):
-                return "everlog", seal(cloudevents.event_of(value))
+                return _ours(seal(cloudevents.event_of(value)))
             foreign, shape = cloudevents.foreign_of(value), "cloudevents"
         else:
             shape, foreign = foreign_of(value)
-        return shape, self._filled(foreign, value)
+        return shape, *self._filled(foreign, value)
 
-    def _filled(self, foreign: Foreign, value: dict[str, Any]) -> Sealed:
+    def _filled(self, foreign: Foreign, value: dict[str, Any]) -> tuple[Sealed, bytes]:
         said = said_by(value)
         key = hashlib.sha256(said).digest()[:16]
         if key in self._foreign:
@@ -215,7 +226,11 @@ class Reading:
         self._foreign.add(key)
         sealed = self._filler.fill(foreign, said)
         self.origin = self._filler.origin
-        return sealed
+        return sealed, key
+
+
+def _ours(sealed: Sealed) -> tuple[str, Sealed, bytes]:
+    return "everlog", sealed, sealed.hash[:16]
 
 
 class _Repeated(Exception):
