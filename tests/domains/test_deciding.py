@@ -10,7 +10,7 @@ from everlog.core.event import Recorded
 from everlog.core.query import Query
 from everlog.domains.agents import DOMAIN, commands
 from everlog.domains.agents.events import Approved, Proposed
-from everlog.domains.deciding import ATTEMPTS, By, Done, On, decide
+from everlog.domains.deciding import ATTEMPTS, By, Done, History, On, decide
 from everlog.errors import KeyReuse, QueryMatched, RuleRefused
 from everlog.log.log import Log
 
@@ -141,3 +141,39 @@ def test_of_many_who_decide_at_once_only_one_gets_what_can_be_had_once(log: Log)
         thread.join()
     assert sorted(outcomes) == ["got it"] + ["refused"] * 7
     assert log.head() == 1
+
+
+def test_what_a_rule_looked_at_further_must_not_have_changed_either(log: Log) -> None:
+    commands.propose(log, PROPOSAL, id="c1")
+    seen: list[tuple[int, int]] = []
+
+    def rule(history: History) -> list[Any]:
+        others = history.also(Query(stream="command/c2"))
+        seen.append((len(history), len(others)))
+        if len(seen) == 1:
+            commands.propose(log, PROPOSAL, id="c2")
+            commands.propose(log, PROPOSAL, id="c3")
+        return [Approved(note="")]
+
+    decided(log, rule)
+    assert seen == [(1, 0), (1, 1)]
+
+
+def test_a_mistake_that_the_same_actor_repeats_is_told_as_one(log: Log) -> None:
+    def refused(actor: str, rule: str = "once", requested: str = "done", dry_run: bool = False) -> dict[str, Any]:
+        def say_no(history: History) -> list[Any]:
+            raise RuleRefused("no", rule=rule, tried="it", hint="leave it", requested_status=requested)
+
+        with pytest.raises(RuleRefused) as error:
+            decided(log, say_no, By(actor=actor, dry_run=dry_run))
+        return error.value.details
+
+    assert "refused_before" not in refused("user:ada")
+    assert refused("user:ada", dry_run=True)["refused_before"] == 1
+    again = refused("user:ada")
+    assert again["refused_before"] == 1
+    assert again["refused_last"] == log.refusals()[1].refused_at.isoformat(timespec="seconds")
+    assert refused("user:ada")["refused_before"] == 2
+    assert "refused_before" not in refused("user:bob")
+    assert "refused_before" not in refused("user:ada", rule="another")
+    assert "refused_before" not in refused("user:ada", requested="planned")

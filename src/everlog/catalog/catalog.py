@@ -92,13 +92,24 @@ class Catalog:
         return register
 
     def transitions(
-        self, kind: str, *, type: str, field: str, initial: str, allowed: Mapping[str, Iterable[str]]
+        self,
+        kind: str,
+        *,
+        type: str,
+        field: str,
+        initial: str,
+        allowed: Mapping[str, Iterable[str]],
+        causal: bool = False,
     ) -> Transitions:
-        """Allow only these moves in streams of a kind; the field `field` of `type` names the state that is next."""
+        """Allow only these moves in streams of a kind; the field `field` of `type` names the state that is next.
+
+        With `causal` the state is that of the greatest `(lamport, id)`, as it is for causal views: in a log that was
+        merged, the last event to arrive may be an old one.
+        """
         require_shape("type", type)
         require_shape("stream", f"{kind}/any")
         moves = {state: tuple(targets) for state, targets in allowed.items()}
-        rule = Transitions(kind=kind, type=type, field=field, initial=initial, allowed=moves)
+        rule = Transitions(kind=kind, type=type, field=field, initial=initial, allowed=moves, causal=causal)
         self._refuse_other_rule(rule)
         self._rules[kind, type] = rule
         return rule
@@ -210,10 +221,9 @@ class Catalog:
             if not types or event_type in types
         ]
 
-    @property
-    def has_rules(self) -> bool:
-        """False spares the question for every event: most catalogs have no transition rule at all."""
-        return bool(self._rules)
+    def types_with_rules(self) -> Collection[str]:
+        """The event types that a transition rule is about: most catalogs have none, which spares every event."""
+        return {event_type for _, event_type in self._rules} if self._rules else ()
 
     def rules(self) -> list[Transitions]:
         """Every transition rule, by stream kind and event type."""

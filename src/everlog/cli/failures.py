@@ -84,6 +84,8 @@ def _print(error: EverlogError, session: Session) -> None:
         out.note(out.paint("error:", "red", sys.stderr.isatty()) + " " + safe(error.what))
         for label, why in zip(_LABELS, _reasons(error), strict=False):
             out.note(label + safe(out.as_typed(why)))
+        if "refused_before" in error.details:
+            out.note("again: " + safe(out.as_typed(_again(error))))
         if hint:
             out.note("  fix: " + safe(hint))
 
@@ -98,6 +100,13 @@ def _reasons(error: EverlogError) -> list[str]:
         case {"problems": [_, _, *_] as problems}:
             return [str(problem) for problem in problems]
     return [error.why] if error.why else []
+
+
+def _again(error: EverlogError) -> str:
+    """A mistake that is repeated is told as one: the fix is worth reading this time."""
+    count = error.details["refused_before"]
+    often = "once" if count == 1 else f"{count} times"
+    return f"this was refused {often} before, last at {error.details['refused_last']}; see everlog errors"
 
 
 def _breach(found: dict[str, object]) -> str:

@@ -4,14 +4,15 @@
                   request={"run": "7"}, rule=lambda history: rules.approve(run_of(history)))
 
 The rule sees the events that match `looks_at` (a query, or several of which an event need match only one), in order,
-and what it answers is recorded only if none has been added to them since: so a decision is never based on what was
-not true any more. A refusal is remembered in the error log, and
-nothing is written. With a key, a retry is answered with what the first attempt recorded, before anything is decided.
+and may look further with `history.also(query)`. What it answers is recorded only if none has been added to all that
+since: so a decision is never based on what was not true any more. A refusal is remembered in the error log, and
+nothing is written; who repeats a mistake is told so. With a key, a retry is answered with what the first attempt
+recorded, before anything is decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +29,9 @@ from everlog.log.requests import Receipt
 
 ATTEMPTS = 20
 """How often a decision is made anew when others keep writing to what it looks at."""
+
+REMEMBERED = 200
+"""Among how many of the newest refusals one like it is looked for."""
 
 
 class By(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +70,28 @@ class Done(msgspec.Struct, frozen=True):
         return tuple(recorded.event for recorded in self.records)
 
 
+class History(list[Recorded]):
+    """The events that a decision looks at. What it looks at further must not have changed either."""
+
+    def __init__(self, log: Log, queries: Sequence[Query], upto: Position) -> None:
+        self._log = log
+        self.upto = upto
+        self.queries = list(queries)
+        super().__init__(self._found())
+
+    def also(self, query: Query) -> list[Recorded]:
+        """Further events, for a rule that learns only from the first ones which others matter."""
+        self.queries.append(query)
+        return list(self._log.read(query, upto=self.upto))
+
+    def _found(self) -> list[Recorded]:
+        read, queries = self._log.read, self.queries
+        if len(queries) == 1:
+            return list(read(queries[0], upto=self.upto))
+        found = {recorded.position: recorded for query in queries for recorded in read(query, upto=self.upto)}
+        return [found[position] for position in sorted(found)]
+
+
 def decide(
     log: Log,
     domain: Domain,
@@ -75,7 +101,7 @@ def decide(
     by: By,
     operation: str,
     request: Any,
-    rule: Callable[[Sequence[Recorded]], Iterable[Any]],
+    rule: Callable[[History], Iterable[Any]],
 ) -> Done:
     """Record what a rule makes of the history that it looks at; nothing, if it makes nothing of it."""
     try:
@@ -85,6 +111,7 @@ def decide(
         queries = [looks_at] if isinstance(looks_at, Query) else list(looks_at)
         return _decided(log, domain, queries, stream, by, operation, request, rule)
     except _Refused as refused:
+        _say_if_again(log, refused.error, by.actor or log.actor, operation)
         if not by.dry_run:
             log.remember_refusal(refused.error, [Draft("", stream, {}, by.actor, by.scope)], operation)
         raise refused.error from refused.error.__cause__
@@ -113,18 +140,18 @@ def _decided(
     by: By,
     operation: str,
     request: Any,
-    rule: Callable[[Sequence[Recorded]], Iterable[Any]],
+    rule: Callable[[History], Iterable[Any]],
 ) -> Done:
     for attempt in range(1, ATTEMPTS + 1):
-        head = log.head()
-        history = _history(log, queries, head)
+        history = History(log, queries, log.head())
         try:
             said = list(rule(history))
         except EverlogError as error:
             raise _Refused(error) from error
         if not said:
             return Done((), dry_run=by.dry_run)
-        unchanged = NoMatch(queries[0], after=head, also=tuple(queries[1:]))
+        first, *others = history.queries
+        unchanged = NoMatch(first, after=history.upto, also=tuple(others))
         drafts = [
             _draft(domain, item, stream, by, Expect.ANY if place else unchanged) for place, item in enumerate(said)
         ]
@@ -145,11 +172,23 @@ def _decided(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _history(log: Log, queries: Sequence[Query], head: Position) -> list[Recorded]:
-    if len(queries) == 1:
-        return list(log.read(queries[0], upto=head))
-    found = {recorded.position: recorded for query in queries for recorded in log.read(query, upto=head)}
-    return [found[position] for position in sorted(found)]
+def _say_if_again(log: Log, error: EverlogError, actor: str, operation: str) -> None:
+    """Tell who repeats a mistake that it is one: how often it was refused before, lately, and when last."""
+    kind = _kind(error.code, operation, error.details)
+    before = [
+        refusal
+        for refusal in log.refusals(limit=REMEMBERED)
+        if refusal.actor == actor and _kind(refusal.code, refusal.operation, refusal.context) == kind
+    ]
+    if before:
+        error.details["refused_before"] = len(before)
+        error.details["refused_last"] = before[0].refused_at.isoformat(timespec="seconds")
+
+
+def _kind(code: str, operation: str, details: Mapping[str, Any]) -> tuple[str, ...]:
+    """What makes two refusals the same mistake, whatever they were about."""
+    names = ("rule", "current", "requested", "current_status", "requested_status")
+    return (code, operation, *(str(details.get(name, "")) for name in names))
 
 
 def _draft(domain: Domain, said: Any, stream: str, by: By, expect: Expectation) -> Draft:

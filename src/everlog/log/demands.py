@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.transitions import Transitions
+from everlog.core.event import Event
 from everlog.core.query import Query
 from everlog.log.drafts import Draft, Prepared
 from everlog.log.expect import Expect, require
@@ -14,12 +15,11 @@ from everlog.stores.contract import Writer
 
 def has_demands(prepared: Sequence[Prepared], catalog: Catalog) -> bool:
     """False when the request may be recorded whatever the log holds: most may, and need not be walked again."""
-    if catalog.has_rules:
-        return True
-    for item in prepared:  # noqa: SIM110 - any() of a generator would double the cost
+    for item in prepared:  # not any() of a generator, which would double the cost
         if item.draft.expect is not Expect.ANY:
             return True
-    return False
+    ruled = catalog.types_with_rules()
+    return bool(ruled) and any(item.draft.type in ruled for item in prepared)
 
 
 def require_demands(writer: Writer, prepared: Sequence[Prepared], catalog: Catalog) -> None:
@@ -43,6 +43,18 @@ def require_demands(writer: Writer, prepared: Sequence[Prepared], catalog: Catal
 
 def _current_state(writer: Writer, draft: Draft, rule: Transitions, catalog: Catalog) -> str:
     query = Query(stream=draft.stream, types=frozenset([draft.type]))
-    for last in writer.read(query, limit=1, newest_first=True):
-        return str(catalog.upcast(last.event).payload.get(rule.field, rule.initial))
-    return rule.initial
+    if not rule.causal:
+        for last in writer.read(query, limit=1, newest_first=True):
+            return _state_after(last.event, rule, catalog)
+        return rule.initial
+    every = [recorded.event for recorded in writer.read(query)]
+    return _state_after(max(every, key=_real_and_late), rule, catalog) if every else rule.initial
+
+
+def _real_and_late(event: Event) -> tuple[bool, tuple[int, str]]:
+    """What was migrated from elsewhere has made-up clocks: it decides only where nothing else does."""
+    return (event.tags.get("migrated") != "true", event.causal_order)
+
+
+def _state_after(event: Event, rule: Transitions, catalog: Catalog) -> str:
+    return str(catalog.upcast(event).payload.get(rule.field) or rule.initial)
