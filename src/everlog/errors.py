@@ -28,7 +28,8 @@
     │   ├── AlreadyPurged                   already_purged
     │   ├── LookAlike                       look_alike
     │   ├── LeaseLost                       lease_lost
-    │   └── GroupDiffers                    group_differs
+    │   ├── GroupDiffers                    group_differs
+    │   └── HistoryChanged                  history_changed
     ├── ConfirmationNeeded              6   confirmation_needed
     ├── Unavailable                     7   (the log cannot be used now)
     │   ├── Busy                            busy
@@ -241,6 +242,12 @@ class GroupDiffers(Conflict):
     """A group of consumers is there already, and was defined in another way."""
 
     code = "group_differs"
+
+
+class HistoryChanged(Conflict):
+    """A purge or a restore changed what was read before; the details say where a reader goes on."""
+
+    code = "history_changed"
 
 
 class ConfirmationNeeded(EverlogError):

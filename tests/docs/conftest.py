@@ -72,7 +72,14 @@ def every_page() -> list[Page]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "page" in metafunc.fixturenames:
-        metafunc.parametrize("page", every_page(), ids=lambda page: page.name)
+        metafunc.parametrize("page", [pytest.param(page, id=page.name, marks=_marks(page)) for page in every_page()])
+
+
+def _marks(page: Page) -> list[pytest.MarkDecorator]:
+    """A page whose code starts Spark runs with the tests that do, in one process and with their session."""
+    if any("open_session" in block.text for block in page.of("python")):
+        return [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+    return []
 
 
 @pytest.fixture(scope="session")

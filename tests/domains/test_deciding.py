@@ -48,36 +48,6 @@ def test_what_happens_elsewhere_does_not_disturb_a_decision(log: Log) -> None:
     assert seen == [0]
 
 
-def test_what_a_rule_relies_on_without_reading_it_is_watched_too(log: Log) -> None:
-    """A rule may ask a kept view; the events behind its answer must still be all there are."""
-    seen: list[tuple[int, int]] = []
-
-    def rule(history: History) -> list[Any]:
-        history.relies_on(Query(stream="command/c2"))
-        seen.append((len(history), len(commands.listed(log))))
-        if len(seen) == 1:
-            commands.propose(log, PROPOSAL, id="c2")
-        return [PROPOSAL]
-
-    decided(log, rule)
-    assert seen == [(0, 0), (0, 1)]
-
-
-def test_a_rule_may_look_at_nothing(log: Log) -> None:
-    decided(log, lambda history: [PROPOSAL])
-    done = decide(
-        log,
-        DOMAIN,
-        looks_at=(),
-        stream="command/c1",
-        by=By(),
-        operation="test",
-        request={},
-        rule=lambda history: [] if history else [PROPOSAL],
-    )
-    assert done.records[0].sequence == 2
-
-
 def test_it_gives_up_when_others_never_stop(log: Log) -> None:
     seen: list[int] = []
 

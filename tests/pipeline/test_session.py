@@ -20,7 +20,6 @@ def test_a_session_computes(spark: SparkSession) -> None:
 
 def test_a_session_has_our_defaults(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
 

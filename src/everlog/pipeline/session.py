@@ -95,7 +95,6 @@ def session_conf(master: str, java: Java | None = None) -> dict[str, str]:
 _SQL = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Above so many paths Spark starts a job to look whether they are there; a table is a list of paths that are.
@@ -143,7 +142,10 @@ def _connected(master: str, conf: Mapping[str, str], app: str) -> SparkSession:
 
 
 def _announce(session: SparkSession) -> None:
-    """Make the sources known to the session."""
+    """Make the source known to the session: spark.read.format("everlog")."""
+    from everlog.pipeline.source import EverlogSource
+
+    session.dataSource.register(EverlogSource)
 
 
 def _not_started(error: Exception, master: str, log: _JvmLog) -> EverlogError:

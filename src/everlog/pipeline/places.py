@@ -1,0 +1,199 @@
+"""What one Spark task reads: a stretch of positions of one log, and the proof that it is still the same log.
+
+The driver looks at the log once and cuts it into places. A place travels to a worker, which opens the log for reading
+and gives the rows back as Arrow batches. A purge or a restore between the two would leave a hole that nobody sees; so
+a worker compares what the log says of itself before and after, and raises (G8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import islice, pairwise
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+
+from everlog.core.event import Position, Recorded
+from everlog.core.query import EVERYTHING, Cursor, Query, Reset
+from everlog.errors import HistoryChanged, InvalidSettings
+from everlog.log.pages import find_reset, newest_purge
+from everlog.pipeline.rows import COLUMNS, batch_of
+from everlog.stores.contract import Store
+from everlog.wiring import open_store, refuse_unfinished, require_url, shown_url, store_path
+
+PLACE_EVENTS = 100_000
+BATCH_EVENTS = 5_000
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Which log it is, in which copy, and the last purge that the reader knows of."""
+
+    log: str
+    epoch: str
+    purged: Position
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The positions above `after` and not above `upto`."""
+
+    url: str
+    mark: Mark
+    after: Position
+    upto: Position
+    query: Query = EVERYTHING
+
+
+class Look(msgspec.Struct, frozen=True):
+    """A log at one moment."""
+
+    mark: Mark
+    head: Position
+
+
+def look(url: str, query: Query = EVERYTHING) -> Look:
+    with opened(url) as store:
+        return look_at(store, query)
+
+
+def look_at(store: Store, query: Query = EVERYTHING) -> Look:
+    # The head first: a purge that commits between the two is above it, and the next look still meets it (F31).
+    head = store.head()
+    identity = store.identity
+    return Look(Mark(identity.log_id, identity.epoch, newest_purge(store, query)), head)
+
+
+def cut(url: str, seen: Look, query: Query, after: Position, upto: Position, size: int) -> list[Place]:
+    """The positions above `after` and not above `upto` (or the head), as places of about the same size."""
+    upto = min(upto, seen.head)
+    count = upto - after
+    if count <= 0:
+        return []
+    # Equal shares: 101 positions in places of 100 would keep one core busy and another idle.
+    places = -(-count // size)
+    ends = [after + count * number // places for number in range(places + 1)]
+    return [Place(url, seen.mark, Position(low), Position(high), query) for low, high in pairwise(ends)]
+
+
+def batches(place: Place, columns: Sequence[str] = COLUMNS) -> Iterator[pa.RecordBatch]:
+    """The rows of a place, in order."""
+    with opened(place.url) as store:
+        require_same(store, place)
+        records = store.read(place.query, after=place.after, upto=place.upto)
+        for some in _grouped(records, BATCH_EVENTS):
+            batch = batch_of(some)
+            yield batch if columns == COLUMNS else batch.select(list(columns))
+        require_same(store, place)
+
+
+def require_same(store: Store, place: Place) -> None:
+    """Refuse a log that is not the one that was looked at: what was planned would have holes now."""
+    seen = look_at(store, place.query)
+    if seen.mark.log != place.mark.log:
+        raise another_log(place.url, place.mark.log, seen.mark.log)
+    cursor = Cursor(place.upto, place.mark.purged, place.mark.epoch)
+    # A purge that is known lies below `knows`; one above the planned positions is met by whoever reads on.
+    reset = find_reset(seen.mark.epoch, cursor, seen.head, seen.mark.purged)
+    if reset is not None:
+        raise changed(place.url, cursor, reset)
+
+
+def changed(url: str, cursor: Cursor, reset: Reset) -> HistoryChanged:
+    what = "was purged" if reset.reason == "purged" else "was replaced by another copy"
+    return HistoryChanged(
+        f"a part of {shown_url(url)} {what} since position {cursor.position} was read",
+        why="what was derived from it before may hold what is gone, and reading on would leave that unseen",
+        hint="everlog pipeline run applies it to the lake; a reader of its own begins anew, or goes on after it",
+        reason=reset.reason,
+        cursor=str(cursor),
+        reset=str(reset.cursor),
+    )
+
+
+def another_log(url: str, expected: str, found: str) -> HistoryChanged:
+    return HistoryChanged(
+        f"{shown_url(url)} is another log than the one that was read before",
+        why=f"that one was {expected}, this one is {found}",
+        hint="name the first one again, or begin anew",
+        reason="another_log",
+        expected=expected,
+        found=found,
+    )
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Store]:
+    """The log of a URL, for reading; it must be there."""
+    if url == "memory:":
+        raise InvalidSettings(
+            "memory: cannot be read by Spark",
+            why="its workers are other processes, and would each see an empty log",
+            hint="use a log that is kept in files or in PostgreSQL",
+        )
+    store = open_store(url, base=Path(), create=False)
+    try:
+        refuse_unfinished(store, shown_url(url))
+        yield store
+    finally:
+        store.close()
+
+
+def absolute(url: str, *, base: Path | None = None) -> str:
+    """The URL such that it means the same in every process, wherever that was started."""
+    require_url(url)
+    path = store_path(url, base=base or Path.cwd())
+    return url if path is None else f"{url.partition(':')[0]}:{path.absolute()}"
+
+
+# ---- options, as Spark passes them: names in lower case, values as text
+
+_TEXTS = ("stream", "kind", "scope", "actor", "correlation_id")
+_TIMES = ("since", "until")
+
+
+def options_of(query: Query) -> dict[str, str]:
+    """A query as options of the source."""
+    found = {name: value for name in _TEXTS if (value := getattr(query, name))}
+    found |= {name: value.isoformat() for name in _TIMES if (value := getattr(query, name)) is not None}
+    return found | ({"types": ",".join(sorted(query.types))} if query.types else {})
+
+
+def query_of(options: Mapping[str, str]) -> Query:
+    """The query that the options ask for."""
+    given: dict[str, object] = {name: options[name] for name in _TEXTS if options.get(name)}
+    if options.get("types"):
+        given["types"] = frozenset(name.strip() for name in options["types"].split(","))
+    for name in _TIMES:
+        if options.get(name):
+            given[name] = _time(name, options[name])
+    return Query(**given)  # type: ignore[arg-type]
+
+
+def _time(name: str, text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment
+        why = "it has no time zone"
+    except ValueError as error:
+        why = str(error)
+    raise InvalidSettings(f"the option {name} is {text!r}", why=why, hint="a time is like 2026-11-15T10:30:00Z")
+
+
+def number_of(options: Mapping[str, str], name: str, default: int, *, least: int = 0) -> int:
+    text = options.get(name, str(default))
+    if not text.isdecimal() or int(text) < least:
+        raise InvalidSettings(
+            f"the option {name} is {text!r}",
+            why=f"it must be a whole number from {least} on",
+            hint=f"{name}={default}",
+        )
+    return int(text)
+
+
+def _grouped(records: Iterable[Recorded], size: int) -> Iterator[list[Recorded]]:
+    records = iter(records)
+    while some := list(islice(records, size)):
+        yield some
