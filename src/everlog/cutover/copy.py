@@ -92,7 +92,7 @@ def copy_log(
         claims = _copy_kept(source, draft, notes, clock=clock, summary=summary)
         if source.purges() != purges:
             raise _unfit(target, "something was purged from the log while it was copied")
-        _compare(summary, draft, progress)
+        compare_with(summary, draft, progress)
         with draft.write() as writer:
             writer.note(UNFINISHED, None)
         identity = draft.identity
@@ -198,7 +198,7 @@ def _copy_kept(source: Store, draft: Store, notes: list[Note], *, clock: int, su
     return count
 
 
-def _compare(summary: Summary, draft: Store, progress: Callable[[int], None]) -> None:
+def compare_with(summary: Summary, draft: Store, progress: Callable[[int], None]) -> None:
     """Read the copy again from its bytes, and refuse it unless it is the same."""
     found, problems = survey(draft, progress=lambda position: progress(summary.head + position))
     problems += draft.check()

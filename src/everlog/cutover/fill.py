@@ -44,6 +44,7 @@ class Filler:
         self._link = BEGINNING
         self.moment = moment
         self.lamport = lamport
+        self.counted = 0  # events that had no lamport of their own
 
     @property
     def origin(self) -> str:
@@ -57,6 +58,7 @@ class Filler:
         self.moment = foreign.occurred_at or self.moment
         salt = _sha256(b"salt", seed)[:SALT_BYTES]
         number = self._link.origin_seq + 1
+        self.counted += foreign.lamport is None
         lamport = self.lamport + 1 if foreign.lamport is None else foreign.lamport
         self.lamport = max(self.lamport, lamport)
         sealed = seal(

@@ -127,13 +127,14 @@ class Reading:
     repeated: int = 0
     origin: str = ""
     shapes: Counter[str] = field(default_factory=Counter)
+    types: Counter[str] = field(default_factory=Counter)
     not_events: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.digest = hashlib.sha256()
         self.bytes = hashlib.sha256()
         self._read = 0
-        self._filler = self.filler or Filler(self.options.namespace)
+        self.filler = self.filler or Filler(self.options.namespace)
         self._ids: dict[EventId, bytes] = {}
         self._foreign: set[bytes] = set()
         self._part = _Part()
@@ -199,6 +200,7 @@ class Reading:
         self._ids[sealed.event.id] = sealed.hash
         self.events += 1
         self.shapes[shape] += 1
+        self.types[sealed.event.type] += 1
         self.digest.update(sealed.hash)
         return Item(where, sealed, said)
 
@@ -224,8 +226,9 @@ class Reading:
         if key in self._foreign:
             raise _Repeated
         self._foreign.add(key)
-        sealed = self._filler.fill(foreign, said)
-        self.origin = self._filler.origin
+        assert self.filler is not None
+        sealed = self.filler.fill(foreign, said)
+        self.origin = self.filler.origin
         return sealed, key
 
 
