@@ -21,6 +21,7 @@ from everlog.errors import BadFile, NotFound, RejectedEvent
 from everlog.files import DiskFiles, Files
 from everlog.log.admission import refuse_unacceptable
 
+MANIFEST = "manifest.json"  # of a bulk export: it is about the files, and none of them
 PIECE_BYTES = 64 * 1024 * 1024
 LINES, ROWS = (".jsonl", ".ndjson", ".json"), (".csv",)
 _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
@@ -135,7 +136,7 @@ def _files_of(path: Path, endings: Sequence[str]) -> Iterator[tuple[Path, str]]:
         yield path, path.name
         return
     for file in sorted(path.rglob("*")):
-        if file.suffix.lower() in endings and file.is_file():
+        if file.suffix.lower() in endings and file.name != MANIFEST and file.is_file():
             yield file, file.relative_to(path).as_posix()
 
 
