@@ -26,6 +26,27 @@ TYPES: dict[str, tuple[str, ...]] = {
         "agent.command.executed",
         "agent.command.failed",
     ),
+    "controlplane": (
+        "control.org.created",
+        "control.org.closed",
+        "control.app.created",
+        "control.app.closed",
+        "control.environment.created",
+        "control.environment.closed",
+        "control.deploy.requested",
+        "control.deploy.started",
+        "control.deploy.succeeded",
+        "control.deploy.failed",
+        "control.deploy.rolled_back",
+        "control.route.set",
+        "control.route.removed",
+        "control.secret.set",
+        "control.secret.removed",
+        "control.volume.attached",
+        "control.volume.grown",
+        "control.volume.detached",
+        "control.scale.set",
+    ),
 }
 """The event types of each domain, kept here so that knowing them loads nothing."""
 

@@ -3,8 +3,9 @@
     done = decide(log, DOMAIN, looks_at=Query(stream="run/7"), stream="run/7", by=by, operation="agent approve",
                   request={"run": "7"}, rule=lambda history: rules.approve(run_of(history)))
 
-The rule sees the events that match `looks_at` (a query, or several of which an event need match only one), in order,
-and may look further with `history.also(query)`. What it answers is recorded only if none has been added to all that
+The rule sees the events that match `looks_at` (a query, or several of which an event need match only one; of a
+`Newest` only the newest, so that a long history costs as little as a short one), in order, and may look further with
+`history.also(query)`. What it answers is recorded only if none has been added to all that
 since: so a decision is never based on what was not true any more. A refusal is remembered in the error log, and
 nothing is written; who repeats a mistake is told so. With a key, a retry is answered with what the first attempt
 recorded, before anything is decided.
@@ -12,7 +13,7 @@ recorded, before anything is decided.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -58,6 +59,15 @@ class On(msgspec.Struct, frozen=True):
     payload: Any
 
 
+class Newest(msgspec.Struct, frozen=True):
+    """Of the events that match, only the newest is needed to decide."""
+
+    query: Query
+
+
+Looks = Query | Newest
+
+
 class Done(msgspec.Struct, frozen=True):
     """What a command recorded. `replayed`: an earlier attempt under the same key had done it."""
 
@@ -73,30 +83,29 @@ class Done(msgspec.Struct, frozen=True):
 class History(list[Recorded]):
     """The events that a decision looks at. What it looks at further must not have changed either."""
 
-    def __init__(self, log: Log, queries: Sequence[Query], upto: Position) -> None:
+    def __init__(self, log: Log, looks: Sequence[Looks], upto: Position) -> None:
         self._log = log
         self.upto = upto
-        self.queries = list(queries)
-        super().__init__(self._found())
+        self.queries = [look.query if isinstance(look, Newest) else look for look in looks]
+        found = {recorded.position: recorded for look in looks for recorded in self._read(look)}
+        super().__init__(found[position] for position in sorted(found))
 
     def also(self, query: Query) -> list[Recorded]:
         """Further events, for a rule that learns only from the first ones which others matter."""
         self.queries.append(query)
-        return list(self._log.read(query, upto=self.upto))
+        return list(self._read(query))
 
-    def _found(self) -> list[Recorded]:
-        read, queries = self._log.read, self.queries
-        if len(queries) == 1:
-            return list(read(queries[0], upto=self.upto))
-        found = {recorded.position: recorded for query in queries for recorded in read(query, upto=self.upto)}
-        return [found[position] for position in sorted(found)]
+    def _read(self, look: Looks) -> Iterator[Recorded]:
+        if isinstance(look, Newest):
+            return self._log.read(look.query, upto=self.upto, limit=1, newest_first=True)
+        return self._log.read(look, upto=self.upto)
 
 
 def decide(
     log: Log,
     domain: Domain,
     *,
-    looks_at: Query | Sequence[Query],
+    looks_at: Looks | Sequence[Looks],
     stream: str,
     by: By,
     operation: str,
@@ -108,8 +117,8 @@ def decide(
         before = _answered(log, by, operation, request) if by.key else None
         if before is not None:
             return Done(before.records, replayed=True)
-        queries = [looks_at] if isinstance(looks_at, Query) else list(looks_at)
-        return _decided(log, domain, queries, stream, by, operation, request, rule)
+        looks = [looks_at] if isinstance(looks_at, Query | Newest) else list(looks_at)
+        return _decided(log, domain, looks, stream, by, operation, request, rule)
     except _Refused as refused:
         _say_if_again(log, refused.error, by.actor or log.actor, operation)
         if not by.dry_run:
@@ -135,7 +144,7 @@ def _answered(log: Log, by: By, operation: str, request: Any) -> Receipt | None:
 def _decided(
     log: Log,
     domain: Domain,
-    queries: Sequence[Query],
+    looks: Sequence[Looks],
     stream: str,
     by: By,
     operation: str,
@@ -143,7 +152,7 @@ def _decided(
     rule: Callable[[History], Iterable[Any]],
 ) -> Done:
     for attempt in range(1, ATTEMPTS + 1):
-        history = History(log, queries, log.head())
+        history = History(log, looks, log.head())
         try:
             said = list(rule(history))
         except EverlogError as error:

@@ -1,0 +1,381 @@
+"""What can be done with a control plane, for whoever serves people and machines: a command line, a server, a program.
+
+commands.create(log, "acme/shop/prod", EnvironmentCreated(region="eu"), by=By(actor="user:ada", scope="acme"))
+asked = commands.deploy(log, "acme/shop/prod", DeployRequested(artifact="shop:1.4.2"), by=By(key="build-17"))
+commands.start(log, asked.id, by=By(actor="service:deployer"))
+
+`By.scope` is the fence of the caller: what lies outside of it is not there. An event's own scope is always the place
+that it belongs to. A key names one request of an actor in the whole org. What can be asked stands in `asking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from everlog.core.event import Recorded
+from everlog.core.ids import IdSource
+from everlog.core.query import Query
+from everlog.domains.controlplane import DOMAIN, rules
+from everlog.domains.controlplane.events import (
+    DEPLOYS,
+    LIFE,
+    RELEASES,
+    AppCreated,
+    DeployRequested,
+    EnvironmentCreated,
+    OrgCreated,
+    RouteSet,
+    VolumeAttached,
+)
+from everlog.domains.controlplane.places import Place, place_of, require_name, require_within
+from everlog.domains.controlplane.rules import History
+from everlog.domains.deciding import NOBODY, By, Done, Looks, Newest, decide
+from everlog.errors import EverlogError, NoSuchSubject
+from everlog.log.drafts import Draft
+from everlog.log.log import Log
+
+_ids = IdSource()
+_KINDS: dict[type, str] = {OrgCreated: "org", AppCreated: "app", EnvironmentCreated: "environment"}
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command did: to what (a place, a deploy, a host …), and what became of that."""
+
+    id: str
+    becomes: str
+    done: Done
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """What a command needs to be decided: where it belongs, what it looks at, and the rule."""
+
+    at: Place
+    subject: str
+    stream: str
+    looks: Sequence[Looks]
+    rule: Callable[[History, str], Iterable[Any]]  # of the history and of who acts
+
+
+# ---- places
+
+
+def create(log: Log, place: str, made: OrgCreated | AppCreated | EnvironmentCreated, *, by: By = NOBODY) -> Step:
+    """Make an org, an app of an open org, or an environment of an open app."""
+    kind = _KINDS[type(made)]
+
+    def plan() -> _Plan:
+        at = _place(place, kind, by)
+        looks = [_life(at)] if at.around is None else [_life(at), _life(at.around)]
+        return _Plan(
+            at, str(at), at.stream, looks, lambda history, actor: rules.create(history, at, made, actor=actor)
+        )
+
+    return _do(log, by, f"control {kind} create", {"place": place, "made": msgspec.to_builtins(made)}, plan)
+
+
+def close(log: Log, place: str, *, kind: str = "", reason: str, by: By = NOBODY) -> Step:
+    """Give up an org, an app or an environment, once nothing inside is open."""
+
+    def plan() -> _Plan:
+        at = _place(place, kind, by)
+        looks: list[Looks] = [Query(scope=at.scope, types=frozenset(LIFE))]
+        if at.kind == "environment":
+            looks.append(_newest(at, DEPLOYS))
+        return _Plan(
+            at, str(at), at.stream, looks, lambda history, actor: rules.close(history, at, actor=actor, reason=reason)
+        )
+
+    return _do(log, by, "control close", {"place": place, "reason": reason}, plan)
+
+
+# ---- deploys
+
+
+def deploy(log: Log, environment: str, asked: DeployRequested, *, id: str = "", by: By = NOBODY) -> Step:
+    """Ask for an artifact to run in an environment. The id names the deploy from then on."""
+    name = id or _ids.take(1)[0].lower()
+
+    def plan() -> _Plan:
+        at = _place(environment, "environment", by)
+        stream = f"deploy/{require_name('deploy', name)}"
+        looks = [_life(at), _newest(at, DEPLOYS), Query(stream=stream)]
+        return _Plan(
+            at,
+            name,
+            stream,
+            looks,
+            lambda history, actor: rules.request_deploy(history, at, name, asked, actor=actor),
+        )
+
+    request = {"environment": environment, "asked": msgspec.to_builtins(asked), "id": id}
+    step = _do(log, by, "control deploy request", request, plan)
+    # A retry under its key is answered with the deploy that the first attempt asked for.
+    return msgspec.structs.replace(step, id=step.done.events[0].stream.partition("/")[2])
+
+
+def start(log: Log, deploy: str, *, note: str = "", by: By = NOBODY) -> Step:
+    """A service has begun with a deploy."""
+    return _report(
+        log,
+        deploy,
+        "start",
+        {"note": note},
+        by,
+        lambda history, actor: rules.start(history, deploy, actor=actor, note=note),
+    )
+
+
+def succeed(log: Log, deploy: str, *, seconds: float = 0.0, by: By = NOBODY) -> Step:
+    """A deploy runs: its environment should run its artifact from now on."""
+    return _report(
+        log,
+        deploy,
+        "succeed",
+        {"seconds": seconds},
+        by,
+        lambda history, actor: rules.succeed(history, deploy, actor=actor, seconds=seconds),
+    )
+
+
+def fail(log: Log, deploy: str, *, error: str, seconds: float = 0.0, by: By = NOBODY) -> Step:
+    """A deploy did not come to run, or somebody called it off."""
+    return _report(
+        log,
+        deploy,
+        "fail",
+        {"error": error, "seconds": seconds},
+        by,
+        lambda history, actor: rules.fail(history, deploy, error=error, seconds=seconds),
+    )
+
+
+def roll_back(log: Log, deploy: str, *, reason: str, to: str | None = None, by: By = NOBODY) -> Step:
+    """Let an environment run again what the deploy `to` brought; without it, what it ran before this deploy.
+
+    An empty `to` means that nothing should run there.
+    """
+
+    def plan() -> _Plan:
+        at, stream = _place_of_deploy(log, deploy, by)
+        target = _before(log, at, deploy) if to is None else to
+        looks = [Query(stream=stream), _newest(at, DEPLOYS), _newest(at, RELEASES)]
+        if target:
+            looks.append(Query(stream=f"deploy/{require_name('deploy', target)}", scope=at.scope))
+        return _Plan(
+            at,
+            deploy,
+            stream,
+            looks,
+            lambda history, actor: rules.roll_back(history, deploy, to=target, reason=reason),
+        )
+
+    return _do(log, by, "control deploy rollback", {"id": deploy, "to": to, "reason": reason}, plan)
+
+
+# ---- what an environment has
+
+
+def set_route(log: Log, host: str, environment: str, wanted: RouteSet, *, by: By = NOBODY) -> Step:
+    """Have a host lead to a process of an environment."""
+
+    def plan() -> _Plan:
+        at = _place(environment, "environment", by)
+        stream = f"route/{require_name('host', host)}"
+        looks = [_life(at), Newest(Query(stream=stream))]
+        return _Plan(at, host, stream, looks, lambda history, actor: rules.set_route(history, at, host, wanted))
+
+    request = {"host": host, "environment": environment, "wanted": msgspec.to_builtins(wanted)}
+    return _do(log, by, "control route set", request, plan)
+
+
+def remove_route(log: Log, host: str, *, reason: str = "", by: By = NOBODY) -> Step:
+    """Let a host go."""
+
+    def plan() -> _Plan:
+        stream = f"route/{require_name('host', host)}"
+        at = _place_of(next(log.read(Query(stream=stream), limit=1, newest_first=True), None), by)
+        if at is None:
+            raise rules.no_such_route(host)
+        looks = [Newest(Query(stream=stream))]
+        return _Plan(
+            at, host, stream, looks, lambda history, actor: rules.remove_route(history, at, host, reason=reason)
+        )
+
+    return _do(log, by, "control route remove", {"host": host, "reason": reason}, plan)
+
+
+def set_secret(log: Log, environment: str, name: str, *, version_id: str, by: By = NOBODY) -> Step:
+    """Give an environment a version of a secret: the version's id, never the value."""
+    return _part(
+        log,
+        environment,
+        ("secret", name),
+        "control secret set",
+        {"version_id": version_id},
+        by,
+        lambda history, at: rules.set_secret(history, at, name, version_id=version_id),
+    )
+
+
+def remove_secret(log: Log, environment: str, name: str, *, reason: str = "", by: By = NOBODY) -> Step:
+    """Take a secret from an environment."""
+    return _part(
+        log,
+        environment,
+        ("secret", name),
+        "control secret remove",
+        {"reason": reason},
+        by,
+        lambda history, at: rules.remove_secret(history, at, name, reason=reason),
+    )
+
+
+def attach_volume(log: Log, environment: str, name: str, wanted: VolumeAttached, *, by: By = NOBODY) -> Step:
+    """Give a process a disk, or a larger one."""
+    return _part(
+        log,
+        environment,
+        ("volume", name),
+        "control volume attach",
+        msgspec.to_builtins(wanted),
+        by,
+        lambda history, at: rules.attach_volume(history, at, name, wanted),
+    )
+
+
+def detach_volume(log: Log, environment: str, name: str, *, reason: str = "", by: By = NOBODY) -> Step:
+    """Take a disk from a process."""
+    return _part(
+        log,
+        environment,
+        ("volume", name),
+        "control volume detach",
+        {"reason": reason},
+        by,
+        lambda history, at: rules.detach_volume(history, at, name, reason=reason),
+    )
+
+
+def scale(log: Log, environment: str, process: str, *, count: int, by: By = NOBODY) -> Step:
+    """Say how many of a process should run."""
+    return _part(
+        log,
+        environment,
+        ("scale", process),
+        "control scale",
+        {"count": count},
+        by,
+        lambda history, at: rules.scale(history, at, process, count=count),
+    )
+
+
+# ---- inside
+
+
+def _do(log: Log, by: By, operation: str, request: Any, plan: Callable[[], _Plan]) -> Step:
+    actor = by.actor or log.actor
+    try:
+        planned = plan()
+    except EverlogError as error:  # a name of the wrong shape, or a place beyond the fence: refusals like the others
+        if not by.dry_run:
+            log.remember_refusal(error, [Draft("", "", {}, by.actor, by.scope)], operation)
+        raise
+
+    def decision(records: Sequence[Recorded]) -> Iterable[Any]:
+        rules.require_actor(actor, tried="take part in a control plane")
+        return planned.rule([recorded.event for recorded in records], actor)
+
+    done = decide(
+        log,
+        DOMAIN,
+        looks_at=planned.looks,
+        stream=planned.stream,
+        by=msgspec.structs.replace(by, scope=planned.at.scope, key_scope=planned.at.org),
+        operation=operation,
+        request=request,
+        rule=decision,
+    )
+    becomes = done.events[-1].type.rpartition(".")[2] if done.records else "unchanged"
+    return Step(id=planned.subject, becomes=becomes, done=done)
+
+
+def _report(
+    log: Log, deploy: str, verb: str, said: dict[str, Any], by: By, rule: Callable[[History, str], Iterable[Any]]
+) -> Step:
+    """What became of a deploy. Only its own events decide."""
+
+    def plan() -> _Plan:
+        at, stream = _place_of_deploy(log, deploy, by)
+        return _Plan(at, deploy, stream, [Query(stream=stream)], rule)
+
+    return _do(log, by, f"control deploy {verb}", {"id": deploy, **said}, plan)
+
+
+def _part(
+    log: Log,
+    environment: str,
+    part: tuple[str, str],
+    operation: str,
+    said: dict[str, Any],
+    by: By,
+    rule: Callable[[History, Place], Iterable[Any]],
+) -> Step:
+    """Something that an environment has, on a stream of its own."""
+    kind, name = part
+
+    def plan() -> _Plan:
+        at = _place(environment, "environment", by)
+        stream = at.of(kind, require_name(kind, name))
+        # What a volume is follows from all of its few events; of the others the newest says everything.
+        own: Looks = Query(stream=stream) if kind == "volume" else Newest(Query(stream=stream))
+        return _Plan(at, name, stream, [_life(at), own], lambda history, actor: rule(history, at))
+
+    return _do(log, by, operation, {"environment": environment, kind: name, **said}, plan)
+
+
+def _place(text: str, kind: str, by: By) -> Place:
+    at = place_of(text, kind)
+    require_within(at, by.scope)
+    return at
+
+
+def _place_of(recorded: Recorded | None, by: By) -> Place | None:
+    """Where an event belongs; None also if that is beyond the fence."""
+    if recorded is None:
+        return None
+    at = place_of(recorded.event.scope, "environment")
+    try:
+        require_within(at, by.scope)
+    except NoSuchSubject:
+        return None
+    return at
+
+
+def _place_of_deploy(log: Log, deploy: str, by: By) -> tuple[Place, str]:
+    stream = f"deploy/{require_name('deploy', deploy)}"
+    at = _place_of(next(log.read(Query(stream=stream, types=frozenset(DEPLOYS)), limit=1), None), by)
+    if at is None:
+        raise rules.no_such_deploy(deploy)
+    return at, stream
+
+
+def _life(at: Place) -> Looks:
+    return Query(stream=at.stream, types=frozenset(LIFE))
+
+
+def _newest(at: Place, types: Sequence[str]) -> Looks:
+    return Newest(Query(scope=at.scope, types=frozenset(types)))
+
+
+def _before(log: Log, at: Place, deploy: str) -> str:
+    """The deploy whose artifact ran when this one took its place; empty if none did."""
+    query, found = Query(scope=at.scope, types=frozenset(RELEASES)), False
+    for recorded in log.read(query, newest_first=True):
+        event = recorded.event
+        if found:
+            return rules.runs_after(event)
+        found = event.type == "control.deploy.succeeded" and event.stream == f"deploy/{deploy}"
+    return ""

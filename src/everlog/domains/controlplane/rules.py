@@ -1,0 +1,426 @@
+"""What may be done in a control plane, decided from events alone. Pure: nothing here reads a clock or a log.
+
+A rule gets the few events that it asks for in `commands`, as `history`, and never more: what is in another org is not
+among them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from everlog.core.event import Event
+from everlog.domains.controlplane.events import (
+    DEPLOYS,
+    RELEASES,
+    VERSION_ID,
+    AppClosed,
+    AppCreated,
+    DeployFailed,
+    DeployRequested,
+    DeployRolledBack,
+    DeployStarted,
+    DeploySucceeded,
+    EnvironmentClosed,
+    EnvironmentCreated,
+    OrgClosed,
+    OrgCreated,
+    RouteRemoved,
+    RouteSet,
+    ScaleSet,
+    SecretRemoved,
+    SecretSet,
+    VolumeAttached,
+    VolumeDetached,
+    VolumeGrown,
+)
+from everlog.domains.controlplane.places import Place, no_such
+from everlog.errors import NoSuchSubject, RuleRefused, SecretFound
+
+History = Sequence[Event]
+
+ACTORS = {"user": "user", "service": "service_principal", "system": "system"}
+"""The kinds of actors (`user:ada`, `service:deployer`, `system`), and what seed 003 calls them."""
+
+NEXT = {"requested": ("started", "failed"), "started": ("succeeded", "failed"), "succeeded": ("rolled_back",)}
+"""What may follow which status of a deploy. What is not named here is an end."""
+
+_VERBS = {"started": "start", "succeeded": "succeed", "failed": "fail", "rolled_back": "rollback"}
+_VERSION_ID = re.compile(VERSION_ID)
+
+
+class Deploy(msgspec.Struct, frozen=True, kw_only=True):
+    """A deploy as its events leave it."""
+
+    id: str
+    environment: str
+    status: str
+    artifact: str
+
+
+# ---- who
+
+
+def actor_type(actor: str) -> str:
+    """What an actor is in the words of seed 003; "other" for one that has no business here."""
+    return ACTORS.get(actor.partition(":")[0], "other")
+
+
+def require_actor(actor: str, *, tried: str, allowed: Sequence[str] = tuple(ACTORS)) -> None:
+    if actor.partition(":")[0] in allowed:
+        return
+    forms = ["system" if kind == "system" else f"{kind}:NAME" for kind in allowed]
+    raise RuleRefused(
+        f"{actor} may not {tried}",
+        rule="people ask, services report what became of it, and nobody else takes part",
+        tried=f"{tried} as {actor}",
+        allowed=forms,
+        why=f"it needs one of {', '.join(forms)}",
+        hint=f"add --actor {forms[0]}",
+    )
+
+
+# ---- places
+
+
+def create(
+    history: History, place: Place, made: OrgCreated | AppCreated | EnvironmentCreated, *, actor: str
+) -> list[Any]:
+    if place.kind == "org":
+        require_actor(actor, tried="create an org", allowed=("user", "system"))
+    around = place.around
+    if around is not None:
+        require_open(history, around, tried=f"create {place}")
+    status = status_of(history, place)
+    if status:
+        raise RuleRefused(
+            f"the {place.kind} {place} cannot be created",
+            rule="a name is given once, so that its history has one meaning",
+            tried=f"create {place}",
+            why="it is there already" if status == "open" else "there was one, and it is closed",
+            hint=f"everlog control list {place}",
+            current=status,
+        )
+    return [made]
+
+
+def close(history: History, place: Place, *, actor: str, reason: str) -> list[Any]:
+    """The history holds the lives of what is inside, too."""
+    require_actor(actor, tried=f"close {place}", allowed=("user", "system"))
+    require_open(history, place, tried=f"close {place}")
+    inside = sorted(
+        {event.scope for event in history if event.scope.startswith(f"{place.scope}/")}
+        - {event.scope for event in history if event.type.endswith(".closed")}
+    )
+    if inside:
+        part = "environment" if place.kind == "app" else "app"
+        raise RuleRefused(
+            f"the {place.kind} {place} cannot be closed",
+            rule="what is inside is closed first",
+            tried=f"close {place}",
+            allowed=[f"close {name}" for name in inside],
+            why=f"{', '.join(inside)} {'is' if len(inside) == 1 else 'are'} open",
+            hint=f'everlog control {part} close {inside[0]} --reason "{reason}"',
+        )
+    if place.kind == "environment":
+        _require_idle(history, place.scope, tried=f"close {place}")
+    closed: dict[str, Any] = {"org": OrgClosed, "app": AppClosed, "environment": EnvironmentClosed}
+    return [closed[place.kind](reason=reason)]
+
+
+def status_of(history: History, place: Place) -> str:
+    """`open`, `closed`, or nothing if there never was such a place."""
+    status = ""
+    for event in history:
+        if event.stream == place.stream:
+            status = "closed" if event.type.endswith(".closed") else "open"
+    return status
+
+
+def require_open(history: History, place: Place, *, tried: str) -> None:
+    status = status_of(history, place)
+    if not status:
+        around = place.around
+        error = no_such(f"{place.kind} {place}", "it was never created")
+        error.details["tried"] = tried
+        error.hint = f"everlog control {place.kind} create {place}"
+        error.details["allowed"] = [error.hint, f"everlog control list {around or ''}".rstrip()]
+        raise error
+    if status == "closed":
+        raise RuleRefused(
+            f"the {place.kind} {place} is closed",
+            rule="in what is closed nothing happens any more",
+            tried=tried,
+            hint=f"everlog control list {place.org}",
+            current=status,
+        )
+
+
+# ---- deploys
+
+
+def deploy_of(history: History, deploy: str) -> Deploy | None:
+    """The deploy that a history tells of; None if it does not."""
+    found: Deploy | None = None
+    for event in history:
+        if event.stream != f"deploy/{deploy}" or event.type not in DEPLOYS:
+            continue
+        artifact = event.payload["artifact"] if event.type == "control.deploy.requested" else ""
+        found = Deploy(
+            id=deploy,
+            environment=event.scope,
+            status=event.type.rpartition(".")[2],
+            artifact=artifact or (found.artifact if found else ""),
+        )
+    return found
+
+
+def request_deploy(history: History, place: Place, deploy: str, asked: DeployRequested, *, actor: str) -> list[Any]:
+    tried = f"deploy {asked.artifact} to {place}"
+    require_open(history, place, tried=tried)
+    if _is_protected(history, place):
+        require_actor(actor, tried=f"deploy to {place}, which is protected", allowed=("user", "system"))
+    if deploy_of(history, deploy) is not None:
+        raise RuleRefused(
+            f"the deploy {deploy} was requested already",
+            rule="a deploy is requested once",
+            tried=tried,
+            hint="leave --id out to get a new one",
+        )
+    _require_idle(history, place.scope, tried=tried)
+    return [asked]
+
+
+def start(history: History, deploy: str, *, actor: str, note: str = "") -> list[Any]:
+    require_actor(actor, tried=f"report on the deploy {deploy}", allowed=("service", "system"))
+    _require_next(history, deploy, "started")
+    return [DeployStarted(note=note)]
+
+
+def succeed(history: History, deploy: str, *, actor: str, seconds: float) -> list[Any]:
+    require_actor(actor, tried=f"report on the deploy {deploy}", allowed=("service", "system"))
+    known = _require_next(history, deploy, "succeeded")
+    return [DeploySucceeded(artifact=known.artifact, seconds=seconds)]
+
+
+def fail(history: History, deploy: str, *, error: str, seconds: float) -> list[Any]:
+    _require_next(history, deploy, "failed")
+    return [DeployFailed(error=error, seconds=seconds)]
+
+
+def roll_back(history: History, deploy: str, *, to: str, reason: str) -> list[Any]:
+    """The history holds the environment's newest release, its newest deploy, and the one to go back to."""
+    known = _require_next(history, deploy, "rolled_back")
+    _require_idle(history, known.environment, tried=f"roll {deploy} back")
+    running = _running(history, known.environment)
+    if running != deploy:
+        raise RuleRefused(
+            f"the deploy {deploy} cannot be rolled back",
+            rule="only what should run now is rolled back",
+            tried=f"roll {deploy} back",
+            allowed=[f"roll {running} back"] if running else [],
+            why=f"{known.environment} should run what {running or 'no deploy'} brought",
+            hint=f"everlog control deploy history {known.environment}",
+        )
+    target = deploy_of(history, to) if to else None
+    if to and (target is None or target.environment != known.environment or target.status != "succeeded"):
+        raise RuleRefused(
+            f"the deploy {deploy} cannot be rolled back to {to}",
+            rule="an environment goes back to a deploy of its own that succeeded",
+            tried=f"roll {deploy} back to {to}",
+            why="there is no such one" if target is None else f"{to} is {target.status} in {target.environment}",
+            hint=f"everlog control deploy history {known.environment}",
+        )
+    return [DeployRolledBack(to=to, artifact=target.artifact if target else "", reason=reason)]
+
+
+def _require_next(history: History, deploy: str, becomes: str) -> Deploy:
+    known = deploy_of(history, deploy)
+    if known is None:
+        raise no_such_deploy(deploy)
+    allowed = NEXT.get(known.status, ())
+    if becomes not in allowed:
+        verbs = [_VERBS[status] for status in allowed]
+        raise RuleRefused(
+            f"the deploy {deploy} cannot be {becomes}",
+            rule="requested, then started, then succeeded or failed; and what succeeded may be rolled back",
+            tried=f"{_VERBS[becomes]} {deploy}",
+            allowed=verbs,
+            why=f"it is {known.status}" + ("" if allowed else ", and nothing follows that"),
+            hint=f"everlog control deploy {verbs[0] if verbs else 'show'} {deploy}",
+            current=known.status,
+            requested=becomes,
+        )
+    return known
+
+
+def no_such_deploy(deploy: str) -> NoSuchSubject:
+    """The same words for a deploy that never was and for one of another org."""
+    return no_such(f"deploy {deploy}", "nothing was requested under this id")
+
+
+def _require_idle(history: History, environment: str, *, tried: str) -> None:
+    """The history holds the newest event of the environment's deploys: only one is under way at a time."""
+    newest = next((event for event in reversed(history) if _deploys_to(event, environment)), None)
+    if newest is None:
+        return
+    status, deploy = newest.type.rpartition(".")[2], newest.stream.partition("/")[2]
+    if status in ("requested", "started"):
+        verb = _VERBS[NEXT[status][0]]
+        raise RuleRefused(
+            f"the deploy {deploy} of {environment} is under way",
+            rule="an environment has one deploy at a time",
+            tried=tried,
+            allowed=[f"{_VERBS[after]} {deploy}" for after in NEXT[status]],
+            why=f"it is {status}",
+            hint=f"everlog control deploy {verb} {deploy} --actor service:NAME",
+            current=status,
+        )
+
+
+def _deploys_to(event: Event, scope: str) -> bool:
+    return event.type in DEPLOYS and event.scope == scope
+
+
+def _running(history: History, scope: str) -> str:
+    """The deploy whose artifact the environment should run."""
+    for event in reversed(history):
+        if event.type in RELEASES and event.scope == scope:
+            return runs_after(event)
+    return ""
+
+
+def runs_after(event: Event) -> str:
+    """The deploy that an environment should run what it brought, after one of RELEASES."""
+    went_back = event.type == "control.deploy.rolled_back"
+    return str(event.payload["to"]) if went_back else event.stream.partition("/")[2]
+
+
+def _is_protected(history: History, place: Place) -> bool:
+    return any(
+        event.stream == place.stream
+        and event.type == "control.environment.created"
+        and event.payload["protected"] is True
+        for event in history
+    )
+
+
+# ---- what an environment has
+
+
+def set_route(history: History, place: Place, host: str, wanted: RouteSet) -> list[Any]:
+    tried = f"route {host} to {place}"
+    require_open(history, place, tried=tried)
+    last = _last(history, f"route/{host}")
+    if last is None or last.type == "control.route.removed":
+        return [wanted]
+    if last.scope != place.scope:
+        ours = last.scope.partition("/")[0] == place.org
+        raise RuleRefused(
+            f"the host {host} is taken",
+            rule="a host leads to one environment",
+            tried=tried,
+            # Whose it is is nobody's business in another org.
+            why=f"it leads to {last.scope}" if ours else "it belongs to somebody else",
+            hint=f"everlog control route remove {host}" if ours else f"everlog control list {place.org}",
+        )
+    return [] if last.payload == msgspec.to_builtins(wanted) else [wanted]
+
+
+def remove_route(history: History, place: Place, host: str, *, reason: str) -> list[Any]:
+    last = _last(history, f"route/{host}")
+    if last is None or last.type == "control.route.removed" or last.scope != place.scope:
+        raise no_such_route(host)
+    return [RouteRemoved(reason=reason)]
+
+
+def no_such_route(host: str) -> NoSuchSubject:
+    """The same words for a host that nobody has and for one of another org."""
+    return no_such(f"route for {host}", "no environment has this host")
+
+
+def set_secret(history: History, place: Place, name: str, *, version_id: str) -> list[Any]:
+    tried = f"set the secret {name} of {place}"
+    require_open(history, place, tried=tried)
+    if _VERSION_ID.fullmatch(version_id) is None:
+        # What was given may be the secret itself: no word of it is repeated or kept.
+        raise SecretFound(
+            f"the secret {name} of {place} was not set",
+            why="what was given is not the id of a version, and may be the value itself",
+            hint=f"everlog control secret set {place} {name} --version 3",
+            rule="a secret is recorded by the id of its version, never by its value",
+            tried=tried,
+            allowed=["a number such as 3 or v3", "a UUID", "a ULID", "a path that ends in /versions/N"],
+        )
+    last = _last(history, place.of("secret", name))
+    wanted = SecretSet(version_id=version_id)
+    return [] if last is not None and last.payload == msgspec.to_builtins(wanted) else [wanted]
+
+
+def remove_secret(history: History, place: Place, name: str, *, reason: str) -> list[Any]:
+    last = _last(history, place.of("secret", name))
+    if last is None or last.type == "control.secret.removed":
+        raise no_such(f"secret {name} of {place}", "it was never set, or it is removed", within=place.scope)
+    return [SecretRemoved(reason=reason)]
+
+
+def attach_volume(history: History, place: Place, name: str, wanted: VolumeAttached) -> list[Any]:
+    """The history holds all of the volume's events: what it is, and how large it has become."""
+    tried = f"attach the volume {name} of {place}"
+    require_open(history, place, tried=tried)
+    there = volume_of(history, place.of("volume", name))
+    if there is None:
+        return [wanted]
+    if (there.process, there.mount) != (wanted.process, wanted.mount):
+        raise RuleRefused(
+            f"the volume {name} of {place} is attached elsewhere",
+            rule="a volume is in one place",
+            tried=tried,
+            why=f"{there.process} has it at {there.mount}",
+            hint=f"everlog control volume detach {place} {name}",
+        )
+    if wanted.size_gb < there.size_gb:
+        raise RuleRefused(
+            f"the volume {name} of {place} cannot shrink to {wanted.size_gb} GB",
+            rule="a volume only grows, because shrinking one loses what is on it",
+            tried=tried,
+            allowed=[f"{there.size_gb} GB or more"],
+            why=f"it has {there.size_gb} GB",
+            hint=f"everlog control volume attach {place} {name} --process {there.process} --mount {there.mount}"
+            f" --size-gb {there.size_gb}",
+        )
+    return [] if wanted == there else [VolumeGrown(size_gb=wanted.size_gb)]
+
+
+def detach_volume(history: History, place: Place, name: str, *, reason: str) -> list[Any]:
+    if volume_of(history, place.of("volume", name)) is None:
+        raise no_such(f"volume {name} of {place}", "it is not attached", within=place.scope)
+    return [VolumeDetached(reason=reason)]
+
+
+def volume_of(history: History, stream: str) -> VolumeAttached | None:
+    """A volume as its events leave it; None when it is not attached."""
+    found: VolumeAttached | None = None
+    for event in history:
+        if event.stream != stream:
+            continue
+        if event.type == "control.volume.attached":
+            found = VolumeAttached(**event.payload)
+        elif event.type == "control.volume.detached":
+            found = None
+        elif found is not None:
+            found = msgspec.structs.replace(found, size_gb=event.payload["size_gb"])
+    return found
+
+
+def scale(history: History, place: Place, process: str, *, count: int) -> list[Any]:
+    require_open(history, place, tried=f"scale {process} of {place} to {count}")
+    last = _last(history, place.of("scale", process))
+    return [] if last is not None and last.payload["count"] == count else [ScaleSet(count=count)]
+
+
+def _last(history: History, stream: str) -> Event | None:
+    return next((event for event in reversed(history) if event.stream == stream), None)
