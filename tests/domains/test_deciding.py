@@ -10,7 +10,7 @@ from everlog.core.event import Recorded
 from everlog.core.query import Query
 from everlog.domains.agents import DOMAIN, commands
 from everlog.domains.agents.events import Approved, Proposed
-from everlog.domains.deciding import ATTEMPTS, By, Done, History, On, decide
+from everlog.domains.deciding import ATTEMPTS, By, Done, History, Newest, On, decide
 from everlog.errors import KeyReuse, QueryMatched, RuleRefused
 from everlog.log.log import Log
 
@@ -48,6 +48,36 @@ def test_what_happens_elsewhere_does_not_disturb_a_decision(log: Log) -> None:
     assert seen == [0]
 
 
+def test_what_a_rule_relies_on_without_reading_it_is_watched_too(log: Log) -> None:
+    """A rule may ask a kept view; the events behind its answer must still be all there are."""
+    seen: list[tuple[int, int]] = []
+
+    def rule(history: History) -> list[Any]:
+        history.relies_on(Query(stream="command/c2"))
+        seen.append((len(history), len(commands.listed(log))))
+        if len(seen) == 1:
+            commands.propose(log, PROPOSAL, id="c2")
+        return [PROPOSAL]
+
+    decided(log, rule)
+    assert seen == [(0, 0), (0, 1)]
+
+
+def test_a_rule_may_look_at_nothing(log: Log) -> None:
+    decided(log, lambda history: [PROPOSAL])
+    done = decide(
+        log,
+        DOMAIN,
+        looks_at=(),
+        stream="command/c1",
+        by=By(),
+        operation="test",
+        request={},
+        rule=lambda history: [] if history else [PROPOSAL],
+    )
+    assert done.records[0].sequence == 2
+
+
 def test_it_gives_up_when_others_never_stop(log: Log) -> None:
     seen: list[int] = []
 
@@ -83,6 +113,23 @@ def test_a_decision_that_looks_at_several_streams_sees_them_in_order_and_is_made
     stream = "command/c9"
     decide(log, DOMAIN, looks_at=looks_at, stream=stream, by=By(), operation="test", request={}, rule=rule)
     assert seen == [[1, 2], [1, 2, 4], [1, 2, 4, 5]]
+
+
+def test_of_a_long_history_a_rule_may_look_at_the_newest_event_only(log: Log) -> None:
+    for name in ("c1", "c2"):
+        commands.propose(log, PROPOSAL, id=name)
+        commands.approve(log, name)
+    seen: list[list[int]] = []
+
+    def rule(history: Sequence[Recorded]) -> list[Any]:
+        seen.append([recorded.position for recorded in history])
+        if len(seen) == 1:
+            commands.execute(log, "c2")
+        return [PROPOSAL]
+
+    looks_at = [Newest(Query(kind="command")), Newest(Query(stream="command/c1")), Newest(Query(stream="command/c7"))]
+    decide(log, DOMAIN, looks_at=looks_at, stream="command/c9", by=By(), operation="test", request={}, rule=rule)
+    assert seen == [[2, 4], [2, 5]], "and what is added to the whole of it leads to a new decision"
 
 
 def test_a_key_names_one_request_in_its_own_scope(log: Log) -> None:

@@ -6,8 +6,9 @@
 The rule sees the events that match `looks_at` (a query, or several of which an event need match only one; of a
 `Newest` only the newest, so that a long history costs as little as a short one), in order, and may look further with
 `history.also(query)`. What it answers is recorded only if none has been added to all that
-since: so a decision is never based on what was not true any more. A refusal is remembered in the error log, and
-nothing is written; who repeats a mistake is told so. With a key, a retry is answered with what the first attempt
+since: so a decision is never based on what was not true any more. A rule that asks a kept view, because that history
+is too long to be read each time, says so with `history.relies_on(query)`. A refusal is remembered in the error log,
+and nothing is written; who repeats a mistake is told so. With a key, a retry is answered with what the first attempt
 recorded, before anything is decided.
 """
 
@@ -95,6 +96,13 @@ class History(list[Recorded]):
         self.queries.append(query)
         return list(self._read(query))
 
+    def relies_on(self, query: Query) -> None:
+        """Events that are not read here, because a kept view has been asked, or will be. None may be added to them.
+
+        What that view saw beyond `upto` leads to a new decision, too: so it may be asked at any time.
+        """
+        self.queries.append(query)
+
     def _read(self, look: Looks) -> Iterator[Recorded]:
         if isinstance(look, Newest):
             return self._log.read(look.query, upto=self.upto, limit=1, newest_first=True)
@@ -159,8 +167,7 @@ def _decided(
             raise _Refused(error) from error
         if not said:
             return Done((), dry_run=by.dry_run)
-        first, *others = history.queries
-        unchanged = NoMatch(first, after=history.upto, also=tuple(others))
+        unchanged = _unchanged(history)
         drafts = [
             _draft(domain, item, stream, by, Expect.ANY if place else unchanged) for place, item in enumerate(said)
         ]
@@ -198,6 +205,13 @@ def _kind(code: str, operation: str, details: Mapping[str, Any]) -> tuple[str, .
     """What makes two refusals the same mistake, whatever they were about."""
     names = ("rule", "current", "requested", "current_status", "requested_status")
     return (code, operation, *(str(details.get(name, "")) for name in names))
+
+
+def _unchanged(history: History) -> Expectation:
+    if not history.queries:
+        return Expect.ANY  # it was decided without looking at anything
+    first, *others = history.queries
+    return NoMatch(first, after=history.upto, also=tuple(others))
 
 
 def _draft(domain: Domain, said: Any, stream: str, by: By, expect: Expectation) -> Draft:

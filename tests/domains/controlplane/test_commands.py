@@ -147,7 +147,8 @@ def test_no_command_reaches_beyond_the_org_of_who_calls_it(plane: Log, name: str
         missing(plane, By(actor="system", scope="acme"))
 
     def told(error: NoSuchSubject) -> str:
-        text = f"{error} {error.hint} {error.details}"
+        details = {name: value for name, value in error.details.items() if not name.startswith("refused_")}
+        text = f"{error} {error.hint} {details}"
         for one, other in (("umbra", "nowhere"), ("theirs.", "nothing."), ("theirs", "nothing")):
             text = text.replace(one, other)
         return text
