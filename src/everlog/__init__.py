@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from everlog.log.expect import NoMatch as NoMatch
     from everlog.log.log import Log as Log
     from everlog.log.requests import Receipt as Receipt
+    from everlog.views.view import Text as Text
     from everlog.views.view import View as View
     from everlog.wiring import open as open
 
@@ -50,6 +51,7 @@ _HOMES = {
     "Receipt": "everlog.log.requests",
     "Recorded": "everlog.core.event",
     "Reset": "everlog.core.query",
+    "Text": "everlog.views.view",
     "View": "everlog.views.view",
     "open": "everlog.wiring",
 }
@@ -70,6 +72,7 @@ __all__ = [
     "Receipt",
     "Recorded",
     "Reset",
+    "Text",
     "View",
     "__version__",
     "aio",

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from everlog.errors import AlreadyPurged, InvalidField, NotFound
+from everlog.errors import AlreadyPurged, InvalidField, NotFound, WrongSequence
+from everlog.log.drafts import Draft
+from everlog.log.expect import Expect
 from everlog.log.log import Log
 
 
@@ -119,3 +121,18 @@ def test_a_purged_request_cannot_come_back_by_its_id(log: Log) -> None:
         log.append("thing.said", stream="thing/0", id=record.event.id)
     with pytest.raises(AlreadyPurged):
         log.admit([record.event])
+
+
+def test_what_must_stay_known_is_recorded_with_the_purge_or_neither_is_done(log: Log) -> None:
+    fill(log)
+    left = Draft("thing.said", "tombstone/0", {"value": "thing/0"}, expect=Expect.NONE)
+    purge, (recorded,) = log.purge_leaving("thing/0", [left], reason="test")
+    assert (purge.reserved, recorded.position, recorded.event.stream) == (7, 8, "tombstone/0")
+    with pytest.raises(WrongSequence):
+        log.purge_leaving("thing/1", [left], reason="test")
+    with pytest.raises(InvalidField):
+        log.purge_leaving("thing/1", [Draft("thing.said", "no stream", {})], reason="test")
+    with pytest.raises(NotFound):
+        log.purge_leaving("thing/0", [Draft("thing.said", "tombstone/1", {"value": 1})], reason="again")
+    assert (log.head(), log.purges(), len(list(log.read(stream="thing/1")))) == (8, [purge], 3)
+    assert log.verify().ok

@@ -330,25 +330,36 @@ class Log:
 
     def purge(self, stream: str, *, actor: str = "", reason: str) -> Purge:
         """Remove a stream's events for good. Their places, hashes and the record of the purge stay."""
+        return self.purge_leaving(stream, (), actor=actor, reason=reason)[0]
+
+    def purge_leaving(
+        self, stream: str, drafts: Sequence[Draft], *, actor: str = "", reason: str
+    ) -> tuple[Purge, tuple[Recorded, ...]]:
+        """Purge a stream, and record on others what must stay known of it: both at once, or neither."""
         by = actor or self.actor
         require_shape("stream", stream)
         require_shape("actor", by)
         require_text("reason", reason)
         refuse_secrets("the purge's reason", {"reason": reason})
+        left = Request(self._recorder, tuple(drafts), "", "purge")
+        if drafts:
+            self._recorder.make_ready([left])
+            if left.refusal is not None:
+                raise left.refusal
 
-        def work(writer: Writer) -> Purge:
+        def work(writer: Writer) -> tuple[Purge, tuple[Recorded, ...]]:
             gone = {recorded.event.id for recorded in writer.read(Query(stream=stream))}
             purge = writer.purge(stream, actor=by, reason=reason)
             # What was kept beside the events about this stream may hold words of it.
             forget_refusals(writer, stream)
             forget_letters(writer, stream)
             forget_responses(writer, gone)
-            return purge
+            return purge, (left.do(writer).records if drafts else ())
 
-        purge = self._committer.submit(work, alone=True)
+        done = self._committer.submit(work, alone=True)
         if self._make_views is not None:
             self.views.forget_purged(stream)
-        return purge
+        return done
 
     def purges(self) -> list[Purge]:
         return self.store.purges()

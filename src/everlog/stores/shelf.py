@@ -1,8 +1,8 @@
 """A shelf: rows of derived state, by space and key, that change all at once or not at all.
 
-What views keep lies here: their states, their cursors, their dead letters. A store whose shelf is `in_log` writes the
-rows in the transaction of the events themselves; elsewhere they lie in a file of their own, which may be deleted at
-any time, because everything on a shelf can be made again from the events.
+What views keep lies here: their states, their cursors, their dead letters, and the texts that rows are found by. A
+store whose shelf is `in_log` writes the rows in the transaction of the events themselves; elsewhere they lie in a
+file of their own, which may be deleted at any time: everything on a shelf can be made again from the events.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, runtime_checkable
+
+from everlog.stores.texts import MemoryTexts, Text, TextIndex
 
 
 class ShelfReader(Protocol):
@@ -32,12 +34,16 @@ class ShelfWriter(ShelfReader, Protocol):
         """Set rows; None removes one."""
         ...
 
+    def put_texts(self, space: str, texts: Mapping[str, Text | None]) -> None:
+        """Set what rows are found by; None for a row that is not to be found, or not there any more."""
+        ...
+
     def clear(self, space: str) -> None:
-        """Remove every row of a space."""
+        """Remove every row of a space, and every text."""
         ...
 
 
-class Shelf(ShelfReader, Protocol):
+class Shelf(ShelfReader, TextIndex, Protocol):
     @property
     def in_log(self) -> bool:
         """True when a change may be staged in an open write of the log (`Staged.shelved`) and commits with it."""
@@ -72,6 +78,7 @@ class ShelfChanges:
         self.scrub = False
         self.cleared: dict[str, None] = {}  # spaces to empty before the rows are set
         self.rows: dict[str, dict[str, bytes | None]] = {}
+        self.texts: dict[str, dict[str, Text | None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.cleared or self.rows)
@@ -94,9 +101,14 @@ class ShelfChanges:
         if rows:
             self.rows.setdefault(space, {}).update(rows)
 
+    def put_texts(self, space: str, texts: Mapping[str, Text | None]) -> None:
+        if texts:
+            self.texts.setdefault(space, {}).update(texts)
+
     def clear(self, space: str) -> None:
         self.cleared[space] = None
         self.rows.pop(space, None)
+        self.texts.pop(space, None)
 
 
 class MemoryShelf:
@@ -107,6 +119,7 @@ class MemoryShelf:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._spaces: dict[str, dict[str, bytes]] = {}
+        self._texts = MemoryTexts()
 
     def get(self, space: str, key: str) -> bytes | None:
         return self._spaces.get(space, {}).get(key)
@@ -124,6 +137,14 @@ class MemoryShelf:
     def count(self, space: str) -> int:
         return len(self._spaces.get(space, {}))
 
+    def holding(self, space: str, words: Collection[str], *, within: str, limit: int) -> list[str]:
+        with self._lock:
+            return self._texts.holding(space, words, within=within, limit=limit)
+
+    def alike(self, space: str, words: Collection[str], *, part: str, least: float, limit: int) -> list[str]:
+        with self._lock:
+            return self._texts.alike(space, words, part=part, least=least, limit=limit)
+
     @contextmanager
     def change(self) -> Iterator[ShelfChanges]:
         with self._lock:
@@ -136,6 +157,9 @@ class MemoryShelf:
         with self._lock:
             for space in changes.cleared:
                 self._spaces.pop(space, None)
+                self._texts.clear(space)
+            for space, texts in changes.texts.items():
+                self._texts.put(space, texts)
             for space, rows in changes.rows.items():
                 there = self._spaces.setdefault(space, {})
                 for key, value in rows.items():

@@ -17,6 +17,7 @@ from everlog.errors import Busy, EverlogError, LogClosed, ReadOnly, StorageFull
 from everlog.files import DiskFiles, Files
 from everlog.stores.shelf import ShelfChanges
 from everlog.stores.staging import Staged
+from everlog.stores.text_rows import TextTables, write_texts
 
 TABLE = """\
 CREATE TABLE derived (
@@ -46,6 +47,7 @@ class ShelfTable:
         self._fetch = fetch
         self._write = write
         self._there = False
+        self._texts = TextTables(fetch)
 
     def get(self, space: str, key: str) -> bytes | None:
         return self.get_many(space, (key,)).get(key)
@@ -58,6 +60,12 @@ class ShelfTable:
 
     def count(self, space: str) -> int:
         return count(self._fetch, space) if self._is_there() else 0
+
+    def holding(self, space: str, words: Collection[str], *, within: str, limit: int) -> list[str]:
+        return self._texts.holding(space, words, within=within, limit=limit)
+
+    def alike(self, space: str, words: Collection[str], *, part: str, least: float, limit: int) -> list[str]:
+        return self._texts.alike(space, words, part=part, least=least, limit=limit)
 
     @contextmanager
     def change(self) -> Iterator[ShelfChanges]:
@@ -90,6 +98,7 @@ class ShelfFile:
         self._connection: sqlite3.Connection | None = None
         self._process = os.getpid()
         self._closed = False
+        self._texts = TextTables(self._fetch)
 
     def get(self, space: str, key: str) -> bytes | None:
         return self.get_many(space, (key,)).get(key)
@@ -102,6 +111,12 @@ class ShelfFile:
 
     def count(self, space: str) -> int:
         return count(self._fetch, space) if self._is_there() else 0
+
+    def holding(self, space: str, words: Collection[str], *, within: str, limit: int) -> list[str]:
+        return self._texts.holding(space, words, within=within, limit=limit) if self._is_there() else []
+
+    def alike(self, space: str, words: Collection[str], *, part: str, least: float, limit: int) -> list[str]:
+        return self._texts.alike(space, words, part=part, least=least, limit=limit) if self._is_there() else []
 
     @contextmanager
     def change(self) -> Iterator[ShelfChanges]:
@@ -206,6 +221,7 @@ def write_changes(connection: sqlite3.Connection, changes: ShelfChanges) -> None
         if len(kept) < len(rows):
             gone = [(space, key) for key, value in rows.items() if value is None]
             connection.executemany("DELETE FROM derived WHERE space = ? AND key = ?", gone)
+    write_texts(connection, changes.texts, changes.cleared, scrub=changes.scrub)
 
 
 def get_many(fetch: Fetch, space: str, keys: Collection[str]) -> dict[str, bytes]:

@@ -320,6 +320,20 @@ class StoreContract(SmallStateContract, PlaceContract):
         assert purge.scopes == ("a/x", "b")
         assert store.purges() == [purge]
 
+    def test_a_purge_and_what_is_left_of_it_are_one_write(self, store: Store) -> None:
+        """G2: a program keeps what must stay known of a stream on another one."""
+        fill_two_streams(store)
+        with store.write() as writer:
+            writer.append([seal_any(stream="note/3")])
+            purge = writer.purge("note/1", actor="user:ada", reason="asked to")
+            (left,) = writer.append([seal_any(stream="note/4")])
+
+        assert (purge.reserved, left.position, store.head()) == (6, 7, 7)
+        assert positions(store.read()) == [2, 4, 5, 7]
+        assert store.purges() == [purge]
+        (later,) = append(store, seal_any(stream="note/4"))
+        assert (later.position, later.sequence) == (8, 2)
+
     def test_a_failed_purge_leaves_everything(self, store: Store) -> None:
         fill_two_streams(store)
         with pytest.raises(Boom), store.write() as writer:

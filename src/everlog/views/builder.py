@@ -29,6 +29,7 @@ from everlog.views.states import (
     mark_places,
     put_build,
     put_letters,
+    put_rows,
     read_build,
 )
 from everlog.views.view import Change, View
@@ -336,7 +337,7 @@ class Builder:
             raise Gone
         if current.revision != self._build.revision:
             raise _Overtaken
-        change.put(self._build.rows, rows)
+        put_rows(change, self.view, self._build, rows)
         new = mark_places(change, self._build, done.applied)
         put_letters(change, self._build, [*letters_from(done, _now_us()), *letters], gone)
         build = replace(

@@ -15,7 +15,7 @@ from everlog.views.fold import Row, row_json, row_of, row_of_json
 from everlog.views.incremental import Body
 from everlog.views.letters import SKIPPED, Letter
 from everlog.views.snapshot_file import Header
-from everlog.views.states import Build, begin_build, put_build, read_build
+from everlog.views.states import Build, begin_build, put_build, put_rows, read_build
 from everlog.views.view import View, digest_of_bytes
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def put(change: ShelfWriter, view: View, header: Header, body: Body) -> Build:
     """A new build that stands where the snapshot stood; nobody is told of it yet."""
     begun = begin_build(change, view)
     build = replace(begun, cursor=header.cursor, applied=header.applied, stopped_at=header.stopped_at)
-    change.put(build.rows, {key: row_of_json(text) for key, text in body["rows"].items()})
+    put_rows(change, view, build, {key: row_of_json(text) for key, text in body["rows"].items()})
     change.put(build.places, {key: bytes.fromhex(_decode(text)) for key, text in body["places"].items()})
     change.put(build.letters, dict(body["letters"]))
     put_build(change, build)

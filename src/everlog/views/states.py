@@ -13,6 +13,7 @@ then moves the name `active` over, in one change; the one before is kept for a w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,11 +21,15 @@ import msgspec
 
 from everlog.core.event import Position
 from everlog.core.query import Cursor
+from everlog.core.words import words
 from everlog.errors import NotFound
+from everlog.stores import texts
 from everlog.stores.shelf import Shelf, ShelfReader, ShelfWriter
 from everlog.views.fold import Row, kept_state, row_of
 from everlog.views.letters import Letter
 from everlog.views.view import View, digest_of_bytes
+
+_logger = logging.getLogger("everlog")
 
 VIEWS, BUILDS = "views", "builds"
 BLOCK = 1024
@@ -143,6 +148,23 @@ def drop_build(change: ShelfWriter, build: Build) -> None:
 
 
 # ---- what is in a build
+
+
+def put_rows(change: ShelfWriter, view: View, build: Build, rows: Mapping[str, bytes | None]) -> None:
+    """Set rows, None removes one; and with them what they are found by."""
+    change.put(build.rows, rows)
+    if view.has_text:
+        found = {key: None if data is None else _text(view, key, data) for key, data in rows.items()}
+        change.put_texts(build.rows, found)
+
+
+def _text(view: View, key: str, data: bytes) -> texts.Text | None:
+    try:
+        text = view.text(row_of(data).state)
+    except Exception:  # the state is right, and must be kept; it is only not found
+        _logger.exception("the view %s cannot say what %s is found by", view.name, key)
+        return None
+    return None if text is None else texts.Text(text.part, words(text.title), words(text.body))
 
 
 def load_rows(shelf: ShelfReader, build: Build, keys: Collection[str]) -> dict[str, Row]:

@@ -50,6 +50,14 @@ class Change(msgspec.Struct, frozen=True):
     position: Position  # up to which the log was looked at
 
 
+class Text(msgspec.Struct, frozen=True, kw_only=True):
+    """What a row is found by. `part` is where it belongs, as a path such as a scope."""
+
+    title: str
+    body: str = ""
+    part: str = ""
+
+
 class View:
     """A pure fold. Give a new `version` to a view whose code changed: its states are then built anew beside."""
 
@@ -73,6 +81,10 @@ class View:
         """The state after an event, which has been brought up to the latest version of its type."""
         raise NotImplementedError(f"{type(self).__name__} has no apply")
 
+    def text(self, state: State) -> Text | None:
+        """What a row is found by, in a view that can be searched; None for a row that is not to be found. Pure."""
+        return None
+
     def on_change(self, changes: Sequence[Change]) -> None:
         """Told of what changed while live, after it is on record; never during a rebuild. It may not be told of a
         change at all (a crash in between): what must happen belongs into a consumer of the log."""
@@ -87,6 +99,10 @@ class View:
     def by_stream(self) -> bool:
         """True when the key is the stream: then a key is known without its payload, and a purge concerns one key."""
         return type(self).key is View.key
+
+    @property
+    def has_text(self) -> bool:
+        return type(self).text is not View.text
 
     @property
     def has_effects(self) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from everlog.catalog.nearest import did_you_mean
 from everlog.core.event import Position, Recorded
+from everlog.core.words import words
 from everlog.errors import Conflict, NotFound
 from everlog.stores.shelf import MemoryShelf, Shelf, Shelved
 from everlog.views.as_of import Cut, Moment, Was, cut, events_to, fold_to, of_key, state_at
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from everlog.stores.staging import Staged
 
 WAIT_S = 5.0
+_WORDS_MAX = 256  # of a title that others are compared with; SQLite takes no more than 500 at once
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +96,19 @@ class Handle:
         builder = self._ready(fresh)
         for key, data in self._shelf.scan(builder.build.rows, after=after, limit=limit):
             yield key, row_of(data).state
+
+    def search(self, text: str, *, within: str = "", limit: int = 50, fresh: bool = True) -> list[tuple[str, State]]:
+        """The rows whose text holds every word of this one, the greatest key first; see `View.text`."""
+        asked = words(text)
+        return self._found(fresh, lambda rows: self._shelf.holding(rows, asked, within=within, limit=limit))
+
+    def alike(
+        self, title: str, *, part: str = "", least: float = 0.5, limit: int = 50, fresh: bool = True
+    ) -> list[tuple[str, State]]:
+        """The rows of a part whose title has at least this share of words in common with the given one, by Jaccard's
+        measure, the most alike first."""
+        asked = words(title)[:_WORDS_MAX]
+        return self._found(fresh, lambda rows: self._shelf.alike(rows, asked, part=part, least=least, limit=limit))
 
     def count(self, *, fresh: bool = True) -> int:
         return self._shelf.count(self._ready(fresh).build.rows)
@@ -215,6 +230,14 @@ class Handle:
         build = self.build()
         letters = () if build is None else letters_of(self._shelf, build)
         return {letter.position for letter in letters if letter.what == SKIPPED}
+
+    def _found(self, fresh: bool, find: Callable[[str], list[str]]) -> list[tuple[str, State]]:
+        """The states of the keys that are found in the rows that answer."""
+        builder = self._ready(fresh)
+        with builder.lock:  # a thread that keeps the view says how far it got a moment before that is on the disk
+            keys = find(builder.build.rows)
+            rows = self._shelf.get_many(builder.build.rows, keys)
+        return [(key, row_of(rows[key]).state) for key in keys if key in rows]
 
     def _ready(self, fresh: bool) -> Builder:
         return self.runner.catch_up() if fresh else self.runner.builder()

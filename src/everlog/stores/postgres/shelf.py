@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ from everlog.stores.postgres.connection import Connection
 from everlog.stores.postgres.statements import statements
 from everlog.stores.shelf import ShelfChanges
 from everlog.stores.staging import Staged
+from everlog.stores.texts import Text
 
 _PAGE_ROWS = 1000
 
@@ -49,6 +50,26 @@ class DerivedTable:
         found: int = self._fetch(self._sql["count"], {"space": space})[0][0]
         return found
 
+    def holding(self, space: str, words: Collection[str], *, within: str, limit: int) -> list[str]:
+        if not words:
+            return []
+        asked = {"space": space, "query": _query(words, "&"), "within": within, "limit": limit}
+        return [key for (key,) in self._fetch(self._sql["holding"], asked)]
+
+    def alike(self, space: str, words: Collection[str], *, part: str, least: float, limit: int) -> list[str]:
+        if not words:
+            return []
+        asked = {
+            "space": space,
+            "words": list(words),
+            "count": len(words),
+            "query": _query(words, "|"),
+            "part": part,
+            "least": least,
+            "limit": limit,
+        }
+        return [key for (key,) in self._fetch(self._sql["alike"], asked)]
+
     @contextmanager
     def change(self) -> Iterator[ShelfChanges]:
         with self._write() as staged:
@@ -72,3 +93,20 @@ def write_changes(connection: Connection, changes: ShelfChanges) -> None:
         if len(kept) < len(rows):
             gone = [key for key, value in rows.items() if value is None]
             connection.execute(named["remove"].encode(), {"space": space, "keys": gone})
+    for space, texts in changes.texts.items():
+        connection.execute(named["put_texts"].encode(), {"space": space, **_columns(texts)})
+
+
+def _columns(texts: Mapping[str, Text | None]) -> dict[str, list[str | None]]:
+    found = texts.values()
+    return {
+        "keys": list(texts),
+        "parts": [None if text is None else text.part for text in found],
+        "titles": [None if text is None else " ".join(text.title) for text in found],
+        "bodies": [None if text is None else " ".join(text.body) for text in found],
+    }
+
+
+def _query(words: Collection[str], operator: str) -> str:
+    """Words as a tsquery. They are letters and digits, and quoted all the same."""
+    return f" {operator} ".join("'" + word.replace("\\", "\\\\").replace("'", "''") + "'" for word in words)

@@ -15,6 +15,7 @@ from everlog.stores.contract import Identity, Problem
 from everlog.stores.shelf_rows import TABLE as SHELF_TABLE
 from everlog.stores.sqlite.making import identity_hash
 from everlog.stores.sqlite.queries import BLOCK, INDEXED, PAGE_ROWS, SCOPE, STREAM, TYPE, Fetch
+from everlog.stores.text_rows import TABLES as TEXT_TABLES
 
 
 def problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
@@ -46,7 +47,8 @@ def _schema_problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
     with closing(sqlite3.connect(":memory:")) as model:
         model.executescript(schema)
         expected = dict(model.execute(query).fetchall())
-        model.execute(SHELF_TABLE)
+        for statement in (SHELF_TABLE, *TEXT_TABLES):
+            model.execute(statement)
         may_be_there = dict(model.execute(query).fetchall())
     there = dict(fetch(query, ()))
     for name in sorted(expected.keys() - there.keys()):
