@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlog.cli.output import Answer, safe
+from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, pass_session
 
 if TYPE_CHECKING:
@@ -53,8 +53,14 @@ def doctor_command(session: Session) -> None:
       everlog doctor
       everlog doctor --json
     """
-    out = session.out
-    found = [replace(check, fix=out.as_typed(check.fix)) for check in _checks(session)]
+    failed = answer_checks(session.out, _checks(session))
+    if failed:
+        raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def answer_checks(out: Output, checks: Iterable[Check]) -> list[Check]:
+    """Print what was looked at, and return what failed."""
+    found = [replace(check, fix=out.as_typed(check.fix)) for check in checks]
     failed = [check for check in found if check.status == FAIL]
     colors = {OK: "green", WARN: "yellow", FAIL: "red", SKIP: "white"}
     lines = []
@@ -73,8 +79,7 @@ def doctor_command(session: Session) -> None:
             facts=counts,
         )
     )
-    if failed:
-        raise click.exceptions.Exit(EXIT_FAILED)
+    return failed
 
 
 def _checks(session: Session) -> Iterator[Check]:

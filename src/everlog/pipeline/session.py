@@ -46,6 +46,23 @@ def open_session(*, master: str = "", conf: Mapping[str, str] | None = None, app
     return _started(master, conf or {}, app)
 
 
+@contextmanager
+def opened_session(
+    *, master: str = "", conf: Mapping[str, str] | None = None, app: str = "everlog"
+) -> Iterator[SparkSession]:
+    """A session for the length of a `with`. One that was running before goes on running."""
+    require_libraries()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession() is not None
+    session = open_session(master=master, conf=conf, app=app)
+    try:
+        yield session
+    finally:
+        if not running:
+            session.stop()
+
+
 def require_master(master: str) -> None:
     """Refuse what is no master of Spark, before a JVM is started to find out."""
     if _MASTER.fullmatch(master) is None:
