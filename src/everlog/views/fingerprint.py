@@ -20,7 +20,7 @@ from everlog.views.view import View
 def code_fingerprint(view: View) -> str:
     """Of a view's own code."""
     classes = [kind for kind in type(view).__mro__ if kind not in (View, object)]
-    return _hash([view.name, view.version, str(view.order), sorted(view.types), *map(_text, [*classes, *view.uses])])
+    return _hash([view.name, view.version, str(view.order), sorted(view.types), *map(source_of, [*classes, *view.uses])])
 
 
 def catalog_fingerprint(catalog: Catalog, view: View) -> str:
@@ -28,7 +28,7 @@ def catalog_fingerprint(catalog: Catalog, view: View) -> str:
     readings = catalog.readings(view.types)
     return _hash(
         [
-            [event_type, latest, [[version, _text(function)] for version, function in upcasters]]
+            [event_type, latest, [[version, source_of(function)] for version, function in upcasters]]
             for event_type, latest, upcasters in readings
         ]
     )
@@ -38,7 +38,7 @@ def _hash(parts: Any) -> str:
     return hashlib.sha256(canonical(parts)).hexdigest()[:32]
 
 
-def _text(code: Any) -> str:
+def source_of(code: Any) -> str:
     """The source, where there is one; else what was compiled from it."""
     try:
         return inspect.getsource(code)
