@@ -11,7 +11,6 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pytest
-from pyspark.sql import functions as sql
 
 from everlog.core.event import Position
 from everlog.core.query import Cursor
@@ -105,7 +104,7 @@ def test_a_reader_of_a_version_does_not_see_the_next_one(lake: Lake, spark: Spar
 
 def test_files_are_replaced_in_one_commit(lake: Lake, spark: SparkSession, numbers: Any) -> None:
     lake.events.append(numbers(1, 10, parts=2), cursor=at(10))
-    (held,) = lake.events.files_with(spark, sql.col("position") == 2)
+    (held,) = lake.events.files_with(spark, lambda rows: rows.where("position = 2"))
     rest = lake.events.read(spark, files=[held]).where("position <> 2")
 
     lake.events.replace([held], rest, cursor=at(10, knows=11))
@@ -247,7 +246,7 @@ def test_a_lake_may_have_any_path(tmp_path: Path, spark: SparkSession, numbers: 
     lake.events.append(numbers(1, 3), cursor=at(3))
 
     assert positions(lake.events.read(spark)) == [1, 2, 3]
-    assert len(lake.events.files_with(spark, sql.col("position") == 2)) == 1
+    assert len(lake.events.files_with(spark, lambda rows: rows.where("position = 2"))) == 1
     lake.events.sweep()
     assert len(lake.events.paths()) == 1
 

@@ -53,7 +53,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     log_id: str
     cursor: str = ""  # of the last whole run
     tables: Mapping[str, int] = {}  # the version of each table that it left
-    scrubbed: str = ""  # the cursor up to which the bytes of purged events are known to be gone
+    scrubbed: int = 0  # the newest purge whose events are known to be gone from the disk
 
 
 class Lake:
@@ -168,17 +168,23 @@ class Lake:
         finally:
             lock.close()
 
-    def publish(self, cursor: Cursor, *, scrubbed: Cursor | None = None) -> Published:
+    def publish(self, cursor: Cursor) -> Published:
         """Make the last version of every table the state of the lake, in one step."""
         before = self.published()
-        found = Published(
-            log_id=self.log_id,
-            cursor=str(cursor),
-            tables={table.name: table.version() for table in self.tables()},
-            scrubbed=before.scrubbed if scrubbed is None else str(scrubbed),
-        )
-        self._put(found)
+        tables = {table.name: table.version() for table in self.tables()}
+        found = msgspec.structs.replace(before, cursor=str(cursor), tables=tables)
+        if found != before:
+            self._put(found)
         return found
+
+    def republish(self, table: Table) -> None:
+        """Make the last version of one table its published one: it has the same rows as that."""
+        before = self.published()
+        self._put(msgspec.structs.replace(before, tables={**before.tables, table.name: table.version()}))
+
+    def scrubbed(self, purge: int) -> None:
+        """Put on record that the events of every purge up to this one are gone from the disk."""
+        self._put(msgspec.structs.replace(self.published(), scrubbed=purge))
 
     def _put(self, published: Published) -> None:
         text = msgspec.json.format(msgspec.json.encode(published, order="deterministic"), indent=2)

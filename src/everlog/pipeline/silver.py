@@ -10,6 +10,8 @@ it. Its table is then made from all of its events, and what was set aside of it 
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -79,7 +81,7 @@ def _rebuild(
     events = lake.events.read(spark).where(f"position <= {held.position}").where(theirs)
     written = _write(events, lake, catalog, held)
     # What is set aside first: as long as a table has not its commit, all of this is done again.
-    stale = lake.quarantine.files_with(spark, theirs)
+    stale = lake.quarantine.files_with(spark, lambda rows: rows.where(theirs))
     rest = lake.quarantine.read(spark, files=stale).where(~theirs).coalesce(1)
     kept = lake.quarantine.write(rest, cursor=held) if stale else []
     lake.quarantine.commit([*kept, *written.get(QUARANTINE, [])], remove=stale, cursor=held)
@@ -148,11 +150,16 @@ def typing_task(
     lake: str, folder: str, catalog: Catalog, after: Mapping[str, int]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What a task does: types its batches, writes a file for each table, reports them."""
+    from pyspark import cloudpickle
+
+    shipped: bytes = cloudpickle.dumps(catalog)
+    paths = tuple(path for path in sys.path if path)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        typist = Typist(catalog)
-        files = ParquetFiles(lake, folder)
         with carried():
+            sys.path.extend(path for path in paths if path not in sys.path)  # models are imported from there
+            typist = Typist(pickle.loads(shipped))
+            files = ParquetFiles(lake, folder)
             try:
                 for batch in batches:
                     for event_type, rows in by_type(batch):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,7 +31,7 @@ from everlog.files import DiskFiles
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 DATA = "data"
@@ -154,13 +154,13 @@ class Table:
             return spark.createDataFrame([], schema)
         return spark.read.schema(schema).parquet(*(_as_glob(self.path / file.path) for file in found))
 
-    def files_with(self, spark: SparkSession, condition: Column) -> list[DataFile]:
-        """The files that hold a row for which the condition is true."""
-        if not self.exists():
-            return []
+    def files_with(self, spark: SparkSession, some: Callable[[DataFrame], DataFrame]) -> list[DataFile]:
+        """The files that hold a row which the function lets through."""
         by_path = {str(self.path / file.path): file for file in self.files()}
-        held = self.read(spark).where(condition).select("_metadata.file_path").distinct().collect()
-        return [by_path[unquote(urlsplit(row[0]).path)] for row in held]
+        if not by_path:
+            return []
+        held = some(self.read(spark).select("*", "_metadata.file_path")).select("file_path").distinct().collect()
+        return sorted((by_path[unquote(urlsplit(row[0]).path)] for row in held), key=lambda file: file.path)
 
     # ---- writing
 
@@ -285,11 +285,30 @@ class Table:
 
     def sweep(self, keep_versions: Sequence[int] = ()) -> int:
         """Remove all of that, at once: only while nobody else writes to this lake. The number of files."""
-        unnamed = self.unnamed(keep_versions)
-        for path in unnamed:
+        return self._remove(self.unnamed(keep_versions))
+
+    def vacuum(self, hours: int, keep_versions: Sequence[int] = ()) -> int:
+        """Remove what has belonged to no version for so many hours: nobody still reads that. The number of files."""
+        if not self.exists():
+            return 0
+        with _telling(self.name):
+            old = self._delta().vacuum(
+                retention_hours=hours,
+                dry_run=True,
+                enforce_retention_duration=False,
+                full=True,
+                keep_versions=list(keep_versions),
+            )
+        # Listed by the library, which knows when a file was taken out, and removed here: its own way adds commits.
+        named = set(self.unnamed(keep_versions))
+        return self._remove([path for path in (self.path / unquote(name) for name in old) if path in named])
+
+    def _remove(self, paths: Sequence[Path]) -> int:
+        for path in paths:
             self._files.unlink(path)
-        remove_empty_folders(self._files, self.path / DATA)
-        return len(unnamed)
+        if (self.path / DATA).is_dir():
+            remove_empty_folders(self._files, self.path / DATA)
+        return len(paths)
 
     # ---- inside
 

@@ -1,0 +1,196 @@
+"""One run of the pipeline: what is new in the log goes through every table of the lake, and then counts all at once.
+
+    resets     a purge since the last run leaves the lake; a restored log takes the place of what was there
+    bronze     new events
+    silver     typed, or set aside
+    gold       views
+    published  the state of the lake is now that of this run
+    tidied     small files united, old versions removed; after a purge all of them, and every byte looked at
+
+A run that is killed anywhere is finished by the next one, which takes nothing twice. A run with nothing new changes
+nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from everlog.core.event import START, Position
+from everlog.core.query import Cursor
+from everlog.errors import HistoryChanged, NotFound
+from everlog.log.log import Log
+from everlog.log.pages import find_reset
+from everlog.pipeline import bronze, silver
+from everlog.pipeline.compacting import KEPT_HOURS, SMALL_FILES_MAX, compact, small
+from everlog.pipeline.erasing import Erased, PurgedStreams, Scrubbed, erase, purges_unknown_to, scrub
+from everlog.pipeline.lake import GOLD, Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ALL = "all"
+_ATTEMPTS = 5
+
+
+class Gold(Protocol):
+    """Who keeps the tables of views."""
+
+    def bring_up_to_date(self, spark: SparkSession, lake: Lake, *, upto: Cursor) -> Any:
+        """Fold what is new in the events into every table, each in one commit at the cursor."""
+        ...
+
+    def refold(self, going: DataFrame, staying: DataFrame, cursor: Cursor) -> None:
+        """Fold again what some events fed that go, from those that stay, and commit it at the cursor."""
+        ...
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run did."""
+
+    cursor: str
+    events: int = 0
+    typed: int = 0
+    set_aside: int = 0
+    types_rebuilt: tuple[str, ...] = ()
+    purged: int = 0
+    removed_files: int = 0
+    scanned_files: int = 0
+    scanned_bytes: int = 0
+    restored: bool = False
+    views: Any = None
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.events or self.types_rebuilt or self.purged or self.restored)
+
+
+def run(
+    spark: SparkSession,
+    log: Log,
+    url: str,
+    lake: Lake,
+    *,
+    gold: Gold | None = None,
+    rebuild: Collection[str] = (),
+    told: Callable[[str], None] = lambda step: None,
+) -> Outcome:
+    """Bring a lake up to the head of its log. `rebuild` names tables that are made anew, or all of them."""
+    with lake.writing():
+        _drop(lake, rebuild)
+        for attempt in range(_ATTEMPTS):
+            try:
+                return _run(spark, log, url, lake, gold, told)
+            except HistoryChanged:
+                # Somebody purged while we read: begin again, with what is there now.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _run(
+    spark: SparkSession, log: Log, url: str, lake: Lake, gold: Gold | None, told: Callable[[str], None]
+) -> Outcome:
+    epoch = log.identity.epoch
+    head = log.head()
+    upto = Cursor(head, START, epoch)
+    restored = _is_restored(lake, epoch, head)
+    if restored and lake.events.cursor(epoch) is not None:
+        # An older copy under the same name: positions here and there are not the same events.
+        for table in lake.tables():
+            lake.drop(table)
+    erased = _apply_purges(spark, log, lake, gold, told)
+    told("reading the log")
+    events = bronze.ingest(spark, lake, url, upto=upto)
+    told("typing the events")
+    typed = silver.bring_up_to_date(spark, lake, log.catalog, upto=upto)
+    views = None
+    if gold is not None:
+        told("folding views")
+        views = gold.bring_up_to_date(spark, lake, upto=upto)
+    if any(len(small(table)) > SMALL_FILES_MAX for table in lake.tables()):
+        told("compacting")
+        compact(spark, lake, epoch=epoch, small_files_max=SMALL_FILES_MAX, kept_hours=KEPT_HOURS)
+    lake.publish(upto)
+    scrubbed = scrub_if_due(spark, log, lake, erased, told)
+    return Outcome(
+        cursor=str(upto),
+        events=events,
+        typed=typed.rows,
+        set_aside=typed.set_aside,
+        types_rebuilt=typed.rebuilt,
+        purged=erased.events,
+        removed_files=scrubbed.removed,
+        scanned_files=scrubbed.scanned,
+        scanned_bytes=scrubbed.scanned_bytes,
+        restored=restored,
+        views=views,
+    )
+
+
+def _apply_purges(
+    spark: SparkSession, log: Log, lake: Lake, gold: Gold | None, told: Callable[[str], None]
+) -> Erased:
+    epoch = log.identity.epoch
+    held = lake.events.cursor(epoch)
+    unknown = [] if held is None else purges_unknown_to(log.purges(), held)
+    if not unknown:
+        return Erased()
+    told("erasing what was purged")
+
+    def drop_views(going: DataFrame, staying: DataFrame, cursor: Cursor) -> None:
+        for table in lake.tables(GOLD):
+            lake.drop(table)
+
+    return erase(
+        spark,
+        lake,
+        PurgedStreams(spark, unknown),
+        knows=unknown[-1].reserved,
+        epoch=epoch,
+        refold=drop_views if gold is None else gold.refold,
+    )
+
+
+def scrub_if_due(
+    spark: SparkSession, log: Log, lake: Lake, erased: Erased, told: Callable[[str], None]
+) -> Scrubbed:
+    """After a purge, remove every file that no table names, whoever left it, and look into the others."""
+    purges = log.purges()
+    newest = purges[-1].reserved if purges else Position(0)
+    if newest <= lake.published().scrubbed:
+        return Scrubbed(0, 0, 0)
+    told("looking for what was purged")
+    gone = PurgedStreams(spark, purges).streams
+    return scrub(spark, lake, knows=newest, gone=gone, sentinels=erased.sentinels)
+
+
+def _is_restored(lake: Lake, epoch: str, head: Position) -> bool:
+    if not lake.events.exists():
+        return False
+    held = lake.events.cursor(epoch)
+    return held is None or find_reset(epoch, held, head, START) is not None
+
+
+def _drop(lake: Lake, names: Collection[str]) -> None:
+    """Drop tables, so that they are made anew. What is made from the events goes with them."""
+    there = {table.name: table for table in lake.tables()}
+    for name in names:
+        if name == ALL or name == "events":
+            chosen = list(there.values())
+        elif name.startswith("silver/") or name == "quarantine":
+            # They are filled in one pass, and the quarantine says how far it is.
+            chosen = [table for other, table in there.items() if other.startswith("silver/") or other == "quarantine"]
+        else:
+            chosen = [there[name]] if name in there else []
+        if not chosen and name != ALL:
+            raise NotFound(
+                f"the lake has no table {name}",
+                why="it has " + (", ".join(sorted(there)) or "none yet"),
+                hint="everlog pipeline run",
+            )
+        for table in chosen:
+            if table.path.exists():
+                lake.drop(table)

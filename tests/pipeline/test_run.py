@@ -1,0 +1,318 @@
+"""A run takes each event once, types it, and counts all at once; a rerun changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import everlog
+from everlog.catalog.catalog import Catalog
+from everlog.errors import Busy, Damaged, NewerFormat, NotFound, SparkFailed
+from everlog.log.log import Log
+from everlog.pipeline import run as running
+from everlog.pipeline.lake import Lake
+from everlog.pipeline.rows import COLUMNS, row_of
+from everlog.pipeline.run import Outcome
+from tests.pipeline.shop import SHOP, Moved, name_the_lane
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class World:
+    """A log, its lake, and runs from the one to the other."""
+
+    def __init__(self, spark: SparkSession, place: Path, catalog: Catalog = SHOP) -> None:
+        self.spark = spark
+        self.place = place
+        self.url = f"sqlite:{place / 'log.db'}"
+        self.log: Log = everlog.open(self.url, catalog=catalog)
+        self.lake = Lake.open(place / "lake", log_id=self.log.identity.log_id, create=True)
+
+    def run(self, **options: Any) -> Outcome:
+        return running.run(self.spark, self.log, self.url, self.lake, **options)
+
+    def reopen(self, catalog: Catalog) -> None:
+        self.log.close()
+        self.log = everlog.open(self.url, catalog=catalog)
+
+    def say(self, *texts: str, stream: str = "note/1") -> None:
+        for text in texts:
+            self.log.append("note.added", stream=stream, payload={"text": text})
+
+    def rows(self, table: str) -> list[Any]:
+        return self.lake.read(self.spark, table).orderBy("position").collect()
+
+    def texts(self) -> list[str]:
+        return [row["text"] for row in self.rows("silver/note.added")]
+
+    def same_as_the_log(self) -> bool:
+        held = [tuple(row) for row in self.lake.read(self.spark, "events").select(*COLUMNS).orderBy("position").collect()]
+        return [_plain(row) for row in held] == [_plain(row_of(recorded)) for recorded in self.log.store.read()]
+
+    def files(self) -> dict[str, int]:
+        return {
+            str(path.relative_to(self.lake.path)): path.stat().st_mtime_ns
+            for path in self.lake.path.rglob("*")
+            if path.is_file()
+        }
+
+
+def _plain(row: tuple[Any, ...]) -> list[Any]:
+    """Moments as text in UTC: Spark hands them out in the machine's own zone."""
+    return [value.astimezone().isoformat() if hasattr(value, "astimezone") else value for value in row]
+
+
+@pytest.fixture
+def make_world(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., World]]:
+    made: list[World] = []
+
+    def make(catalog: Catalog = SHOP) -> World:
+        made.append(World(spark, tmp_path, catalog))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.log.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world()
+
+
+# ---- the whole way
+
+
+def test_what_is_in_the_log_is_in_the_lake_once_and_typed(world: World) -> None:
+    world.say("one", "two")
+    world.log.append("deploy.done", stream="deploy/1", payload={"outcome": "ok", "minutes": 3}, scope="acme/shop")
+
+    first = world.run()
+    assert (first.events, first.typed, first.set_aside) == (3, 3, 0)
+    assert world.same_as_the_log()
+    assert world.texts() == ["one", "two"]
+    (deploy,) = world.rows("silver/deploy.done")
+    assert (deploy["outcome"], deploy["minutes"], deploy["scope"], deploy["position"]) == ("ok", 3, "acme/shop", 3)
+
+    world.say("three")
+    second = world.run()
+    assert (second.events, second.typed) == (1, 1)
+    assert world.same_as_the_log()
+    assert world.texts() == ["one", "two", "three"]
+
+
+def test_a_rerun_changes_nothing(world: World) -> None:
+    world.say("one", "two")
+    world.run()
+    before = world.files()
+
+    again = world.run()
+    assert (again.events, again.typed, again.changed) == (0, 0, False)
+    assert world.files() == before
+
+
+def test_an_empty_log_makes_an_empty_lake(world: World) -> None:
+    assert world.run().events == 0
+    assert world.rows("events") == []
+    assert world.run().changed is False
+
+
+def test_a_large_log_is_taken_in_several_commits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running.bronze, "BATCH_EVENTS", 4)
+    world.say(*map(str, range(10)))
+    real = running.bronze.ingest
+    monkeypatch.setattr(running.bronze, "ingest", lambda *a, **k: real(*a, **k, batch_events=4))
+
+    assert world.run().events == 10
+    assert world.lake.events.version() == 2
+    assert world.same_as_the_log()
+
+
+def test_what_cannot_be_typed_is_set_aside_with_position_and_reason(world: World, make_world: Any) -> None:
+    extra = Catalog()
+    extra.include(SHOP)
+    extra.event("order.lost")(Moved)
+    world.reopen(extra)
+    world.say("one")
+    world.log.append("order.lost", stream="order/1", payload={"went_to": "nowhere"})
+    world.reopen(SHOP)
+
+    assert world.run().set_aside == 1
+    (row,) = world.rows("quarantine")
+    assert (row["position"], row["type"], row["code"]) == (2, "order.lost", "unknown_type")
+    assert world.same_as_the_log(), "it is an event all the same"
+
+    # The catalog comes to know the type: it gets another chance.
+    world.reopen(extra)
+    assert world.run().types_rebuilt == ("order.lost",)
+    assert world.rows("quarantine") == []
+    assert [row["went_to"] for row in world.rows("silver/order.lost")] == ["nowhere"]
+
+
+def test_a_type_of_a_new_version_is_typed_anew(make_world: Callable[..., World]) -> None:
+    old = Catalog()
+    old.event("parcel.moved", version=1)(OldMoved)
+    world = make_world(old)
+    world.log.append("parcel.moved", stream="parcel/1", payload={"lane": "doing"})
+    world.run()
+    assert [row["lane"] for row in world.rows("silver/parcel.moved")] == ["doing"]
+
+    world.reopen(SHOP)
+    world.log.append("parcel.moved", stream="parcel/1", payload={"went_to": "done"})
+    assert world.run().types_rebuilt == ("parcel.moved",)
+    assert [(row["version"], row["went_to"]) for row in world.rows("silver/parcel.moved")] == [
+        (1, "doing"),
+        (2, "done"),
+    ]
+    assert world.run().changed is False
+
+
+def test_a_poisoned_upcaster_costs_its_events_and_no_others(make_world: Callable[..., World]) -> None:
+    old = Catalog()
+    old.event("parcel.moved", version=1)(OldMoved)
+    world = make_world(old)
+    for lane in ("doing", "poison"):
+        world.log.append("parcel.moved", stream="parcel/1", payload={"lane": lane})
+    poisoned = Catalog()
+    poisoned.event("parcel.moved", version=2)(Moved)
+    poisoned.upcaster("parcel.moved", from_version=1)(not_for_poison)
+    world.reopen(poisoned)
+
+    outcome = world.run()
+    assert (outcome.typed, outcome.set_aside) == (1, 1)
+    (row,) = world.rows("quarantine")
+    assert (row["position"], row["code"]) == (2, "schema_broken")
+    assert "poison" in row["reason"]
+
+
+class OldMoved(Moved.__base__):  # type: ignore[name-defined,misc]
+    lane: str
+
+
+def not_for_poison(old: dict[str, Any]) -> dict[str, Any]:
+    if old["lane"] == "poison":
+        raise ValueError("this is poison")
+    return name_the_lane(old)
+
+
+# ---- crashes
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("commits", range(8))
+def test_a_run_that_ends_at_any_commit_is_finished_by_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    world.say("one")
+    world.log.append("deploy.done", stream="deploy/1", payload={"outcome": "ok"})
+    if commits >= 4:
+        world.run()
+        world.say("two")
+        world.log.append("deploy.done", stream="deploy/1", payload={"outcome": "failed"})
+    left = commits % 4
+    from everlog.pipeline.table import Table
+
+    real = Table.commit
+
+    def commit(self: Table, *args: Any, **options: Any) -> None:
+        nonlocal left
+        if left == 0:
+            raise Killed
+        left -= 1
+        real(self, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "commit", commit)
+        with pytest.raises(Killed):
+            world.run()
+    if commits < 4:
+        with pytest.raises(NotFound):
+            world.rows("events")
+    else:
+        assert len(world.rows("events")) == 2, "readers still see the run before"
+    world.say("last")
+
+    world.run()
+    assert world.same_as_the_log()
+    typed = len(world.rows("silver/note.added")) + len(world.rows("silver/deploy.done"))
+    assert typed == world.log.head()
+    assert [row["position"] for row in world.rows("silver/note.added")] == [
+        recorded.position for recorded in world.log.read() if recorded.event.type == "note.added"
+    ]
+
+
+# ---- restores
+
+
+def test_a_restored_log_takes_the_place_of_what_was_there(make_world: Callable[..., World], tmp_path: Path) -> None:
+    world = make_world()
+    world.say("one", "two", "three")
+    world.log.close()
+    copy = (tmp_path / "log.db").read_bytes()
+    world.log = everlog.open(world.url, catalog=SHOP)
+    world.say("four")
+    world.run()
+    world.log.close()
+    for path in tmp_path.glob("log.db*"):
+        if path.is_file():
+            path.unlink()
+    (tmp_path / "log.db").write_bytes(copy)
+    world.log = everlog.open(world.url, catalog=SHOP)
+
+    outcome = world.run()
+    assert outcome.restored
+    assert world.same_as_the_log()
+    assert world.texts() == ["one", "two", "three"]
+
+
+# ---- bad input
+
+
+def test_a_second_pipeline_is_told_who_writes(world: World) -> None:
+    with world.lake.writing(), pytest.raises(Busy):
+        world.run()
+
+
+def test_a_damaged_table_stands_as_it_is_until_it_is_made_anew(world: World) -> None:
+    world.say("one")
+    world.run()
+    path = world.lake.events.paths()[0]
+    path.write_bytes(b"PAR1" + bytes(path.stat().st_size - 8) + b"PAR1")
+    world.say("two")
+
+    with pytest.raises((Damaged, SparkFailed)):
+        world.run(rebuild=["silver/note.added"])
+    path.unlink()
+    with pytest.raises(Damaged, match="is not there") as told:
+        world.run()
+    assert told.value.hint == "everlog pipeline run --rebuild events"
+    assert world.run(rebuild=["events"]).events == 2
+    assert world.same_as_the_log()
+    assert world.texts() == ["one", "two"]
+
+
+def test_a_table_of_a_newer_program_is_not_written_over(make_world: Callable[..., World]) -> None:
+    world = make_world(SHOP)
+    world.log.append("parcel.moved", stream="parcel/1", payload={"went_to": "done"})
+    world.run()
+    old = Catalog()
+    old.event("parcel.moved", version=1)(OldMoved)
+    world.reopen(old)
+    world.say("one") if old.knows("note.added") else None
+    before = world.lake.silver("parcel.moved").version()
+
+    with pytest.raises(NewerFormat, match="version 2"):
+        world.run()
+    assert world.lake.silver("parcel.moved").version() == before
+
+
+def test_a_table_that_is_not_there_cannot_be_made_anew(world: World) -> None:
+    with pytest.raises(NotFound, match="no table gold/none"):
+        world.run(rebuild=["gold/none"])
