@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,9 @@ from everlog.views.view import CAUSAL, View
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from tests.pipeline.world import World
+
+    from everlog.catalog.catalog import Catalog
 
 HERE = Path(__file__).parent
 
@@ -36,6 +39,28 @@ def spark() -> Iterator[SparkSession]:
     session = open_session(master="local[2]", app="everlog tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def make_world(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Logs with their lakes, each in a folder of this test."""
+    from tests.pipeline.shop import SHOP
+    from tests.pipeline.world import World
+
+    made: list[World] = []
+
+    def make(catalog: Catalog = SHOP, place: str = "") -> World:
+        made.append(World(spark, tmp_path / place, catalog))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.log.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world()
 
 
 def sorted_batches(

@@ -2,87 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import msgspec
 import pytest
+from tests.pipeline.shop import SHOP, Moved, name_the_lane
+from tests.pipeline.world import World
 
 import everlog
 from everlog.catalog.catalog import Catalog
 from everlog.errors import Busy, Damaged, NewerFormat, NotFound, SparkFailed
-from everlog.log.log import Log
 from everlog.pipeline import run as running
-from everlog.pipeline.lake import Lake
-from everlog.pipeline.rows import COLUMNS, row_of
-from everlog.pipeline.run import Outcome
-from tests.pipeline.shop import SHOP, Moved, name_the_lane
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-class World:
-    """A log, its lake, and runs from the one to the other."""
-
-    def __init__(self, spark: SparkSession, place: Path, catalog: Catalog = SHOP) -> None:
-        self.spark = spark
-        self.place = place
-        self.url = f"sqlite:{place / 'log.db'}"
-        self.log: Log = everlog.open(self.url, catalog=catalog)
-        self.lake = Lake.open(place / "lake", log_id=self.log.identity.log_id, create=True)
-
-    def run(self, **options: Any) -> Outcome:
-        return running.run(self.spark, self.log, self.url, self.lake, **options)
-
-    def reopen(self, catalog: Catalog) -> None:
-        self.log.close()
-        self.log = everlog.open(self.url, catalog=catalog)
-
-    def say(self, *texts: str, stream: str = "note/1") -> None:
-        for text in texts:
-            self.log.append("note.added", stream=stream, payload={"text": text})
-
-    def rows(self, table: str) -> list[Any]:
-        return self.lake.read(self.spark, table).orderBy("position").collect()
-
-    def texts(self) -> list[str]:
-        return [row["text"] for row in self.rows("silver/note.added")]
-
-    def same_as_the_log(self) -> bool:
-        held = [tuple(row) for row in self.lake.read(self.spark, "events").select(*COLUMNS).orderBy("position").collect()]
-        return [_plain(row) for row in held] == [_plain(row_of(recorded)) for recorded in self.log.store.read()]
-
-    def files(self) -> dict[str, int]:
-        return {
-            str(path.relative_to(self.lake.path)): path.stat().st_mtime_ns
-            for path in self.lake.path.rglob("*")
-            if path.is_file()
-        }
-
-
-def _plain(row: tuple[Any, ...]) -> list[Any]:
-    """Moments as text in UTC: Spark hands them out in the machine's own zone."""
-    return [value.astimezone().isoformat() if hasattr(value, "astimezone") else value for value in row]
-
-
-@pytest.fixture
-def make_world(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., World]]:
-    made: list[World] = []
-
-    def make(catalog: Catalog = SHOP) -> World:
-        made.append(World(spark, tmp_path, catalog))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.log.close()
-
-
-@pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    return make_world()
-
 
 # ---- the whole way
 
@@ -122,7 +54,6 @@ def test_an_empty_log_makes_an_empty_lake(world: World) -> None:
 
 
 def test_a_large_log_is_taken_in_several_commits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running.bronze, "BATCH_EVENTS", 4)
     world.say(*map(str, range(10)))
     real = running.bronze.ingest
     monkeypatch.setattr(running.bronze, "ingest", lambda *a, **k: real(*a, **k, batch_events=4))
@@ -189,7 +120,7 @@ def test_a_poisoned_upcaster_costs_its_events_and_no_others(make_world: Callable
     assert "poison" in row["reason"]
 
 
-class OldMoved(Moved.__base__):  # type: ignore[name-defined,misc]
+class OldMoved(msgspec.Struct):
     lane: str
 
 
@@ -305,7 +236,6 @@ def test_a_table_of_a_newer_program_is_not_written_over(make_world: Callable[...
     old = Catalog()
     old.event("parcel.moved", version=1)(OldMoved)
     world.reopen(old)
-    world.say("one") if old.knows("note.added") else None
     before = world.lake.silver("parcel.moved").version()
 
     with pytest.raises(NewerFormat, match="version 2"):

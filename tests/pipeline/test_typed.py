@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.pipeline.shop import SHOP, Moved
 
 from everlog.core.event import Position, Recorded
 from everlog.pipeline.columns import columns_of
@@ -17,7 +18,6 @@ from everlog.pipeline.rows import batch_of
 from everlog.pipeline.silver import by_type
 from everlog.pipeline.typed import ENVELOPE, REASON_CHARS_MAX, Typist, reading_of
 from everlog.testing.builders import event
-from tests.pipeline.shop import SHOP, Moved
 
 PLACED: dict[str, Any] = {
     "lane": "doing",
@@ -117,9 +117,7 @@ def test_values_become_what_their_columns_say() -> None:
 
 
 def test_old_versions_are_brought_up_to_date() -> None:
-    good, aside = typed(
-        recorded(1, "parcel.moved", 1, lane="done"), recorded(2, "parcel.moved", 2, went_to="doing")
-    )
+    good, aside = typed(recorded(1, "parcel.moved", 1, lane="done"), recorded(2, "parcel.moved", 2, went_to="doing"))
     assert aside == []
     assert [(row["version"], row["went_to"]) for row in good] == [(1, "done"), (2, "doing")]
 

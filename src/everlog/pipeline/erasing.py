@@ -143,9 +143,7 @@ def scrub(
     return Scrubbed(removed, report.files, report.bytes)
 
 
-def _rewrite(
-    spark: SparkSession, lake: Lake, table: Table, erasure: Erasure, epoch: str, knows: Position
-) -> int:
+def _rewrite(spark: SparkSession, lake: Lake, table: Table, erasure: Erasure, epoch: str, knows: Position) -> int:
     """Write the files anew that hold some of it, in one commit; how many there were."""
     held = table.cursor(epoch)
     if held is None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import msgspec
 
 from everlog import errors
-from everlog.errors import EverlogError, SparkFailed
+from everlog.errors import EverlogError, SparkFailed, StorageFull
 
 _MARK = "everlog-error:"
 _CARRIED = re.compile(re.escape(_MARK) + r"([A-Za-z0-9+/=]+)")
@@ -64,6 +64,12 @@ def told(error: BaseException, doing: str) -> EverlogError:
     found = _CARRIED.search(text)
     if found is not None:
         return _decoded(found[1])
+    if "No space left on device" in text:
+        return StorageFull(
+            f"the disk became full while {doing}",
+            why="Spark and its workers write to the lake and to their own temporary folders",
+            hint="free some space and run it again; every table stands as it was",
+        )
     reasons = _PYTHON_ERROR.findall(text)
     why = f"{reasons[-1][0]}: {reasons[-1][1]}" if reasons else text.strip().partition("\n")[0]
     return SparkFailed(f"Spark failed while {doing}", why=why[:500], hint="everlog pipeline check")

@@ -154,9 +154,7 @@ def _apply_purges(
     )
 
 
-def scrub_if_due(
-    spark: SparkSession, log: Log, lake: Lake, erased: Erased, told: Callable[[str], None]
-) -> Scrubbed:
+def scrub_if_due(spark: SparkSession, log: Log, lake: Lake, erased: Erased, told: Callable[[str], None]) -> Scrubbed:
     """After a purge, remove every file that no table names, whoever left it, and look into the others."""
     purges = log.purges()
     newest = purges[-1].reserved if purges else Position(0)

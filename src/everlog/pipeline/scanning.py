@@ -41,7 +41,11 @@ def scan(spark: SparkSession, folder: Path, words: Sequence[str], gone: Mapping[
     if not paths:
         return Scan(0, 0, [])
     tasks = -(-len(paths) // _FILES_A_TASK)
-    rows = spark.createDataFrame(paths, "path string").repartition(tasks).mapInArrow(_task(tuple(words), dict(gone or {})), _REPORT)
+    rows = (
+        spark.createDataFrame(paths, "path string")
+        .repartition(tasks)
+        .mapInArrow(_task(tuple(words), dict(gone or {})), _REPORT)
+    )
     found = rows.collect()
     hits = sorted((row["path"], row["found"]) for row in found if row["found"] is not None)
     return Scan(len(paths), sum(row["bytes"] for row in found if row["found"] is None), hits)

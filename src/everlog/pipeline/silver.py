@@ -62,9 +62,7 @@ def bring_up_to_date(spark: SparkSession, lake: Lake, catalog: Catalog, *, upto:
     return _sum(done, written)
 
 
-def _rebuild(
-    spark: SparkSession, lake: Lake, catalog: Catalog, types: Sequence[str], *, upto: Cursor
-) -> Typed:
+def _rebuild(spark: SparkSession, lake: Lake, catalog: Catalog, types: Sequence[str], *, upto: Cursor) -> Typed:
     """Make the tables of these types from all events that were typed before, and judge again what was set aside."""
     from pyspark.sql import functions as sql
 

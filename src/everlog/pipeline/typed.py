@@ -43,7 +43,18 @@ ENVELOPE = (
 )
 """The columns that every typed table begins with; `version` is the one that was logged."""
 
-_SET_ASIDE = ("position", "sequence", "received_at", "id", "type", "version", "stream", "occurred_at", "actor", "scope")
+_SET_ASIDE = (
+    "position",
+    "sequence",
+    "received_at",
+    "id",
+    "type",
+    "version",
+    "stream",
+    "occurred_at",
+    "actor",
+    "scope",
+)
 QUARANTINE_SCHEMA = pa.schema(
     [
         *(ARROW_SCHEMA.field(name) for name in (*_SET_ASIDE, "payload")),

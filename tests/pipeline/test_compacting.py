@@ -1,0 +1,152 @@
+"""Fewer files, the same rows, and readers of old versions are given their time."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from tests.pipeline.world import World
+
+from everlog.core.query import Cursor
+from everlog.pipeline import buckets, compacting
+from everlog.pipeline.compacting import compact
+
+
+def cursor(world: World) -> Cursor:
+    held = world.lake.events.cursor(world.log.identity.epoch)
+    assert held is not None
+    return held
+
+
+def three_runs(world: World) -> None:
+    for number in range(3):
+        world.say(f"a {number}", stream="note/1")
+        world.say(f"b {number}", stream="note/2")
+        world.run()
+
+
+def test_small_files_become_one_and_the_rows_stay(world: World) -> None:
+    three_runs(world)
+    before = world.rows("events")
+
+    done = {one.table: one for one in compact(world.spark, world.lake, epoch=cursor(world).epoch)}
+    assert (done["events"].before, done["events"].after) == (3, 1)
+    assert (done["silver/note.added"].before, done["silver/note.added"].after) == (3, 1)
+    assert world.rows("events") == before, "what is published has other files and the same rows"
+    assert world.same_as_the_log()
+    assert world.run().changed is False
+    (file,) = world.lake.events.files()
+    assert (file.first, file.last) == (1, 6)
+
+
+def test_old_versions_are_kept_for_their_readers_and_then_removed(world: World) -> None:
+    three_runs(world)
+    reader = world.lake.events.read(world.spark)
+    compact(world.spark, world.lake, epoch=cursor(world).epoch)
+
+    assert reader.count() == 6
+    done = compact(world.spark, world.lake, epoch=cursor(world).epoch, kept_hours=0)
+    assert sum(one.removed for one in done) == 6
+    assert world.lake.events.unnamed() == []
+    assert len(world.rows("events")) == 6
+
+
+def test_what_a_killed_run_left_is_removed_when_it_is_old(world: World) -> None:
+    three_runs(world)
+    world.lake.events.write(world.lake.events.read(world.spark), cursor=cursor(world))
+    left = world.lake.events.unnamed()
+    compact(world.spark, world.lake, epoch=cursor(world).epoch)
+    assert set(left) <= set(world.lake.events.unnamed()), "it may be of a run that is just now writing"
+
+    long_ago = time.time() - 48 * 3600
+    for path in left:
+        os.utime(path, (long_ago, long_ago))
+    compact(world.spark, world.lake, epoch=cursor(world).epoch)
+    assert not set(left) & set(world.lake.events.unnamed())
+
+
+def test_a_run_compacts_by_itself_when_there_are_too_many(world: World, monkeypatch: object) -> None:
+    import everlog.pipeline.run as running
+
+    before = running.SMALL_FILES_MAX
+    running.SMALL_FILES_MAX = 2
+    try:
+        three_runs(world)
+    finally:
+        running.SMALL_FILES_MAX = before
+    assert len(world.lake.events.files()) == 1
+    assert world.same_as_the_log()
+
+
+def test_half_a_run_is_not_published_by_a_compaction(world: World) -> None:
+    three_runs(world)
+    world.say("not yet")
+    from everlog.pipeline import bronze
+
+    bronze.ingest(world.spark, world.lake, world.url, upto=Cursor(world.log.head(), epoch=cursor(world).epoch))
+    compact(world.spark, world.lake, epoch=cursor(world).epoch)
+
+    assert len(world.rows("events")) == 6
+    world.run()
+    assert len(world.rows("events")) == 7
+
+
+# ---- buckets
+
+
+def streams_in_order(path: Path) -> list[tuple[str, int]]:
+    rows = pq.read_table(path, columns=["stream", "sequence"])
+    return list(zip(rows["stream"].to_pylist(), rows["sequence"].to_pylist(), strict=True))
+
+
+def test_a_stream_is_in_one_bucket_and_in_order(world: World) -> None:
+    for number in range(40):
+        world.say(f"text {number}", stream=f"note/{number % 7}")
+    world.run()
+
+    assert buckets.bring_up_to_date(world.spark, world.lake, upto=cursor(world)) == 40
+    assert buckets.bring_up_to_date(world.spark, world.lake, upto=cursor(world)) == 0
+    homes: dict[str, set[int]] = {}
+    for number, files in buckets.files_by_bucket(world.lake).items():
+        (file,) = files
+        found = streams_in_order(world.lake.buckets.path / file.path)
+        assert found == sorted(found)
+        for stream, _ in found:
+            homes.setdefault(stream, set()).add(number)
+    assert len(homes) == 7
+    assert all(len(numbers) == 1 for numbers in homes.values())
+
+
+def test_what_is_new_goes_into_the_next_file_of_its_bucket(world: World) -> None:
+    held: dict[str, list[tuple[str, int]]] = {}
+    for number in range(3):
+        world.say(f"text {number}", stream="note/1")
+        world.run()
+        buckets.bring_up_to_date(world.spark, world.lake, upto=cursor(world))
+
+    (files,) = buckets.files_by_bucket(world.lake).values()
+    held["note/1"] = [row for file in files for row in streams_in_order(world.lake.buckets.path / file.path)]
+    assert held["note/1"] == [("note/1", 1), ("note/1", 2), ("note/1", 3)]
+    assert buckets.unite(world.spark, world.lake, epoch=cursor(world).epoch) == 3
+    (files,) = buckets.files_by_bucket(world.lake).values()
+    assert [streams_in_order(world.lake.buckets.path / file.path) for file in files] == [held["note/1"]]
+
+
+def test_too_many_files_of_a_bucket_are_united_on_the_way(world: World) -> None:
+    for number in range(buckets.FILES_A_BUCKET_MAX + 2):
+        world.say(f"text {number}")
+        world.run()
+        buckets.bring_up_to_date(world.spark, world.lake, upto=cursor(world))
+
+    (files,) = buckets.files_by_bucket(world.lake).values()
+    assert len(files) <= buckets.FILES_A_BUCKET_MAX
+    assert sum(file.rows for file in files) == buckets.FILES_A_BUCKET_MAX + 2
+
+
+def test_buckets_pay_for_many_folds_over_many_events() -> None:
+    assert not buckets.pays(events=10_000_000, folds=1)
+    assert not buckets.pays(events=10_000, folds=20)
+    assert buckets.pays(events=10_000_000, folds=3)
+    assert compacting.SMALL_BYTES < compacting.FILE_BYTES

@@ -1,0 +1,320 @@
+"""What is purged leaves the lake, down to the last byte; what is not stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.pipeline.world import World
+
+from everlog.errors import Damaged
+from everlog.pipeline import buckets
+from everlog.pipeline import run as running
+from everlog.pipeline.erasing import PurgedStreams, erase
+from everlog.pipeline.scanning import found_in, scan
+from everlog.pipeline.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from everlog.core.query import Cursor
+    from everlog.pipeline.lake import Lake
+
+SENTINEL = "the-secret-of-ada-lovelace"
+STREAM = "customer/42"
+
+
+class TextsByStream:
+    """A stand-in for the views: one table that repeats what streams said last."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.table = lake.gold("texts")
+        self.refolded = 0
+
+    def bring_up_to_date(self, spark: Any, lake: Lake, *, upto: Cursor) -> None:
+        if not self.table.holds(upto):
+            self.table.overwrite(self._folded(lake.events.read(spark)), cursor=upto)
+
+    def refold(self, going: DataFrame, staying: DataFrame, cursor: Cursor) -> None:
+        self.refolded += going.count()
+        self.table.overwrite(self._folded(staying), cursor=cursor)
+
+    def _folded(self, rows: DataFrame) -> DataFrame:
+        return rows.groupBy("stream").agg({"payload": "max"}).toDF("key", "state")
+
+
+def secret_in(folder: Path, word: str = SENTINEL) -> list[str]:
+    """The files that hold the word, by a look that shares no code with the program's."""
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            if data[:4] == b"PAR1":
+                try:
+                    data += repr(pq.read_table(path).to_pylist()).encode()
+                except (pa.ArrowException, OSError):
+                    pass  # half a file: its bytes have been taken
+            if word.encode() in data:
+                found.append(str(path.relative_to(folder)))
+    return found
+
+
+@pytest.fixture
+def told(world: World) -> World:
+    """A lake with a secret in every kind of table, in old versions and in what a killed run left."""
+    world.say("public", "public too")
+    world.say(SENTINEL, f"{SENTINEL} again", stream=STREAM)
+    world.run(gold=TextsByStream(world.lake))
+    world.log.append("deploy.done", stream="deploy/1", payload={"outcome": "ok"})
+    world.say(f"{SENTINEL} once more", stream=STREAM)
+    world.run(gold=TextsByStream(world.lake))
+    buckets.bring_up_to_date(world.spark, world.lake, upto=_cursor(world))
+    left = world.lake.events.write(world.lake.events.read(world.spark), cursor=_cursor(world))
+    assert left, "what a killed run leaves behind"
+    return world
+
+
+def _cursor(world: World) -> Cursor:
+    held = world.lake.events.cursor(world.log.identity.epoch)
+    assert held is not None
+    return held
+
+
+def test_a_purge_leaves_no_byte_of_it_in_the_lake(told: World) -> None:
+    assert len(secret_in(told.lake.path)) >= 8, "events, typed, buckets, a view, old versions and leftovers"
+    told.log.purge(STREAM, reason="erasure request 17")
+    told.say("still here")
+
+    outcome = told.run(gold=TextsByStream(told.lake))
+
+    assert outcome.purged == 3
+    assert secret_in(told.lake.path) == []
+    assert outcome.scanned_files > 0
+    assert outcome.scanned_bytes > 0
+    assert told.same_as_the_log()
+    assert told.texts() == ["public", "public too", "still here"]
+    states = told.lake.read(told.spark, "gold/texts").collect()
+    assert sorted(row["key"] for row in states) == ["deploy/1", "note/1"]
+    assert positions(told.lake.buckets, told) == [1, 2, 5]
+
+
+def test_what_was_purged_is_looked_for_once(told: World) -> None:
+    told.log.purge(STREAM, reason="erasure request 17")
+    told.run(gold=TextsByStream(told.lake))
+    before = told.files()
+
+    again = told.run(gold=TextsByStream(told.lake))
+    assert (again.purged, again.scanned_files) == (0, 0)
+    assert told.files() == before
+
+
+def test_a_purged_stream_may_go_on(told: World) -> None:
+    told.log.purge(STREAM, reason="erasure request 17")
+    told.say("a new beginning", stream=STREAM)
+    told.run()
+
+    assert told.texts() == ["public", "public too", "a new beginning"]
+    told.log.purge(STREAM, reason="again")
+    told.run()
+    assert told.texts() == ["public", "public too"]
+    assert secret_in(told.lake.path, "a new beginning") == []
+
+
+def test_a_purge_takes_what_was_set_aside_too(world: World) -> None:
+    from tests.pipeline.shop import SHOP, Moved
+
+    from everlog.catalog.catalog import Catalog
+
+    extra = Catalog()
+    extra.include(SHOP)
+    extra.event("order.lost")(Moved)
+    world.reopen(extra)
+    world.log.append("order.lost", stream=STREAM, payload={"went_to": SENTINEL})
+    world.reopen(SHOP)
+    world.say("public")
+    world.run()
+    assert len(world.rows("quarantine")) == 1
+    world.log.purge(STREAM, reason="erasure request 17")
+
+    world.run()
+    assert world.rows("quarantine") == []
+    assert secret_in(world.lake.path) == []
+
+
+def test_what_a_killed_run_left_goes_even_if_no_table_ever_held_it(world: World) -> None:
+    world.say(SENTINEL, stream=STREAM)
+    from everlog.pipeline.source import events
+
+    world.lake.events.write(events(world.spark, world.url), cursor=_at(world))
+    world.log.purge(STREAM, reason="erasure request 17")
+
+    world.run()
+    assert secret_in(world.lake.path) == []
+
+
+def _at(world: World) -> Cursor:
+    from everlog.core.query import Cursor
+
+    return Cursor(world.log.head(), world.log.head(), world.log.identity.epoch)
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("commits", range(5))
+def test_a_purge_that_is_killed_at_any_commit_is_finished_by_the_next_run(
+    told: World, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    told.log.purge(STREAM, reason="erasure request 17")
+    real, left = Table.commit, commits
+
+    def commit(self: Table, *args: Any, **options: Any) -> None:
+        nonlocal left
+        if left == 0:
+            raise Killed
+        left -= 1
+        real(self, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Table, "commit", commit)
+        with pytest.raises(Killed):
+            told.run(gold=TextsByStream(told.lake))
+
+    told.run(gold=TextsByStream(told.lake))
+    assert secret_in(told.lake.path) == []
+    assert told.same_as_the_log()
+    assert positions(told.lake.buckets, told) == [1, 2, 5]
+
+
+def test_a_run_that_is_killed_before_the_disk_is_clean_is_finished_by_the_next(
+    told: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told.log.purge(STREAM, reason="erasure request 17")
+
+    def killed(*args: Any, **options: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "scrub", killed)
+        with pytest.raises(Killed):
+            told.run()
+    assert secret_in(told.lake.path) != []
+
+    told.run()
+    assert secret_in(told.lake.path) == []
+
+
+def test_something_that_is_left_is_not_called_gone(told: World) -> None:
+    strange = told.lake.path / "notes.txt"
+    first = next(told.log.read(stream=STREAM)).event.id
+    strange.write_text(f"remember {first}")
+    told.log.purge(STREAM, reason="erasure request 17")
+
+    with pytest.raises(Damaged, match="still in the lake") as found:
+        told.run()
+    assert "notes.txt" in found.value.why
+    assert told.lake.published().scrubbed == 0
+    strange.unlink()
+    told.run()
+    assert told.lake.published().scrubbed == told.log.purges()[-1].reserved
+
+
+def test_who_erases_something_else_takes_the_same_way(told: World) -> None:
+    """A later command forgets one person: the events stay, what they said goes."""
+    from pyspark.sql import functions as sql
+
+    class Forgotten(PurgedStreams):
+        def rewritten(self, rows: DataFrame) -> DataFrame:
+            said = [name for name in ("payload", "text") if name in rows.columns]
+            mine = (sql.col("stream") == STREAM) & sql.lit(True)
+            return rows.select(
+                *(
+                    sql.when(mine, None).otherwise(sql.col(name)).alias(name) if name in said else name
+                    for name in rows.columns
+                )
+            )
+
+    purge = _pretended_purge(told)
+    gold = TextsByStream(told.lake)
+    held = _cursor(told)
+    done = erase(
+        told.spark,
+        told.lake,
+        Forgotten(told.spark, [purge]),
+        knows=held.position,
+        epoch=held.epoch,
+        refold=gold.refold,
+    )
+    told.lake.publish(held)
+    for table in told.lake.tables():
+        table.sweep()
+
+    assert done.events == 3
+    assert gold.refolded == 3
+    assert secret_in(told.lake.path) == []
+    assert len(told.rows("events")) == 6
+    assert [row["text"] for row in told.rows("silver/note.added")] == ["public", "public too", None, None, None]
+
+
+def _pretended_purge(world: World) -> Any:
+    from everlog.core.event import Position, Purge
+
+    return Purge(Position(world.log.head() + 1), STREAM, (), "user:ada", "forget", 0, 0, 3)
+
+
+def positions(table: Table, world: World) -> list[int]:
+    return sorted(row["position"] for row in table.read(world.spark).collect())
+
+
+# ---- the look itself
+
+
+def test_a_word_is_found_in_compressed_columns_nested_or_not(tmp_path: Path) -> None:
+    for name, column in {
+        "text": pa.array(["a", "hidden-word"] * 50),
+        "list": pa.array([["a", "hidden-word"]] * 50),
+        "struct": pa.array([{"deep": {"er": "hidden-word"}}] * 50),
+        "dictionary": pa.array(["hidden-word"] * 50).dictionary_encode(),
+        "binary": pa.array([b"hidden-word"] * 50),
+    }.items():
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table({"x": column}), path, compression="zstd", write_statistics=False)
+        assert found_in(path, ["hidden-word", "absent-word"], {})[1] == ["hidden-word"], name
+
+
+def test_a_row_of_a_stream_is_found_below_its_position_only(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"stream": ["a/1", "a/1", "b/1"], "position": [1, 5, 2]}), path)
+
+    assert found_in(path, [], {"a/1": 5})[1] == ["a/1 at 1"]
+    assert found_in(path, [], {"c/1": 9})[1] == []
+
+
+def test_a_word_across_two_pieces_of_a_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from everlog.pipeline import scanning
+
+    monkeypatch.setattr(scanning, "_PIECE", 8)
+    path = tmp_path / "log.json"
+    path.write_bytes(b"0123456word890")
+    assert found_in(path, ["word"], {})[1] == ["word"]
+
+
+def test_a_file_that_nobody_can_read_is_not_called_clean(tmp_path: Path) -> None:
+    path = tmp_path / "half.parquet"
+    path.write_bytes(b"PAR1half")
+    assert "nobody can read" in found_in(path, ["word"], {})[1][0]
+
+
+def test_all_files_are_looked_at(world: World, tmp_path: Path) -> None:
+    folder = tmp_path / "some"
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"{number}.txt").write_text("needle" if number == 33 else "hay")
+
+    found = scan(world.spark, folder, ["needle"])
+    assert (found.files, found.bytes) == (40, 39 * 3 + 6)
+    assert found.found == [(str(folder / "33.txt"), "needle")]
