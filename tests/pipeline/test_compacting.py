@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 from tests.pipeline.world import World
 
 from everlog.core.query import Cursor
@@ -67,15 +68,9 @@ def test_what_a_killed_run_left_is_removed_when_it_is_old(world: World) -> None:
     assert not set(left) & set(world.lake.events.unnamed())
 
 
-def test_a_run_compacts_by_itself_when_there_are_too_many(world: World, monkeypatch: object) -> None:
-    import everlog.pipeline.run as running
-
-    before = running.SMALL_FILES_MAX
-    running.SMALL_FILES_MAX = 2
-    try:
-        three_runs(world)
-    finally:
-        running.SMALL_FILES_MAX = before
+def test_a_run_compacts_by_itself_when_there_are_too_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlog.pipeline.run.SMALL_FILES_MAX", 2)
+    three_runs(world)
     assert len(world.lake.events.files()) == 1
     assert world.same_as_the_log()
 

@@ -14,7 +14,7 @@ from tests.pipeline.world import World
 import everlog
 from everlog.catalog.catalog import Catalog
 from everlog.errors import Busy, Damaged, NewerFormat, NotFound, SparkFailed
-from everlog.pipeline import run as running
+from everlog.pipeline import bronze
 
 # ---- the whole way
 
@@ -55,8 +55,8 @@ def test_an_empty_log_makes_an_empty_lake(world: World) -> None:
 
 def test_a_large_log_is_taken_in_several_commits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.say(*map(str, range(10)))
-    real = running.bronze.ingest
-    monkeypatch.setattr(running.bronze, "ingest", lambda *a, **k: real(*a, **k, batch_events=4))
+    real = bronze.ingest
+    monkeypatch.setattr(bronze, "ingest", lambda *a, **k: real(*a, **k, batch_events=4))
 
     assert world.run().events == 10
     assert world.lake.events.version() == 2

@@ -178,7 +178,8 @@ def test_a_payload_that_is_no_object_is_set_aside() -> None:
 
 
 def test_a_reason_does_not_grow_without_end() -> None:
-    _, (row,) = typed(recorded(1, **PLACED, **{f"no_such_field_{number}": 1 for number in range(300)}))
+    strange: dict[str, Any] = {f"no_such_field_{number}": 1 for number in range(300)}
+    _, (row,) = typed(recorded(1, **PLACED, **strange))
 
     assert len(row["reason"]) == REASON_CHARS_MAX
 
@@ -190,7 +191,7 @@ def test_every_event_ends_up_in_exactly_one_place(kinds: list[tuple[str, int]]) 
     said = {"order.placed": PLACED, "parcel.moved": {"went_to": "doing"}, "x.y": {}}
     batch = rows(*(recorded(at, kind, version, **said[kind]) for at, (kind, version) in enumerate(kinds, 1)))
     typist = Typist(SHOP)
-    found = []
+    found: list[int] = []
     for event_type, mine in by_type(batch):
         for part in typist.typed(event_type, mine):
             found += [] if part is None else part.column("position").to_pylist()

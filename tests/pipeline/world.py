@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +46,7 @@ class World:
         return [row["text"] for row in self.rows("silver/note.added")]
 
     def same_as_the_log(self) -> bool:
-        held = [
-            tuple(row) for row in self.lake.read(self.spark, "events").select(*COLUMNS).orderBy("position").collect()
-        ]
+        held = self.lake.read(self.spark, "events").select(*COLUMNS).orderBy("position").collect()
         return [_plain(row) for row in held] == [_plain(row_of(recorded)) for recorded in self.log.store.read()]
 
     def files(self) -> dict[str, int]:
@@ -58,6 +57,6 @@ class World:
         }
 
 
-def _plain(row: tuple[Any, ...]) -> list[Any]:
+def _plain(row: Iterable[Any]) -> list[Any]:
     """Moments as text in UTC: Spark hands them out in the machine's own zone."""
     return [value.astimezone().isoformat() if hasattr(value, "astimezone") else value for value in row]

@@ -109,7 +109,7 @@ def erase(
         going = erasure.concerned(lake.events.read(spark)).cache()
         try:
             count = going.count()
-            files, sentinels = 0, ()
+            files, sentinels = 0, tuple[str, ...]()
             if count:
                 sentinels = _sentinels(going)
                 refold(going, erasure.rewritten(lake.events.read(spark)), cursor)

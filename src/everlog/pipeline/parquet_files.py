@@ -81,7 +81,8 @@ class _OpenFile:
         reach = pc.min_max(rows.column("position")).as_py()
         self._first = min(self._first or reach["min"], reach["min"])
         self._last = max(self._last, reach["max"])
-        return rows.num_rows - (self.write() if sum(map(len, self._held)) >= GROUP_ROWS else 0)
+        more: int = rows.num_rows
+        return more - (self.write() if sum(map(len, self._held)) >= GROUP_ROWS else 0)
 
     def write(self) -> int:
         """Write what is held as one group; how many rows that were."""

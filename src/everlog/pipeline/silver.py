@@ -150,7 +150,7 @@ def typing_task(
     """What a task does: types its batches, writes a file for each table, reports them."""
     from pyspark import cloudpickle
 
-    shipped: bytes = cloudpickle.dumps(catalog)
+    shipped: bytes = cloudpickle.dumps(catalog)  # type: ignore[no-untyped-call]
     paths = tuple(path for path in sys.path if path)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Events as typed rows: brought up to date by the catalog's upcasters, judged by its models, or set aside with a reason.
+"""Events as typed rows: brought up to date by the upcasters, judged by the models, or set aside with a reason.
 
 What a task of Spark does, with nothing of Spark in it: a batch of event rows in, one batch an event type out, and
 one of those that are set aside. Every event ends up in exactly one of them.
@@ -54,10 +54,11 @@ _SET_ASIDE = (
     "occurred_at",
     "actor",
     "scope",
+    "payload",
 )
 QUARANTINE_SCHEMA = pa.schema(
     [
-        *(ARROW_SCHEMA.field(name) for name in (*_SET_ASIDE, "payload")),
+        *(ARROW_SCHEMA.field(name) for name in _SET_ASIDE),
         pa.field("code", pa.string()),
         pa.field("reason", pa.string()),
         pa.field("reading", pa.int64()),  # how its type was read then: when that changes, it gets another chance
@@ -181,7 +182,8 @@ class Typist:
 def _bare(event_id: str, event_type: str, version: int, text: str) -> Event:
     """As much of an event as an upcaster may know: it is a function from payload to payload."""
     header = (EventId(event_id), event_type, version, "", 0, "", 0, NEVER, "", "", "", "", "", "", {}, b"", b"")
-    return Event(*header, payload=_decode_one(text), salt=b"there")
+    values: tuple[Any, ...] = (*header, _decode_one(text), b"there")
+    return Event(*values)
 
 
 class _Aside(Exception):
@@ -226,7 +228,7 @@ def _set_aside(batch: pa.RecordBatch, refused: Sequence[Refused], reading: int) 
         lambda one: one.reason[:REASON_CHARS_MAX],
         lambda one: reading,
     ]
-    columns = [rows.column(name) for name in (*_SET_ASIDE, "payload")]
+    columns = [rows.column(name) for name in _SET_ASIDE]
     columns += [
         pa.array([tell(one) for one in refused], field.type)
         for tell, field in zip(told, list(QUARANTINE_SCHEMA)[-3:], strict=True)

@@ -20,9 +20,8 @@ from everlog.views.view import View
 def code_fingerprint(view: View) -> str:
     """Of a view's own code."""
     classes = [kind for kind in type(view).__mro__ if kind not in (View, object)]
-    return _hash(
-        [view.name, view.version, str(view.order), sorted(view.types), *map(source_of, [*classes, *view.uses])]
-    )
+    code = map(source_of, [*classes, *view.uses])
+    return _hash([view.name, view.version, str(view.order), sorted(view.types), *code])
 
 
 def catalog_fingerprint(catalog: Catalog, view: View) -> str:
