@@ -181,8 +181,26 @@ class Typist:
 
 def _bare(event_id: str, event_type: str, version: int, text: str) -> Event:
     """As much of an event as an upcaster may know: it is a function from payload to payload."""
-    header = (EventId(event_id), event_type, version, "", 0, "", 0, NEVER, "", "", "", "", "", "", {}, b"", b"")
-    values: tuple[Any, ...] = (*header, _decode_one(text), b"there")
+    header: tuple[Any, ...] = (
+        EventId(event_id),
+        event_type,
+        version,
+        "",
+        0,
+        "",
+        0,
+        NEVER,
+        "",
+        "",
+        "",
+        "",
+        "",
+        "",
+        {},
+        b"",
+        b"",
+    )
+    values = (*header, _decode_one(text), b"there")
     return Event(*values)
 
 
