@@ -35,9 +35,14 @@ def test_a_refusal_says_what_is_allowed_and_what_to_type(log: Run) -> None:
 def test_a_trace_is_a_tree_of_causes(log: Run) -> None:
     given = ("--agent-id", "builder", "--correlation", "session-7")
     first = log("agent", "propose", "pytest", *given, "--id", "one", "--json").data["events"][0]["id"]
-    log("agent", "approve", "one", "--actor", "user:bob", "--correlation", "session-7", "--causation", first)
+    log("agent", "approve", "one", "--actor", "user:bob")
+    tree = [["0", "command/one", "pending"], ["1", "command/one", "approved"]]
     found = log("agent", "trace", "session-7").rows
-    assert [(row[0], row[3], row[4]) for row in found] == [("0", "one", "pending"), ("1", "one", "approved")]
+    assert [[row[0], row[3], row[4]] for row in found] == tree
+    for name in (first, "#1", "#2"):
+        assert [[row[0], row[3], row[4]] for row in log("agent", "causes", name).rows] == tree
+    assert log("agent", "causes", "#9").code == 4
+    assert log("agent", "sources").rows[0][:3] == ["user:bob", "1", '{"approved":1}']
 
 
 def test_input_that_is_not_json_is_a_mistake_of_usage(log: Run) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.group("agent")
 @common_options
 def agent_command() -> None:
-    """Commands of agents: propose, validate, approve, reject, execute, fail, list, show, trace.
+    """Commands of agents: propose, validate, approve, reject, execute, fail, list, show, trace, causes, sources.
 
     A command is proposed, looked at, approved or rejected by somebody else, and then run.
 
@@ -204,9 +204,9 @@ def show(session: Session, command: str) -> None:
 @common_options
 @pass_session
 def trace(session: Session, session_id: str) -> None:
-    """Show what happened in a session (a correlation id), as a tree of causes.
+    """Show what happened in a session (a correlation id) on all streams, as a tree of causes.
 
-    Columns when piped: depth, at, actor, command, status, id, caused_by.
+    Columns when piped: depth, at, actor, stream, status, id, caused_by.
 
     \b
     Example:
@@ -214,10 +214,59 @@ def trace(session: Session, session_id: str) -> None:
     """
     from everlog.domains.agents import commands
 
-    steps = commands.trace(session.log(), session_id)
-    columns = ("depth", "at", "actor", "command", "status", "id", "caused_by")
+    _show_tree(session, commands.trace(session.log(), session_id))
+
+
+@agent_command.command("causes")
+@click.argument("event", metavar="ID|#POSITION")
+@common_options
+@pass_session
+def causes(session: Session, event: str) -> None:
+    """Show the tree of causes that an event is part of, over all streams: what began it, and all that followed.
+
+    Columns when piped: depth, at, actor, stream, status, id, caused_by.
+
+    \b
+    Example:
+      everlog agent causes '#12'
+    """
+    from everlog.domains.agents import commands
+
+    _show_tree(session, commands.causes(session.log(), event))
+
+
+@agent_command.command("sources")
+@common_options
+@pass_session
+def sources(session: Session) -> None:
+    """Show who takes part, and how much each has done.
+
+    Columns when piped: source, sequence, did, last_at.
+
+    \b
+    Example:
+      everlog agent sources
+    """
+    from everlog.domains.agents import commands
+
+    found = commands.sources(session.log())
+    columns = ("source", "sequence", "did", "last_at")
+    session.out.answer(
+        Answer(
+            data=found,
+            ids=[one["source"] for one in found],
+            columns=columns,
+            rows=[[one[name] for name in columns] for one in found],
+            facts={"count": len(found)},
+        )
+    )
+
+
+def _show_tree(session: Session, steps: list[dict[str, Any]]) -> None:
+    columns = ("depth", "at", "actor", "stream", "status", "id", "caused_by")
     lines = [
-        f"{'  ' * step['depth']}{step['status']:10} {safe(step['command'])}  {safe(step['actor'])}  {step['at']}"
+        f"{'  ' * step['depth']}{step['status']:10} {safe(step['stream'])}  {safe(step['actor'])}  {step['at']}"
+        + ("  <- asked for" if step.get("asked") else "")
         for step in steps
     ]
     session.out.answer(

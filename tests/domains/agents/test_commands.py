@@ -3,6 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+import everlog
+from everlog.core.ids import IdSource
 from everlog.domains.agents import commands
 from everlog.domains.agents.events import Proposed
 from everlog.domains.deciding import By
@@ -71,10 +73,10 @@ def test_a_trace_shows_the_steps_of_a_session_below_their_causes(log: Log) -> No
     commands.propose(log, PROPOSAL, id="two", by=By(actor="agent:builder", correlation_id="session-7"))
     commands.propose(log, PROPOSAL, id="other", by=By(actor="agent:builder", correlation_id="session-8"))
     steps = commands.trace(log, "session-7")
-    assert [(step["command"], step["status"], step["depth"]) for step in steps] == [
-        ("one", "pending", 0),
-        ("one", "approved", 1),
-        ("two", "pending", 0),
+    assert [(step["stream"], step["status"], step["depth"]) for step in steps] == [
+        ("command/one", "pending", 0),
+        ("command/one", "approved", 1),
+        ("command/two", "pending", 0),
     ]
     with pytest.raises(NoSuchSubject):
         commands.trace(log, "session-9")
@@ -88,6 +90,121 @@ def test_the_first_version_of_a_proposal_is_read_as_the_second(log: Log) -> None
         "agent_id": "b",
         "tool_name": "t",
         "tool_input": {},
+        "validation_status": "pending",
         "why": "",
         "risk": "medium",
     }
+
+
+def test_what_was_decided_before_it_came_here_is_not_lost(log: Log) -> None:
+    old = {"agent_id": "b", "tool_name": "t", "tool_input": {}, "validation_status": "approved"}
+    with everlog.open("memory:", actor="agent:builder") as elsewhere:
+        made = elsewhere.append("agent.command.proposed", stream="command/c1", payload=old)
+    (recorded,) = log.admit([made.event])
+    assert recorded.event.payload["validation_status"] == "approved"
+    shown = commands.show(log, "c1")
+    assert (shown["status"], shown["validation_status"]) == ("approved", "approved")
+    assert commands.pending(log) == []
+    assert commands.execute(log, "c1").status == "executed"
+
+
+def test_the_status_of_a_validation_is_told_in_three_words(log: Log) -> None:
+    for name in ("one", "two", "three"):
+        commands.propose(log, PROPOSAL, id=name, by=BUILDER)
+    commands.validate(log, "one", valid=True)
+    commands.reject(log, "two", reason="no")
+    commands.approve(log, "three")
+    commands.fail(log, "three", error="it stopped")
+    told = {one["id"]: one["validation_status"] for one in commands.listed(log)}
+    assert told == {"one": "pending", "two": "rejected", "three": "approved"}
+
+
+def test_what_waits_is_listed_from_the_oldest_on_until_somebody_decides(log: Log) -> None:
+    for name in ("b", "a", "c"):
+        commands.propose(log, PROPOSAL, id=name, by=BUILDER)
+    commands.validate(log, "a", valid=False)
+    commands.approve(log, "b")
+    assert [(one["id"], one["status"], one["tool_name"]) for one in commands.pending(log)] == [
+        ("a", "invalid", "pytest"),
+        ("c", "pending", "pytest"),
+    ]
+
+
+def test_a_step_follows_from_the_one_before_and_belongs_to_its_session(log: Log) -> None:
+    asked = commands.propose(log, PROPOSAL, id="one", by=BUILDER).done.events[0]
+    approved = commands.approve(log, "one").done.events[0]
+    done = commands.execute(log, "one", by=By(causation_id="job 17")).done.events[0]
+    assert (asked.causation_id, approved.causation_id, done.causation_id) == ("", asked.id, "job 17")
+    assert {event.correlation_id for event in (asked, approved, done)} == {"session-7"}
+
+
+def test_a_trace_goes_over_all_streams_of_a_session(log: Log) -> None:
+    asked = commands.propose(log, PROPOSAL, id="one", by=BUILDER).done.events[0]
+    log.append(
+        "note.added", stream="note/1", payload={"text": "x"}, correlation_id="session-7", causation_id=asked.id
+    )
+    commands.approve(log, "one")
+    steps = commands.trace(log, "session-7")
+    assert [(step["depth"], step["stream"], step["status"]) for step in steps] == [
+        (0, "command/one", "pending"),
+        (1, "note/1", "added"),
+        (1, "command/one", "approved"),
+    ]
+    assert [(step["source"], step["source_seq"]) for step in steps] == [
+        (log.identity.origin, number) for number in (1, 2, 3)
+    ]
+
+
+def test_the_tree_of_causes_goes_over_streams_and_sessions_from_the_first_cause_on(log: Log) -> None:
+    first = commands.propose(log, PROPOSAL, id="one", by=BUILDER).done.events[0]
+    approved = commands.approve(log, "one").done.events[0]
+    second = commands.propose(log, PROPOSAL, id="two", by=By(causation_id=approved.id, correlation_id="other"))
+    commands.propose(log, PROPOSAL, id="apart", by=BUILDER)
+    note = log.append("note.added", stream="note/1", payload={"text": "x"}, causation_id=first.id)
+    commands.reject(log, "two", reason="no")
+    tree = [
+        (0, "command/one", "pending"),
+        (1, "command/one", "approved"),
+        (2, "command/two", "pending"),
+        (3, "command/two", "rejected"),
+        (1, "note/1", "added"),
+    ]
+    for asked in (first.id, second.done.events[0].id, note.event.id):
+        steps = commands.causes(log, asked)
+        assert [(step["depth"], step["stream"], step["status"]) for step in steps] == tree
+        assert [step["id"] for step in steps if step["asked"]] == [asked]
+    with pytest.raises(NoSuchSubject):
+        commands.causes(log, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+
+
+def test_what_claims_to_have_caused_itself_is_shown_once(log: Log) -> None:
+    one, two = IdSource().take(2)
+    for own, cause in ((one, two), (two, one)):
+        log.append("note.added", stream="note/1", payload={"text": "x"}, id=own, causation_id=cause)
+    assert sorted(step["id"] for step in commands.causes(log, one)) == sorted([one, two])
+
+
+def test_every_source_has_a_count_of_its_own(log: Log) -> None:
+    for name in ("one", "two"):
+        commands.propose(log, PROPOSAL, id=name, by=BUILDER)
+    commands.approve(log, "one", by=By(actor="user:bob"))
+    commands.execute(log, "one", by=BUILDER)
+    found = {one["source"]: (one["sequence"], one["did"]) for one in commands.sources(log)}
+    assert found == {"agent:builder": (3, {"executed": 1, "proposed": 2}), "user:bob": (1, {"approved": 1})}
+
+
+def test_after_two_logs_came_together_both_say_the_same_of_a_command(log: Log) -> None:
+    commands.propose(log, PROPOSAL, id="one", by=BUILDER)
+    with everlog.open("memory:", actor="user:bob") as elsewhere:
+        elsewhere.admit([recorded.event for recorded in log.read()])
+        commands.approve(log, "one", by=By(actor="user:ada"))
+        commands.validate(elsewhere, "one", valid=True)
+        commands.reject(elsewhere, "one", reason="no")
+        ours = [recorded.event for recorded in log.read()]
+        log.admit([recorded.event for recorded in elsewhere.read()])
+        elsewhere.admit(ours)
+        assert commands.show(log, "one") == commands.show(elsewhere, "one")
+        assert commands.show(log, "one")["status"] == "rejected", "the greater clock wins"
+        for each in (log, elsewhere):
+            with pytest.raises(RuleRefused):
+                commands.execute(each, "one")

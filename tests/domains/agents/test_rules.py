@@ -17,7 +17,9 @@ def happened(what: str, **payload: Any) -> Event:
     return builders.event(f"agent.command.{what}", stream="command/c1", payload=payload)
 
 
-PROPOSED = happened("proposed", agent_id="builder", tool_name="pytest", tool_input={}, why="", risk="low")
+PROPOSED = happened(
+    "proposed", agent_id="builder", tool_name="pytest", tool_input={}, validation_status="pending", why="", risk="low"
+)
 
 
 def history(*events: Event) -> Given:
@@ -58,6 +60,11 @@ def test_a_command_is_proposed_once_and_before_anything_else() -> None:
     history().when(rules.propose, proposal).then(proposal)
     history(PROPOSED).when(rules.propose, proposal).refused(RuleRefused, saying="proposed already")
     history().when(rules.reject, "c1", reason="no").refused(NoSuchSubject)
+
+
+def test_nobody_proposes_what_is_approved_already() -> None:
+    proposal = Proposed(agent_id="builder", tool_name="pytest", validation_status="approved")
+    history().when(rules.propose, proposal).refused(RuleRefused, saying="proposed as approved")
 
 
 def test_a_refusal_names_the_rule_what_was_tried_what_is_allowed_and_what_to_type() -> None:

@@ -17,12 +17,14 @@ from everlog.core.query import Query
 from everlog.domains.agents import DOMAIN, rules
 from everlog.domains.agents.events import KIND, Proposed
 from everlog.domains.agents.rules import Command, command_of
-from everlog.domains.agents.views import Commands, Trace
+from everlog.domains.agents.views import Causes, Commands, Pending, Sources, Trace, step_of
 from everlog.domains.deciding import NOBODY, By, Done, decide
 from everlog.errors import NoSuchSubject
+from everlog.log.causes import causes_of
 from everlog.log.log import Log
 
 _ids = IdSource()
+_Step = dict[str, Any]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,8 +114,14 @@ def listed(log: Log, *, status: Iterable[str] = ()) -> list[dict[str, Any]]:
 
 
 def pending(log: Log) -> list[dict[str, Any]]:
-    """What waits for somebody to decide."""
-    return listed(log, status=("pending", "validated", "invalid"))
+    """What waits for somebody to decide, the oldest first. It costs what waits, not what was ever proposed."""
+    waiting = [{"id": name, **row} for _, rows in log.view(Pending).items() for name, row in rows.items()]
+    return sorted(waiting, key=lambda row: (row["proposed_at"], row["id"]))
+
+
+def sources(log: Log) -> list[dict[str, Any]]:
+    """Who takes part, and how much each has done."""
+    return [{"source": key, **state} for key, state in log.view(Sources).items()]
 
 
 def trace(log: Log, session: str) -> list[dict[str, Any]]:
@@ -125,19 +133,59 @@ def trace(log: Log, session: str) -> list[dict[str, Any]]:
             why="no step has this correlation id",
             hint="everlog agent list --json shows the session of each command",
         )
-    depths: dict[str, int] = {}
-    for step in answer.state["steps"]:
-        depths[step["id"]] = depths.get(step["caused_by"], -1) + 1
-    return [{**step, "depth": depths[step["id"]]} for step in answer.state["steps"]]
+    steps = answer.state["steps"]
+    here = {step["id"] for step in steps}
+    effects: dict[str, list[dict[str, Any]]] = {}
+    for step in steps:
+        effects.setdefault(step["caused_by"] if step["caused_by"] in here else "", []).append(step)
+    return _tree(effects.get("", []), lambda step: effects.get(step["id"], []))
+
+
+def causes(log: Log, event: str) -> list[dict[str, Any]]:
+    """The tree of causes that an event is part of, over all streams: from what began it to all that followed.
+
+    The event is named by its id, or by its position as `#12`.
+    """
+    asked = log.at(int(event[1:])) if event.startswith("#") and event[1:].isdecimal() else log.get(event)
+    if asked is None:
+        raise NoSuchSubject(
+            f"there is no event {event}", why="the log has none at this place", hint="everlog log shows what there is"
+        )
+    above, _ = causes_of(log, asked)
+    root = above[-1] if above else asked
+    view = log.view(Causes)
+    first = {**step_of(root.event), "asked": root.event.id == asked.event.id}
+
+    def effects(step: dict[str, Any]) -> list[dict[str, Any]]:
+        answer = view.get(step["id"], fresh=step is first)
+        found = answer.state["effects"] if answer.found else []
+        return [{**effect, "asked": effect["id"] == asked.event.id} for effect in found]
+
+    return _tree([first], effects)
 
 
 # ---- inside
+
+
+def _tree(roots: list[_Step], below: Callable[[_Step], list[_Step]]) -> list[_Step]:
+    """Steps with their depth, each right above what it led to. What claims to have caused itself is met once."""
+    found, seen = [], set()
+    waiting = [(step, 0) for step in reversed(roots)]
+    while waiting:
+        step, depth = waiting.pop()
+        if step["id"] in seen:
+            continue
+        seen.add(step["id"])
+        found.append({**step, "depth": depth})
+        waiting += [(effect, depth + 1) for effect in reversed(below(step))]
+    return found
 
 
 def _step(
     log: Log, command: str, operation: str, asked: Any, by: By, rule: Callable[[Command | None], Iterable[Any]]
 ) -> Step:
     stream = _stream(command)
+    by = _chained(log, stream, by)
 
     def decision(history: Sequence[Recorded]) -> Iterable[Any]:
         return rule(command_of(command, (recorded.event for recorded in history)))
@@ -154,6 +202,20 @@ def _step(
     )
     last = done.events[-1]
     return Step(id=last.stream.partition("/")[2], status=rules.status_after(last), done=done)
+
+
+def _chained(log: Log, stream: str, by: By) -> By:
+    """A step follows from the one before it and belongs to the same session, unless it is said otherwise."""
+    if by.causation_id and by.correlation_id:
+        return by
+    before = next(log.read(Query(stream=stream), limit=1, newest_first=True), None)
+    if before is None:
+        return by
+    return msgspec.structs.replace(
+        by,
+        causation_id=by.causation_id or before.event.id,
+        correlation_id=by.correlation_id or before.event.correlation_id,
+    )
 
 
 def _stream(command: str) -> str:

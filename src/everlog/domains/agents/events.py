@@ -16,6 +16,7 @@ AgentId = Annotated[str, Meta(min_length=1, max_length=128)]
 ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 Reason = Annotated[str, Meta(min_length=1, max_length=2_000)]
 Risk = Literal["low", "medium", "high"]
+ValidationStatus = Literal["pending", "approved", "rejected"]
 
 
 @CATALOG.event("agent.command.proposed", version=1)
@@ -25,23 +26,24 @@ class ProposedV1(msgspec.Struct, frozen=True, kw_only=True):
     agent_id: AgentId
     tool_name: ToolName
     tool_input: dict[str, Any] = {}
-    validation_status: Literal["pending", "approved", "rejected"] = "pending"
+    validation_status: ValidationStatus = "pending"
 
 
 @CATALOG.event("agent.command.proposed", version=2)
 class Proposed(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent wants to run a tool."""
+    """An agent wants to run a tool. What was decided elsewhere before it came here is its validation status."""
 
     agent_id: AgentId
     tool_name: ToolName
     tool_input: dict[str, Any] = {}
+    validation_status: ValidationStatus = "pending"
     why: Annotated[str, Meta(max_length=2_000)] = ""
     risk: Risk = "medium"
 
 
 @CATALOG.upcaster("agent.command.proposed", from_version=1)
-def leave_the_status_to_later_events(old: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in old.items() if name != "validation_status"} | {"why": "", "risk": "medium"}
+def say_nothing_of_why_and_risk(old: dict[str, Any]) -> dict[str, Any]:
+    return {**old, "why": "", "risk": "medium"}
 
 
 @CATALOG.event("agent.command.validated")

@@ -19,8 +19,10 @@ NEXT = {
 }
 """What may follow which status. What is not named here is an end."""
 
+WAITING = ("pending", "validated", "invalid")
+"""The statuses in which a command waits for somebody to decide."""
+
 _BECOMES = {
-    "agent.command.proposed": "pending",
     "agent.command.approved": "approved",
     "agent.command.rejected": "rejected",
     "agent.command.executed": "executed",
@@ -40,13 +42,23 @@ def status_after(event: Event) -> str:
     """The status that an event leaves a command in."""
     if event.type == "agent.command.validated":
         return "validated" if event.payload["valid"] else "invalid"
+    if event.type == "agent.command.proposed":
+        return str(event.payload["validation_status"])
     return _BECOMES[event.type]
 
 
+def validation_status(status: str) -> str:
+    """How the decision about a command stands, in the words of seed 001."""
+    return {"rejected": "rejected"}.get(status, "pending" if status in WAITING else "approved")
+
+
 def command_of(command: str, events: Iterable[Event]) -> Command | None:
-    """The command that a history describes; None if there is none."""
+    """The command that a history describes; None if there is none.
+
+    It goes by the causal order, as the views do: after two logs came together, everybody sees the same status.
+    """
     found: Command | None = None
-    for event in events:
+    for event in sorted(events, key=lambda event: event.causal_order):
         agent = (
             event.payload["agent_id"] if event.type == "agent.command.proposed" else found.agent_id if found else ""
         )
@@ -62,6 +74,14 @@ def propose(command: Command | None, proposal: Proposed) -> list[Any]:
             tried=f"propose {command.id}",
             why=f"it is {command.status}",
             hint="leave --id out to get a new one",
+        )
+    if proposal.validation_status != "pending":
+        raise RuleRefused(
+            f"a command cannot be proposed as {proposal.validation_status}",
+            rule="nobody approves what they proposed",
+            tried=f"propose it with the validation status {proposal.validation_status}",
+            allowed=["pending"],
+            hint="propose it as pending, and let somebody else decide: everlog agent approve ID",
         )
     return [proposal]
 

@@ -1,15 +1,41 @@
-"""What people ask about agents: what waits for a decision, what a session did, what led to what."""
+"""What people ask about agents: what waits for a decision, what a session did, what led to what, who does how much.
+
+All of them go by the causal order, so that two logs that came together say the same, whichever event arrived first.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 from everlog.core.event import Event
 from everlog.domains.agents.events import CATALOG
-from everlog.domains.agents.rules import status_after
-from everlog.views.view import View
+from everlog.domains.agents.rules import WAITING, status_after, validation_status
+from everlog.views.view import CAUSAL, View
 
 TYPES = tuple(info.type for info in CATALOG.types())
+SHELVES = 64
+
+
+def step_of(event: Event) -> dict[str, Any]:
+    """An event as a step of a session or a tree. `source_seq` is the gapless count of the log that recorded it."""
+    ours = event.type in TYPES
+    step = {
+        "id": event.id,
+        "caused_by": event.causation_id,
+        "type": event.type,
+        "stream": event.stream,
+        "status": status_after(event) if ours else event.type.rpartition(".")[2],
+        "actor": event.actor,
+        "at": _text(event),
+        "source": event.origin,
+        "source_seq": event.origin_seq,
+    }
+    return {**step, "tool_name": event.payload["tool_name"]} if event.type == "agent.command.proposed" else step
+
+
+def _text(event: Event) -> str:
+    return event.occurred_at.isoformat().replace("+00:00", "Z")
 
 
 class Commands(View):
@@ -17,7 +43,8 @@ class Commands(View):
 
     name = "agents.commands"
     types = TYPES
-    uses = (status_after,)
+    order = CAUSAL
+    uses = (status_after, validation_status)
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
         said = event.payload
@@ -36,15 +63,50 @@ class Commands(View):
             state = {**state, "error": said["error"], "seconds": said["seconds"]}
         else:
             state = {**state, "findings": list(said["findings"])}
-        return {**state, "status": status_after(event), "changed_at": _text(event)}
+        status = status_after(event)
+        return {
+            **state,
+            "status": status,
+            "validation_status": validation_status(status),
+            "changed_at": _text(event),
+        }
+
+
+class Pending(View):
+    """One row a shelf of 64 (by the name of the stream): the commands there that wait for a decision."""
+
+    name = "agents.pending"
+    types = TYPES
+    order = CAUSAL
+    uses = (status_after,)
+
+    def key(self, event: Event) -> str | None:
+        return f"{crc32(event.stream.encode()) % SHELVES:02}"
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        name, status, said = event.stream.partition("/")[2], status_after(event), event.payload
+        waiting = dict(state)
+        if event.type == "agent.command.proposed":
+            waiting[name] = {
+                "agent_id": said["agent_id"],
+                "tool_name": said["tool_name"],
+                "risk": said["risk"],
+                "session": event.correlation_id,
+                "proposed_at": _text(event),
+            }
+        if status in WAITING and name in waiting:
+            waiting[name] = {**waiting[name], "status": status}
+        else:
+            waiting.pop(name, None)
+        return dict(sorted(waiting.items()))
 
 
 class Trace(View):
-    """One row a session (correlation id): its steps, in the order of their arrival."""
+    """One row a session (correlation id): its steps on all streams, each with its cause."""
 
     name = "agents.trace"
-    types = TYPES
-    uses = (status_after,)
+    order = CAUSAL
+    uses = (step_of, status_after)
 
     def key(self, event: Event) -> str | None:
         return event.correlation_id or None
@@ -53,22 +115,48 @@ class Trace(View):
         return {"steps": []}
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
-        step = {
-            "id": event.id,
-            "caused_by": event.causation_id,
-            "command": event.stream.partition("/")[2],
-            "status": status_after(event),
-            "actor": event.actor,
-            "at": _text(event),
-            "source_seq": event.origin_seq,
+        return {"steps": [*state["steps"], step_of(event)]}
+
+
+class Causes(View):
+    """One row a cause (an event's id): what it led to, on all streams."""
+
+    name = "agents.causes"
+    order = CAUSAL
+    uses = (step_of, status_after)
+
+    def key(self, event: Event) -> str | None:
+        return event.causation_id or None
+
+    def initial(self) -> dict[str, Any]:
+        return {"effects": []}
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        return {"effects": [*state["effects"], step_of(event)]}
+
+
+class Sources(View):
+    """One row a source (an actor): its own count of what it did, from 1, and what that was."""
+
+    name = "agents.sources"
+    types = TYPES
+    order = CAUSAL
+
+    def key(self, event: Event) -> str | None:
+        return event.actor
+
+    def initial(self) -> dict[str, Any]:
+        return {"sequence": 0, "did": {}}
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        what = event.type.rpartition(".")[2]
+        did = {**state["did"], what: state["did"].get(what, 0) + 1}
+        return {
+            "sequence": state["sequence"] + 1,
+            "did": dict(sorted(did.items())),
+            "last_id": event.id,
+            "last_at": _text(event),
         }
-        if event.type == "agent.command.proposed":
-            step["tool_name"] = event.payload["tool_name"]
-        return {"steps": [*state["steps"], step]}
 
 
-VIEWS = (Commands, Trace)
-
-
-def _text(event: Event) -> str:
-    return event.occurred_at.isoformat().replace("+00:00", "Z")
+VIEWS = (Commands, Pending, Trace, Causes, Sources)
