@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.domains.steps import work
 
@@ -51,14 +53,25 @@ def test_the_domains_of_a_log_are_loaded_only_when_they_are_needed(log: Log) -> 
 
 
 @EVERY
-@pytest.mark.parametrize("histories", [5, pytest.param(200, marks=pytest.mark.slow)])
-def test_after_random_work_the_views_live_rebuilt_and_as_of_the_head_are_the_same(name: str, histories: int) -> None:
+@pytest.mark.parametrize(
+    ("store", "histories"),
+    [
+        ("memory", 5),
+        ("sqlite", 2),
+        pytest.param("memory", 200, marks=pytest.mark.slow),
+        pytest.param("sqlite", 50, marks=pytest.mark.slow),
+    ],
+)
+def test_after_random_work_the_views_live_rebuilt_and_as_of_the_head_are_the_same(
+    name: str, store: str, histories: int, tmp_path: Path
+) -> None:
     for seed in range(histories):
-        _require_one_truth(name, seed)
+        url = "memory:" if store == "memory" else f"sqlite:{tmp_path / f'{seed}.db'}"
+        _require_one_truth(name, url, seed)
 
 
-def _require_one_truth(name: str, seed: int) -> None:
-    with everlog.open("memory:", actor="user:ada") as log:
+def _require_one_truth(name: str, url: str, seed: int) -> None:
+    with everlog.open(url, actor="user:ada") as log:
         views = domains.load(name).views
         for view in views:
             log.views.register(view, mode="inline" if seed % 2 else "on-demand")

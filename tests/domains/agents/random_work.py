@@ -13,9 +13,9 @@ from everlog.log.log import Log
 def step(log: Log, chance: random.Random) -> None:
     command = f"c{chance.randrange(8)}"
     by = By(actor=chance.choice(["user:ada", "agent:builder"]), correlation_id=f"session-{chance.randrange(3)}")
-    match chance.randrange(6):
+    match chance.randrange(6) if log.head() else 0:
         case 0:
-            tool = chance.choice(["pytest", "ruff", "not a name"])
+            tool = chance.choice(["pytest", "ruff", "not a name"]) if log.head() else "pytest"
             commands.propose(log, Proposed(agent_id="builder", tool_name=tool), id=command, by=by)
         case 1:
             commands.validate(log, command, valid=chance.random() < 0.8, findings=["looked at it"], by=by)
