@@ -20,6 +20,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 # name -> the module that has its command, as NAME_command
 COMMANDS = {
     "check": "pipeline_check",
+    "migrate": "pipeline_moving",
+    "export": "pipeline_moving",
 }
 
 
@@ -40,7 +42,7 @@ class _Commands(click.Group):
 @click.group("pipeline", cls=_Commands)
 @common_options
 def pipeline_command() -> None:
-    """The log on Spark: check.
+    """The log on Spark: check, migrate, export.
 
     \b
     Example:

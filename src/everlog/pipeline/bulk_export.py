@@ -21,6 +21,7 @@ from everlog.core.event import Position
 from everlog.cutover.exporting import Export, Format, chunks
 from everlog.errors import Conflict
 from everlog.files import DiskFiles, replace_file_by
+from everlog.pipeline.failures import carried, own_errors
 from everlog.pipeline.pieces import MANIFEST
 from everlog.wiring import open_store
 
@@ -70,12 +71,14 @@ def export_all(
         for batch in found:
             for number in batch.column(0).to_pylist():
                 last = min(firsts[number] + part_events - 1, head)
-                part = _part(url, folder / f"part-{number + 1:05}.jsonl", form, firsts[number], last)
+                with carried():
+                    part = _part(url, folder / f"part-{number + 1:05}.jsonl", form, firsts[number], last)
                 yield pa.record_batch([pa.array([msgspec.msgpack.encode(part)], pa.binary())], schema=_TOLD)
 
     parts: list[Part] = []
     if firsts:
-        rows = spark.range(0, len(firsts), 1, len(firsts)).mapInArrow(write, "part binary").collect()
+        with own_errors("exporting the log"):
+            rows = spark.range(0, len(firsts), 1, len(firsts)).mapInArrow(write, "part binary").collect()
         parts = sorted(
             (msgspec.msgpack.decode(bytes(row[0]), type=Part) for row in rows), key=lambda part: part.first
         )

@@ -31,6 +31,7 @@ from everlog.cutover.importing import PROBLEMS_MAX, Options
 from everlog.cutover.survey import Summary, Survey, batches
 from everlog.errors import BadFile, ClockJump, Conflict
 from everlog.pipeline import pieces as reading
+from everlog.pipeline.failures import carried, own_errors
 from everlog.pipeline.pieces import Piece, Start, Surveyed
 from everlog.pipeline.rows import ARROW_SCHEMA, COLUMNS, batch_of, packed_of
 from everlog.stores.contract import Store
@@ -67,6 +68,15 @@ class _Begun(msgspec.Struct, frozen=True):
     received_us: int
 
 
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """Events on their way: staged in order, with their places in the log that is to be written."""
+
+    begun: _Begun
+    staged: Sequence[Path]
+    events: int
+    found: Migrated
+
+
 def migrate(
     spark: SparkSession,
     paths: Sequence[Path],
@@ -77,32 +87,60 @@ def migrate(
     dry_run: bool = False,
     piece_bytes: int = reading.PIECE_BYTES,
     progress: Callable[[int], None] = lambda position: None,
-    now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
 ) -> Migrated:
-    """Migrate files into a new log. `staging` is a folder that Spark and this process see; it may be removed after.
+    """Make a new log of files. `staging` is a folder that Spark and this process see; it may be removed after."""
+    prepared = prepare(spark, paths, target, staging, options, dry_run=dry_run, piece_bytes=piece_bytes)
+    return write(target, prepared, progress=progress)
+
+
+def prepare(
+    spark: SparkSession,
+    paths: Sequence[Path],
+    target: Target,
+    staging: Path,
+    options: Options | None = None,
+    *,
+    dry_run: bool = False,
+    piece_bytes: int = reading.PIECE_BYTES,
+    now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+) -> Prepared:
+    """Spark's part: everything read, checked, put in order and staged. A draft of the log is begun, and is empty."""
+    chosen = options or Options()
+    with own_errors("reading the files"):
+        pieces = reading.pieces_of(paths, csv=chosen.mapping is not None, piece_bytes=piece_bytes)
+        surveys = _surveys(spark, pieces, chosen, now_us() // 1000)
+        starts = _starts(surveys)
+        _refuse_problems(surveys)
+        _refuse_jump(starts[-1], surveys, chosen)
+        begun = _Begun(_fingerprint(pieces, surveys, chosen), now_us())
+        if dry_run:
+            events = _deduplicated(_read(spark, pieces, starts[:-1], chosen)).count()
+            return Prepared(
+                begun=begun, staged=(), events=events, found=_found(pieces, surveys, events, dry_run=True)
+            )
+        with closing(target.open(new_identity(begun.received_us))) as draft:
+            begun = _begin(draft, target, begun)
+        staged = _staged(spark, pieces, starts[:-1], chosen, staging / begun.migration[:16], begun.received_us)
+        events = sum(pq.read_metadata(path).num_rows for path in staged)
+        return Prepared(begun=begun, staged=staged, events=events, found=_found(pieces, surveys, events))
+
+
+def write(target: Target, prepared: Prepared, *, progress: Callable[[int], None] = lambda position: None) -> Migrated:
+    """The store's part: what was staged becomes the log, is read again from its bytes, and gets its name.
 
     `progress` is told positions out of twice the events: each is written once and read again once.
     """
-    chosen = options or Options()
-    pieces = reading.pieces_of(paths, csv=chosen.mapping is not None, piece_bytes=piece_bytes)
-    surveys = _surveys(spark, pieces, chosen, now_us() // 1000)
-    starts = _starts(surveys)
-    _refuse_problems(surveys)
-    _refuse_jump(starts[-1], surveys, chosen)
-    begun = _Begun(_fingerprint(pieces, surveys, chosen), now_us())
-    if dry_run:
-        events = _deduplicated(_read(spark, pieces, starts[:-1], chosen)).count()
-        return _migrated(pieces, surveys, events, digest="", dry_run=True)
-    with closing(target.open(new_identity(begun.received_us))) as draft:
-        begun = _begin(draft, target, begun)
+    if prepared.found.dry_run:
+        return prepared.found
+    with closing(target.open(new_identity(prepared.begun.received_us))) as draft:
+        _begin(draft, target, prepared.begun)
         resumed_at = int(draft.head())
-        staged = _staged(spark, pieces, starts[:-1], chosen, staging / begun.migration[:16], begun.received_us)
-        summary = _write(draft, staged, progress)
+        summary = _write(draft, prepared.staged, progress)
         compare_with(summary, draft, progress)
         with draft.write() as writer:
             writer.note(UNFINISHED, None)
     target.swap()
-    return _migrated(pieces, surveys, summary.events, digest=summary.digest, resumed_at=resumed_at)
+    return msgspec.structs.replace(prepared.found, digest=summary.digest, resumed_at=resumed_at)
 
 
 # ---- the survey
@@ -111,10 +149,11 @@ def migrate(
 def _surveys(spark: SparkSession, pieces: list[Piece], options: Options, now_ms: int) -> list[Surveyed]:
     def look(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in found:
-            told = [
-                msgspec.msgpack.encode(reading.survey(pieces[number], options, now_ms=now_ms))
-                for number in batch.column(0).to_pylist()
-            ]
+            with carried():
+                told = [
+                    msgspec.msgpack.encode(reading.survey(pieces[number], options, now_ms=now_ms))
+                    for number in batch.column(0).to_pylist()
+                ]
             yield pa.record_batch([pa.array(told, pa.binary())], schema=_SURVEY_SCHEMA)
 
     rows = _over(spark, pieces).mapInArrow(look, "survey binary").collect()
@@ -170,8 +209,9 @@ def _read(spark: SparkSession, pieces: list[Piece], starts: list[Start], options
 
     def events(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in found:
-            for number in batch.column(0).to_pylist():
-                yield from _rows(pieces[number], options, starts[number])
+            with carried():
+                for number in batch.column(0).to_pylist():
+                    yield from _rows(pieces[number], options, starts[number])
 
     return _over(spark, pieces).mapInArrow(events, from_arrow_schema(READ_SCHEMA))
 
@@ -303,24 +343,15 @@ def _packed(staged: Iterable[Path]) -> Iterator[tuple[Packed, int]]:
                 yield packed_of(row), row[lamport]
 
 
-def _migrated(
-    pieces: list[Piece],
-    surveys: list[Surveyed],
-    events: int,
-    *,
-    digest: str,
-    resumed_at: int = 0,
-    dry_run: bool = False,
-) -> Migrated:
+def _found(pieces: list[Piece], surveys: list[Surveyed], events: int, *, dry_run: bool = False) -> Migrated:
     return Migrated(
         files=len({piece.path for piece in pieces}),
         events=events,
         repeated=sum(survey.events for survey in surveys) - events,
-        digest=digest,
+        digest="",
         shapes=_sum(survey.shapes for survey in surveys),
         types=_sum(survey.types for survey in surveys),
         not_events=_sum(survey.not_events for survey in surveys),
-        resumed_at=resumed_at,
         dry_run=dry_run,
     )
 

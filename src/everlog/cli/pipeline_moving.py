@@ -1,0 +1,118 @@
+"""`everlog pipeline migrate` and `export`: history that is too long for one process, on its way in and out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.pipeline import log_url, spark_of, spark_options
+from everlog.cli.session import Session, common_options, pass_session
+
+FORMATS = ("everlog", "cloudevents")
+
+
+@click.command("migrate")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--to", "url", metavar="URL", required=True, help="The new log, such as segments:data.")
+@click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML says what a row is.")
+@click.option("--namespace", metavar="NAME", default="", help="Whose events these are, if the first does not say it.")
+@click.option("--trust-clock", is_flag=True, help="Accept Lamport values however far ahead.")
+@click.option("--staging", metavar="DIR", default="", help="A folder that every worker sees; a temporary one here.")
+@click.option("--dry-run", is_flag=True, help="Read and check everything, make nothing.")
+@spark_options
+@common_options
+@pass_session
+def migrate_command(
+    session: Session,
+    paths: tuple[str, ...],
+    url: str,
+    mapping: str,
+    namespace: str,
+    trust_clock: bool,
+    staging: str,
+    dry_run: bool,
+    master: str,
+    conf: dict[str, str],
+) -> None:
+    """Make a new log of foreign history: files, or all files below folders, read side by side.
+
+    Takes what everlog import takes: JSON lines and CloudEvents of other programs, exports of everlog, and CSV with a
+    mapping. Nothing is seen of the new log before it is whole and was read again from its bytes; the same files give
+    the same ids and the same digest. A migration that was stopped goes on when the command is repeated.
+
+    \b
+    Examples:
+      everlog pipeline migrate history/ --to segments:data --dry-run
+      everlog pipeline migrate orders/ --mapping orders.toml --to postgresql://db.example/orders
+    """
+    import msgspec
+
+    from everlog import wiring
+    from everlog.cli.import_ import mapping_of
+    from everlog.cli.progress import progress
+    from everlog.cli.spark_progress import spark_progress
+    from everlog.cutover.importing import Options
+
+    target = wiring.copy_target(url, base=session.place)
+    options = Options(namespace, trust_clock=trust_clock, mapping=mapping_of(session, mapping) if mapping else None)
+    with spark_of(session, master, conf, app="everlog migrate") as spark, TemporaryDirectory() as here:
+        from everlog.pipeline.migrate import prepare, write
+
+        with spark_progress(session.out, spark, "reading"):
+            folder = session.place / staging if staging else Path(here)
+            sources = [session.place / path for path in paths]
+            found = prepare(spark, sources, target, folder, options, dry_run=dry_run)
+        with progress(session.out, "writing and comparing", 2 * found.events) as tell:
+            migrated = write(target, found, progress=tell)
+    facts = msgspec.to_builtins(migrated)
+    for what, count in migrated.not_events.items():
+        session.out.warn(f"{count:,} lines are no events but {what}, and were left out")
+    shapes = ", ".join(f"{count:,} {shape}" for shape, count in migrated.shapes.items())
+    lines = [
+        f"found     {migrated.events:,} events in {migrated.files:,} files ({shapes})",
+        f"repeated  {migrated.repeated:,}",
+    ]
+    if dry_run:
+        lines.append("dry run: nothing was made")
+    else:
+        lines += [
+            f"digest    {migrated.digest}",
+            session.out.paint("ok", "green") + f": {safe(wiring.shown_url(url))} is whole",
+        ]
+    session.out.answer(Answer(data=facts, ids=[migrated.digest], rows=list(facts.items()), lines=lines, facts=facts))
+
+
+@click.command("export")
+@click.argument("folder", metavar="FOLDER")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="everlog", help="What to write (everlog).")
+@spark_options
+@common_options
+@pass_session
+def export_command(session: Session, folder: str, form: str, master: str, conf: dict[str, str]) -> None:
+    """Write the whole log into a new FOLDER, many files at once, with a manifest that counts them.
+
+    Each file is an export of its own, which everlog import takes; pipeline migrate takes the folder.
+
+    \b
+    Example:
+      everlog pipeline export out/
+    """
+    import msgspec
+
+    from everlog.cli.spark_progress import spark_progress
+    from everlog.cutover.exporting import Format
+
+    url = log_url(session)
+    with spark_of(session, master, conf, app="everlog export") as spark:
+        from everlog.pipeline.bulk_export import export_all
+
+        with spark_progress(session.out, spark, "exporting"):
+            manifest = export_all(spark, url, session.place / folder, Format(form))
+    facts = {"events": manifest.count, "files": len(manifest.parts), "head": manifest.head, "folder": folder}
+    line = f"exported  {manifest.count:,} events to {len(manifest.parts):,} files in {safe(folder)}"
+    session.out.answer(
+        Answer(data=msgspec.to_builtins(manifest), ids=[folder], rows=list(facts.items()), lines=[line], facts=facts)
+    )
