@@ -47,6 +47,20 @@ TYPES: dict[str, tuple[str, ...]] = {
         "control.volume.detached",
         "control.scale.set",
     ),
+    "issues": (
+        "issue.created",
+        "issue.edited",
+        "issue.commented",
+        "issue.labeled",
+        "issue.unlabeled",
+        "issue.linked",
+        "issue.unlinked",
+        "issue.closed",
+        "issue.reopened",
+        "issue.soft_deleted",
+        "issue.restored",
+        "issue.purged",
+    ),
 }
 """The event types of each domain, kept here so that knowing them loads nothing."""
 

@@ -119,14 +119,18 @@ def decide(
     operation: str,
     request: Any,
     rule: Callable[[History], Iterable[Any]],
+    carry_out: Callable[[Sequence[Draft]], Receipt] | None = None,
 ) -> Done:
-    """Record what a rule makes of the history that it looks at; nothing, if it makes nothing of it."""
+    """Record what a rule makes of the history that it looks at; nothing, if it makes nothing of it.
+
+    `carry_out` records the drafts, and does what must be done with that in the same write, such as a purge.
+    """
     try:
         before = _answered(log, by, operation, request) if by.key else None
         if before is not None:
             return Done(before.records, replayed=True)
         looks = [looks_at] if isinstance(looks_at, Query | Newest) else list(looks_at)
-        return _decided(log, domain, looks, stream, by, operation, request, rule)
+        return _decided(log, domain, looks, stream, by, operation, request, rule, carry_out)
     except _Refused as refused:
         _say_if_again(log, refused.error, by.actor or log.actor, operation)
         if not by.dry_run:
@@ -158,6 +162,7 @@ def _decided(
     operation: str,
     request: Any,
     rule: Callable[[History], Iterable[Any]],
+    carry_out: Callable[[Sequence[Draft]], Receipt] | None,
 ) -> Done:
     for attempt in range(1, ATTEMPTS + 1):
         history = History(log, looks, log.head())
@@ -172,18 +177,25 @@ def _decided(
             _draft(domain, item, stream, by, Expect.ANY if place else unchanged) for place, item in enumerate(said)
         ]
         try:
-            receipt = log.commit(
-                drafts,
-                key=by.key,
-                operation=operation,
-                request=request,
-                dry_run=by.dry_run,
-                key_scope=by.key_scope,
-            )
+            if carry_out is not None and not by.dry_run:
+                receipt = carry_out(drafts)
+            else:
+                receipt = log.commit(
+                    drafts,
+                    key=by.key,
+                    operation=operation,
+                    request=request,
+                    dry_run=by.dry_run,
+                    key_scope=by.key_scope,
+                )
         except QueryMatched:
             if attempt == ATTEMPTS:
                 raise
             continue
+        except EverlogError as error:
+            if carry_out is None or by.dry_run:
+                raise
+            raise _Refused(error) from error
         return Done(receipt.records, replayed=receipt.replayed, dry_run=receipt.dry_run)
     raise AssertionError("the last attempt returns or raises")
 

@@ -1,0 +1,98 @@
+"""From what somebody typed to an issue: a short id, a uid, or the beginning of a uid that only one issue has.
+
+What lies outside the scope of who asks is not there. A purged issue is found by its name, too: so that whoever meets
+it in an old mail learns what became of it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from everlog.core.ids import parse_id
+from everlog.core.query import in_scope
+from everlog.domains.issues.events import KIND
+from everlog.domains.issues.rules import no_such
+from everlog.domains.issues.short_ids import LENGTH_MIN, Name, bucket_of, is_uid, names_in
+from everlog.domains.issues.views import Current, ShortIds
+from everlog.errors import InvalidField, NoSuchSubject, RuleRefused
+from everlog.log.log import Log
+
+PREFIX_MIN = 8
+"""Shorter beginnings are too easily numbers, which name nothing here."""
+
+_REFERENCE = re.compile(r"[0-9a-z-]{4,36}")
+_ALIKE = str.maketrans("ilo", "110")  # as Crockford's alphabet has it: what is easily misread is read as meant
+
+
+def find(log: Log, text: str, *, scope: str, verb: str) -> Name:
+    """The issue that is meant; refused if there is none, or more than one."""
+    asked = text.strip().lower()
+    plain = asked.translate(_ALIKE)
+    names = (_named(log, plain) or _begun_with(log, plain)) if _REFERENCE.fullmatch(plain) else []
+    within = [name for name in names if in_scope(name.scope, scope)]
+    exactly = [name for name in within if name.scope == scope]
+    found = exactly if len(exactly) == 1 else within
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise _unknown(log, text, asked, verb)
+    raise RuleRefused(
+        f"{text} may be any of {len(found)} issues",
+        rule="a reference names one issue",
+        tried=f"{verb} {text}",
+        allowed=[name.uid for name in found],
+        why=", ".join(f"{name.uid} in {name.scope or 'no scope'}" for name in found),
+        hint=f"everlog issue {verb.split()[0]} {found[0].uid}",
+    )
+
+
+def name_of(log: Log, uid: str) -> Name | None:
+    """The names of an issue by its uid."""
+    bucket = log.view(ShortIds).get(bucket_of(uid)).state
+    return next((name for name in names_in(bucket) if name.uid == uid), None)
+
+
+def _named(log: Log, asked: str) -> list[Name]:
+    uid = _uid(asked)
+    if uid:
+        found = name_of(log, uid)
+        return [] if found is None else [found]
+    bucket = log.view(ShortIds).get(asked[-LENGTH_MIN:]).state
+    return [name for name in names_in(bucket) if name.short_id == asked]
+
+
+def _begun_with(log: Log, asked: str) -> list[Name]:
+    if len(asked) < PREFIX_MIN:
+        return []
+    start = f"{KIND}/{asked.upper()}"
+    keys = [key for key, _ in log.view(Current).items(after=start, limit=3) if key.startswith(start)]
+    found = [name_of(log, key.partition("/")[2]) for key in keys]
+    return [name for name in found if name is not None]
+
+
+def _uid(asked: str) -> str:
+    """The uid in its one spelling; nothing if it is none."""
+    try:
+        uid = parse_id(asked)
+    except InvalidField:
+        return ""
+    return uid if is_uid(uid) else ""
+
+
+def _unknown(log: Log, text: str, asked: str, verb: str) -> NoSuchSubject:
+    tried = f"{verb} {text}"
+    number = asked.lstrip("#")
+    if number.isdigit() and len(number) < PREFIX_MIN:
+        return no_such(text, tried, "numbers do not name issues here; a short id has a letter in it")
+    end = asked.translate(_ALIKE).upper()
+    if len(end) >= LENGTH_MIN and any(
+        _is_issue(purge.stream) and purge.stream.endswith(end) for purge in log.purges()
+    ):
+        return no_such(
+            text, tried, "the stream of an issue that ends so was purged, and nothing was left in its place"
+        )
+    return no_such(text, tried)
+
+
+def _is_issue(stream: str) -> bool:
+    return stream.startswith(f"{KIND}/")
