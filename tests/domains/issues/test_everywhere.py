@@ -1,0 +1,301 @@
+"""Short ids, look-alikes, keys and what a purge leaves: the same on every store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from tests.domains.steps import work
+from tests.stores.conftest import postgres_schemas, postgres_url
+
+import everlog
+from everlog.core.query import Query
+from everlog.domains.deciding import By
+from everlog.domains.issues import DOMAIN, asking, commands
+from everlog.domains.issues.commands import New, Step
+from everlog.errors import AlreadyPurged, ConfirmationNeeded, KeyReuse, LookAlike, NoSuchSubject, RuleRefused
+from everlog.log.log import Log
+from everlog.views.view import digest
+
+__all__ = ["postgres_schemas", "postgres_url"]
+
+HOUSE = By(scope="house")
+UIDS = [f"01M7Q2X4T9ZK3V5B8N6W{end}" for end in ("1YHRAC", "2YHRAC", "33HRAC", "4YHRAC", "511234")]
+
+
+@pytest.fixture(params=["memory", "sqlite", "jsonl", "segments", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return "memory:" if request.param == "memory" else f"{request.param}:{tmp_path / 'log'}"
+
+
+@pytest.fixture
+def log(url: str) -> Iterator[Log]:
+    with everlog.open(url, actor="user:ada") as opened:
+        yield opened
+
+
+@pytest.fixture
+def uids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next issues get these uids."""
+    given = iter(UIDS)
+    monkeypatch.setattr(commands, "new_uid", lambda: next(given))
+
+
+def made(log: Log, title: str, body: str = "", *, by: By = HOUSE, force_new: bool = False) -> Step:
+    return commands.create(log, New(title=title, body=body), force_new=force_new, by=by)
+
+
+def purged(log: Log, short_id: str) -> Step:
+    return commands.purge(log, short_id, force=True, confirm=f"purge {short_id}", reason="a request", by=HOUSE)
+
+
+# ---- short ids
+
+
+@pytest.mark.usefixtures("uids")
+def test_a_short_id_is_extended_only_as_far_as_needed_and_within_its_scope(log: Log) -> None:
+    assert made(log, "one").short_id == "hrac"
+    assert made(log, "two").short_id == "yhrac"
+    assert made(log, "three").short_id == "3hrac"
+    assert made(log, "four", by=By(scope="garden")).short_id == "hrac"
+    assert made(log, "five").short_id == "w511234"
+
+
+@pytest.mark.usefixtures("uids")
+def test_a_purged_issue_keeps_its_short_id_and_the_next_one_gets_a_longer_one(log: Log) -> None:
+    made(log, "one")
+    purged(log, "hrac")
+    assert made(log, "two").short_id == "yhrac"
+    purged(log, "yhrac")
+    assert made(log, "three").short_id == "3hrac"
+    shown = asking.show(log, "hrac", scope="house")
+    assert (shown["uid"], shown["status"], shown["reason"]) == (UIDS[0], "purged", "a request")
+    assert asking.show(log, "yhrac")["uid"] == UIDS[1]
+    assert asking.show(log, UIDS[0])["id"] == "hrac"
+
+
+@pytest.mark.usefixtures("uids")
+def test_a_stream_that_was_purged_past_the_program_still_keeps_others_from_its_name(log: Log) -> None:
+    made(log, "one")
+    log.purge(f"issue/{UIDS[0]}", reason="by hand")
+    with pytest.raises(NoSuchSubject, match="nothing was left in its place"):
+        asking.show(log, "hrac")
+    # Nobody knows any more whether it was hrac or yhrac, so that neither is given again.
+    assert made(log, "two").short_id == "2yhrac"
+
+
+@pytest.mark.usefixtures("uids")
+def test_a_reference_is_a_short_id_a_uid_or_a_beginning_that_only_one_has(log: Log) -> None:
+    for number in range(3):
+        made(log, f"number {number} {'abc'[number] * 3}")
+    made(log, "elsewhere", by=By(scope="garden"))
+    for text in ("hrac", "HRAC", " hrac ", UIDS[0], UIDS[0].lower(), UIDS[0][:-5]):
+        assert asking.show(log, text, scope="house")["uid"] == UIDS[0]
+    assert asking.show(log, "hrac", scope="garden")["uid"] == UIDS[3]
+    with pytest.raises(RuleRefused, match="may be any of 2 issues"):
+        asking.show(log, "hrac")
+    with pytest.raises(RuleRefused, match="may be any of 3 issues"):
+        asking.show(log, UIDS[0][:-6])
+    for text in ("1", "#1", "12345", "rac", "zzzz", "", "hr\0c", "../x", UIDS[4]):
+        with pytest.raises(NoSuchSubject):
+            asking.show(log, text)
+    with pytest.raises(NoSuchSubject, match="numbers do not name issues"):
+        asking.show(log, "#12")
+
+
+def test_many_who_create_at_once_get_different_names(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter("0123456789ABCDEFGHJK")
+    monkeypatch.setattr(commands, "new_uid", lambda: f"01M7Q2X4T9ZK3V5B8N6WA{next(ends)}HRAC")
+    found: list[str] = []
+
+    def create(who: int) -> None:
+        for turn in range(3):
+            found.append(made(log, f"title {who} of {'xyz'[turn]}", force_new=True).short_id)
+
+    threads = [Thread(target=create, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == len(found) == 12
+    assert found.count("hrac") == 1
+    assert {one["id"] for one in asking.listed(log)} == {*found}
+
+
+# ---- look-alikes and keys
+
+
+def test_what_looks_alike_is_refused_with_candidates_and_nothing_is_written(log: Log) -> None:
+    first = made(log, "The login page fails on start", "It shows a blank page after the update.")
+    made(log, "Something else entirely", "It shows a blank page after the update.")
+    head = log.head()
+    with pytest.raises(LookAlike) as refused:
+        made(log, "the LOGIN page: fails on start!", "After the update it shows a blank page...")
+    (candidate,) = refused.value.details["candidates"]
+    assert (candidate["short_id"], candidate["score"]) == (first.short_id, 1.0)
+    assert candidate["title"] == "The login page fails on start"
+    assert first.short_id in refused.value.hint
+    assert log.head() == head
+    (remembered,) = log.refusals()
+    assert (remembered.code, remembered.operation) == ("look_alike", "issue create")
+    assert "login" not in str(remembered.context) + remembered.reason
+    made(log, "the login page fails on start", "after the update it shows a blank page", force_new=True)
+    made(log, "The login page fails on start", "It shows a blank page after the update.", by=By(scope="garden"))
+
+
+def test_alike_is_measured_at_seven_tenths_of_title_and_body(log: Log) -> None:
+    made(log, "a b c", "x")
+    with pytest.raises(LookAlike):
+        made(log, "a b d", "x")  # 0.6 * 2/4 + 0.4 = 0.7
+    made(log, "a b d", "x y")  # 0.6 * 2/4 + 0.4 * 1/2 = 0.5
+    made(log, "a b c", "y")  # 0.6
+
+
+def test_a_closed_issue_is_a_look_alike_and_a_deleted_or_purged_one_is_not(log: Log) -> None:
+    first = made(log, "The door squeaks")
+    commands.close(log, first.short_id, by=HOUSE)
+    with pytest.raises(LookAlike):
+        made(log, "The door squeaks")
+    commands.delete(log, first.short_id, force=True, confirm=f"delete {first.short_id}", by=HOUSE)
+    second = made(log, "The door squeaks")
+    purged(log, second.short_id)
+    third = made(log, "The door squeaks")
+    commands.edit(log, third.short_id, title="All is well", by=HOUSE)
+    made(log, "The door squeaks")
+
+
+def test_the_same_request_under_a_key_is_the_same_issue_also_when_it_must_be_new(log: Log) -> None:
+    other = made(log, "Another")
+    by = By(scope="house", key="once")
+    new = New(
+        title="The door squeaks",
+        body="every\nnight",
+        owner="ada",
+        labels=("p1", "bug"),
+        links=(("relates", other.short_id),),
+    )
+    first = commands.create(log, new, by=by)
+    head = log.head()
+    cosmetic = New(
+        title="  The  door squeaks ",
+        body="every   night\r\n",
+        owner="ada ",
+        labels=("bug", " P1", "bug"),
+        links=(("relates", other.uid),),
+    )
+    again = commands.create(log, cosmetic, by=by)
+    forced = commands.create(log, new, force_new=True, by=by)
+    assert (again.uid, again.done.replayed, forced.uid, forced.done.replayed) == (first.uid, True, first.uid, True)
+    assert log.head() == head
+    for field, value in {"title": "x", "body": "y", "owner": "bob", "labels": ("p1",), "links": ()}.items():
+        with pytest.raises(KeyReuse):
+            commands.create(
+                log, New(**{**{name: getattr(new, name) for name in new.__struct_fields__}, field: value}), by=by
+            )
+    assert log.head() == head
+    purged(log, first.short_id)
+    with pytest.raises(AlreadyPurged):
+        commands.create(log, new, by=by)
+
+
+# ---- what a purge leaves
+
+
+def test_a_purge_removes_the_issue_and_leaves_its_name_in_one_write(log: Log, url: str) -> None:
+    first, second = made(log, "The door squeaks", "zanzibar"), made(log, "Buy oil")
+    commands.comment(log, first.short_id, "quixotically", by=HOUSE)
+    commands.link(log, second.short_id, "blocks", first.short_id, by=HOUSE)
+    commands.link(log, first.short_id, "relates", second.short_id, by=HOUSE)
+    with pytest.raises(ConfirmationNeeded):
+        commands.purge(log, first.short_id, force=True, confirm="purge", reason="x", by=HOUSE)
+    head = log.head()
+    step = purged(log, first.short_id)
+    (record,) = log.purges()
+    assert (record.stream, record.count, record.reserved) == (f"issue/{first.uid}", 3, head + 1)
+    (left,) = step.done.events
+    assert (left.type, left.scope, step.state) == ("issue.purged", "house", "purged")
+    assert left.payload == {"uid": first.uid, "short_id": first.short_id, "reason": "a request", "events": 3}
+    assert list(log.read(stream=f"issue/{first.uid}")) == []
+    assert asking.search(log, "zanzibar") == []
+    assert [one["id"] for one in asking.listed(log, states=asking.STATES)] == [second.short_id]
+    (link,) = asking.show(log, second.short_id)["links"]
+    assert (link["id"], link["status"], link["title"]) == (first.short_id, "purged", "")
+    assert asking.show(log, second.short_id)["linked_from"] == []
+    shown = asking.show(log, first.short_id)
+    assert (shown["status"], shown["purged_by"], shown["positions"]) == ("purged", "user:ada", [record.reserved])
+    assert [one["id"] for one in shown["linked_from"]] == [second.short_id]
+    for again in (lambda: commands.comment(log, first.short_id, "x"), lambda: commands.restore(log, first.short_id)):
+        with pytest.raises(RuleRefused, match="was purged"):
+            again()
+    assert purged(log, first.short_id).done.records == ()
+    commands.unlink(log, second.short_id, "blocks", first.short_id, by=HOUSE)
+    assert asking.show(log, second.short_id)["links"] == []
+    assert log.verify().ok
+    if url != "memory:":
+        log.close()
+        with everlog.open(url) as reopened:
+            assert asking.show(reopened, first.short_id)["status"] == "purged"
+            reopened.view("issues.short_ids").rebuild()
+            assert asking.show(reopened, first.short_id)["status"] == "purged"
+
+
+def test_a_purge_that_a_clone_made_is_believed_and_can_be_completed(log: Log) -> None:
+    first = made(log, "The door squeaks")
+    with everlog.open("memory:", actor="user:bob") as clone:
+        clone.admit([recorded.event for recorded in log.read()])
+        purged(clone, first.short_id)
+        log.admit([recorded.event for recorded in clone.read()])
+    assert asking.show(log, first.short_id)["status"] == "purged"
+    assert asking.listed(log) == asking.search(log, "door") == []
+    with pytest.raises(RuleRefused, match="was purged"):
+        commands.comment(log, first.short_id, "x", by=HOUSE)
+    assert made(log, "The door squeaks").uid != first.uid
+    assert purged(log, first.short_id).state == "purged"
+    assert list(log.read(stream=f"issue/{first.uid}")) == []
+    assert log.verify().ok
+
+
+@pytest.mark.usefixtures("uids")
+def test_clones_that_gave_out_the_same_name_agree_on_names_once_they_meet(log: Log) -> None:
+    with everlog.open("memory:", actor="user:bob") as clone:
+        here, there = made(log, "one"), made(clone, "two")
+        assert here.short_id == there.short_id == "hrac"
+        ours, theirs = ([recorded.event for recorded in one.read()] for one in (log, clone))
+        log.admit(theirs)
+        clone.admit(ours)
+        named = [{name: asking.show(one, name)["uid"] for name in ("hrac", "yhrac")} for one in (log, clone)]
+        assert named[0] == named[1]
+        assert sorted(named[0].values()) == UIDS[:2]
+        assert log.view("issues.current").digest() == clone.view("issues.current").digest()
+        assert log.view("issues.short_ids").digest() == clone.view("issues.short_ids").digest()
+        # Whoever came first is purged, and the other one does not move up.
+        before = named[0]
+        purged(log, "hrac")
+        assert {name: asking.show(log, name)["uid"] for name in before} == before
+        assert asking.show(log, "yhrac")["status"] == "open"
+
+
+def test_after_random_work_the_rows_are_the_fold_of_the_events(log: Log) -> None:
+    for part in range(3):
+        work(log, "issues", seed=part, steps=30)
+        for view in DOMAIN.views:
+            handle = log.view(view)
+            live = handle.digest()
+            assert handle.rebuild().digest == live
+            assert handle.audit().ok
+    rows = dict(log.view("issues.current").items())
+    folded = {
+        stream: commands.issue_of(stream.partition("/")[2], (one.event for one in log.read(stream=stream)))
+        for stream in rows
+    }
+    import msgspec
+
+    assert digest(rows.items()) == digest((key, msgspec.to_builtins(issue)) for key, issue in folded.items())
+    assert len(rows) > 3
+    assert log.purges()
+    assert {recorded.event.kind for recorded in log.read(Query())} == {"issue", "issue-tombstone"}
+    assert log.verify().ok
