@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from everlog.errors import AlreadyPurged, InvalidField, NotFound, WrongSequence
+from everlog.core.event import Position
+from everlog.core.query import Query
+from everlog.errors import AlreadyPurged, InvalidField, NotFound, QueryMatched, WrongSequence
 from everlog.log.drafts import Draft
-from everlog.log.expect import Expect
+from everlog.log.expect import Expect, NoMatch
 from everlog.log.log import Log
 
 
@@ -127,9 +129,12 @@ def test_what_must_stay_known_is_recorded_with_the_purge_or_neither_is_done(log:
     fill(log)
     left = Draft("thing.said", "tombstone/0", {"value": "thing/0"}, expect=Expect.NONE)
     purge, (recorded,) = log.purge_leaving("thing/0", [left], reason="test")
-    assert (purge.reserved, recorded.position, recorded.event.stream) == (7, 8, "tombstone/0")
+    assert (recorded.position, purge.reserved, recorded.event.stream) == (7, 8, "tombstone/0")
     with pytest.raises(WrongSequence):
         log.purge_leaving("thing/1", [left], reason="test")
+    with pytest.raises(QueryMatched):
+        unseen = NoMatch(Query(stream="thing/1"), after=Position(4))
+        log.purge_leaving("thing/1", [Draft("thing.said", "tombstone/1", {}, expect=unseen)], reason="test")
     with pytest.raises(InvalidField):
         log.purge_leaving("thing/1", [Draft("thing.said", "no stream", {})], reason="test")
     with pytest.raises(NotFound):

@@ -349,12 +349,14 @@ class Log:
 
         def work(writer: Writer) -> tuple[Purge, tuple[Recorded, ...]]:
             gone = {recorded.event.id for recorded in writer.read(Query(stream=stream))}
+            # First, because what they expect is a matter of the history that the purge takes away.
+            records = left.do(writer).records if drafts else ()
             purge = writer.purge(stream, actor=by, reason=reason)
             # What was kept beside the events about this stream may hold words of it.
             forget_refusals(writer, stream)
             forget_letters(writer, stream)
             forget_responses(writer, gone)
-            return purge, (left.do(writer).records if drafts else ())
+            return purge, records
 
         done = self._committer.submit(work, alone=True)
         if self._make_views is not None:

@@ -57,7 +57,7 @@ def step(log: Log, chance: random.Random) -> None:
 
 
 def _some(log: Log, chance: random.Random) -> str:
-    there = [one["id"] for one in asking.listed(log, states=asking.STATES)]
+    there: list[str] = [one["id"] for one in asking.listed(log, states=asking.STATES)]
     return chance.choice([*there, *there, *there, "zzzz", "12"])
 
 

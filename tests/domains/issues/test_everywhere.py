@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
+import msgspec
 import pytest
 from tests.domains.steps import work
 from tests.stores.conftest import postgres_schemas, postgres_url
@@ -15,6 +16,7 @@ from everlog.core.query import Query
 from everlog.domains.deciding import By
 from everlog.domains.issues import DOMAIN, asking, commands
 from everlog.domains.issues.commands import New, Step
+from everlog.domains.issues.rules import issue_of
 from everlog.errors import AlreadyPurged, ConfirmationNeeded, KeyReuse, LookAlike, NoSuchSubject, RuleRefused
 from everlog.log.log import Log
 from everlog.views.view import digest
@@ -113,8 +115,7 @@ def test_many_who_create_at_once_get_different_names(log: Log, monkeypatch: pyte
     found: list[str] = []
 
     def create(who: int) -> None:
-        for turn in range(3):
-            found.append(made(log, f"title {who} of {'xyz'[turn]}", force_new=True).short_id)
+        found.extend(made(log, f"title {who} of {turn}", force_new=True).short_id for turn in "xyz")
 
     threads = [Thread(target=create, args=(who,)) for who in range(4)]
     for thread in threads:
@@ -215,7 +216,7 @@ def test_a_purge_removes_the_issue_and_leaves_its_name_in_one_write(log: Log, ur
     head = log.head()
     step = purged(log, first.short_id)
     (record,) = log.purges()
-    assert (record.stream, record.count, record.reserved) == (f"issue/{first.uid}", 3, head + 1)
+    assert (record.stream, record.count, record.reserved) == (f"issue/{first.uid}", 3, head + 2)
     (left,) = step.done.events
     assert (left.type, left.scope, step.state) == ("issue.purged", "house", "purged")
     assert left.payload == {"uid": first.uid, "short_id": first.short_id, "reason": "a request", "events": 3}
@@ -228,9 +229,10 @@ def test_a_purge_removes_the_issue_and_leaves_its_name_in_one_write(log: Log, ur
     shown = asking.show(log, first.short_id)
     assert (shown["status"], shown["purged_by"], shown["positions"]) == ("purged", "user:ada", [record.reserved])
     assert [one["id"] for one in shown["linked_from"]] == [second.short_id]
-    for again in (lambda: commands.comment(log, first.short_id, "x"), lambda: commands.restore(log, first.short_id)):
-        with pytest.raises(RuleRefused, match="was purged"):
-            again()
+    with pytest.raises(RuleRefused, match="was purged"):
+        commands.comment(log, first.short_id, "x")
+    with pytest.raises(RuleRefused, match="was purged"):
+        commands.restore(log, first.short_id)
     assert purged(log, first.short_id).done.records == ()
     commands.unlink(log, second.short_id, "blocks", first.short_id, by=HOUSE)
     assert asking.show(log, second.short_id)["links"] == []
@@ -289,11 +291,8 @@ def test_after_random_work_the_rows_are_the_fold_of_the_events(log: Log) -> None
             assert handle.audit().ok
     rows = dict(log.view("issues.current").items())
     folded = {
-        stream: commands.issue_of(stream.partition("/")[2], (one.event for one in log.read(stream=stream)))
-        for stream in rows
+        stream: issue_of(stream.partition("/")[2], (one.event for one in log.read(stream=stream))) for stream in rows
     }
-    import msgspec
-
     assert digest(rows.items()) == digest((key, msgspec.to_builtins(issue)) for key, issue in folded.items())
     assert len(rows) > 3
     assert log.purges()
