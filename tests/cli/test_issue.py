@@ -1,0 +1,147 @@
+"""`everlog issue`: what a person sees of it; the rules are tested in tests/domains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Run
+from tests.cli.test_process import on_terminal
+
+
+def made(run: Run, title: str, *more: str) -> str:
+    asked = run("issue", "create", title, *more)
+    assert asked.code == 0, asked.err
+    return asked.rows[0][0]
+
+
+def test_an_issue_is_created_changed_listed_and_closed(log: Run) -> None:
+    door = made(log, "The door squeaks", "--body", "Every night.", "--label", "bug", "--owner", "ada")
+    oil = made(log, "Buy oil", "--link", f"blocks:{door}")
+    assert log("issue", "comment", door, "Oil helps.").code == 0
+    assert log("issue", "label", door, "p1", "P1").code == 0
+    assert log("issue", "unlabel", door, "bug").code == 0
+    assert log("issue", "edit", door, "--title", "The gate squeaks", "--owner", "").code == 0
+    rows = log("issue", "list").rows
+    assert [(row[0], row[1], row[2], row[3], row[5]) for row in rows] == [
+        (oil, "open", "", "", "Buy oil"),
+        (door, "open", "", "p1", "The gate squeaks"),
+    ]
+    closed = log("issue", "close", oil, "--reason", "bought", "--json").data
+    assert (closed["id"], closed["becomes"], closed["status"]) == (oil, "closed", "recorded")
+    assert log("issue", "close", oil, "--json").data["status"] == "unchanged"
+    assert log("issue", "list", "--status", "closed", "-q").out == f"{oil}\n"
+    assert log("issue", "list", "--status", "all", "--label", "P1", "-q").out == f"{door}\n"
+    assert log("issue", "search", "gate", "night", "-q").out == f"{door}\n"
+    assert log("issue", "reopen", oil).code == 0
+    assert log("issue", "unlink", oil, "blocks", door).code == 0
+    whats = [(row[3], row[4]) for row in log("issue", "history", door).rows]
+    assert whats == [
+        ("created", "The door squeaks"),
+        ("commented", "Oil helps."),
+        ("labeled", "p1"),
+        ("unlabeled", "bug"),
+        ("edited", "owner: 'ada' -> ''; title: 'The door squeaks' -> 'The gate squeaks'"),
+    ]
+    assert [row[4] for row in log("issue", "history", oil).rows] == [
+        "Buy oil",
+        f"blocks {door}",
+        "bought",
+        "",
+        f"blocks {door}",
+    ]
+
+
+def test_an_issue_is_shown_as_a_person_reads_it(log: Run, place: Path) -> None:
+    door = made(log, "The door squeaks", "--body", "Every\nnight.", "--label", "bug")
+    oil = made(log, "Buy oil", "--link", f"blocks:{door}")
+    log("issue", "comment", door, "Oil \x1b[31mhelps.")
+    _, text = on_terminal(place, "issue", "show", door, "--no-color")
+    shown = text.splitlines()
+    assert shown[0] == f"{door}  open  The door squeaks"
+    assert "labels         bug" in shown
+    assert f"blocked by     {oil}  open  Buy oil" in shown
+    assert shown[-4:-2] == ["  Every", "  night."]
+    assert shown[-1] == "  Oil \\x1b[31mhelps."
+    _, text = on_terminal(place, "issue", "list", "--no-color")
+    lines = text.splitlines()
+    assert lines[0].split() == ["id", "status", "owner", "labels", "changed_at", "title"]
+    assert [line.split()[0] for line in lines[1:]] == [oil, door]
+    assert lines[2].endswith("The door squeaks")
+
+
+def test_a_look_alike_is_refused_with_its_title_and_what_to_type(log: Run) -> None:
+    door = made(log, "The door squeaks", "--body", "every night")
+    refused = log("issue", "create", "the door SQUEAKS", "--body", "Every night!")
+    assert refused.code == 5
+    assert f"{door} (open) by 100%: The door squeaks" in refused.err
+    assert f"fix: everlog issue comment {door} TEXT; if it is another one, repeat with --force-new" in refused.err
+    error = log("issue", "create", "the door SQUEAKS", "--body", "Every night!", "--json").error
+    assert [(one["short_id"], one["score"]) for one in error["details"]["candidates"]] == [(door, 1.0)]
+    assert made(log, "the door SQUEAKS", "--body", "Every night!", "--force-new") != door
+    assert "door" not in log("errors").out
+
+
+def test_a_key_makes_a_retry_safe(log: Run) -> None:
+    first = made(log, "The door squeaks", "--key", "k1")
+    again = log("issue", "create", "The  door squeaks", "--key", "k1", "--force-new", "--json").data
+    assert (again["id"], again["status"]) == (first, "replayed")
+    assert log("issue", "create", "Something else", "--key", "k1").code == 5
+
+
+def test_deleting_and_purging_want_the_exact_words(log: Run) -> None:
+    door = made(log, "The door squeaks")
+    refused = log("issue", "delete", door)
+    assert refused.code == 6
+    assert f"fix: everlog issue delete {door} --force --confirm 'delete {door}'" in refused.err
+    assert log("issue", "delete", door, "--force").code == 6
+    assert log("issue", "delete", door, "--confirm", f"delete {door}").code == 6
+    assert log("issue", "delete", door, "--force", "--confirm", f"delete {door} ").code == 6
+    assert log("issue", "list", "-q").out == f"{door}\n"
+    assert log("issue", "delete", door, "--force", "--confirm", f"delete {door}").code == 0
+    assert log("issue", "list", "-q").out == ""
+    assert log("issue", "comment", door, "x").code == 3
+    assert log("issue", "restore", door).code == 0
+    assert log("issue", "purge", door, "--reason", "r", "--force", "--confirm", f"delete {door}").code == 6
+    gone = log("issue", "purge", door, "--reason", "asked to", "--force", "--confirm", f"purge {door}", "--json").data
+    assert (gone["becomes"], gone["events"][0]["type"]) == ("purged", "issue.purged")
+    shown = log("issue", "show", door, "--json").data
+    assert (shown["status"], shown["reason"]) == ("purged", "asked to")
+    assert log("log", "--purges").code == 0
+    assert log("verify").code == 0
+
+
+def test_who_sits_at_a_terminal_is_asked_for_the_words(log: Run, place: Path) -> None:
+    door = made(log, "The door squeaks")
+    code, shown = on_terminal(place, "issue", "delete", door, "--force", typed=b"yes\n")
+    assert code == 6
+    assert f"Type 'delete {door}' to go on" in shown
+    assert "The door squeaks" in shown
+    assert on_terminal(place, "issue", "delete", door)[0] == 6  # nothing is asked without --force
+    code, shown = on_terminal(place, "issue", "delete", door, "--force", typed=f"delete {door}\n".encode())
+    assert code == 0
+    assert shown.rstrip().endswith(f"deleted  {door}  The door squeaks")
+    purge = ("issue", "purge", door, "--force", "--reason", "r")
+    code, shown = on_terminal(place, *purge, typed=f"purge {door}\n".encode())
+    assert code == 0
+    assert shown.rstrip().endswith(f"purged  {door}")
+    assert "no way back" in shown
+    assert on_terminal(place, "issue", "show", door)[1].splitlines()[0] == f"{door}  purged"
+
+
+def test_mistakes_of_usage(log: Run) -> None:
+    assert log("issue", "create", "x", "--link", "hrac").code == 2
+    assert log("issue", "edit", "hrac").code == 2
+    assert log("issue", "link", "a", "hates", "b").code == 2
+    assert log("issue", "show", "12").code == 4
+    assert "numbers do not name issues here" in log("issue", "show", "12").err
+
+
+def test_a_project_is_a_scope(log: Run) -> None:
+    door = made(log, "The door squeaks", "--scope", "house")
+    made(log, "The door squeaks", "--scope", "garden")
+    assert log("issue", "list", "--scope", "house", "-q").out == f"{door}\n"
+    assert len(log("issue", "list").rows) == 2
+    assert log("issue", "show", door, "--scope", "garden").code == 4
+    log("config", "set", "scope", "garden")
+    assert log("issue", "comment", door, "x").code == 4
+    assert log("issue", "comment", door, "x", "--scope", "house").code == 0
