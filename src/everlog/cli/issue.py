@@ -191,7 +191,7 @@ def unlink(session: Session, issue: str, kind: str, other: str, uid: str, to_uid
     from everlog.domains.issues import commands
 
     made_by = by_of(session, **by)
-    _tell(session, commands.unlink(session.log(), issue, kind, other, uid=uid, other_uid=to_uid, by=made_by))
+    _tell(session, commands.remove_link(session.log(), issue, kind, other, uid=uid, other_uid=to_uid, by=made_by))
 
 
 # ---- the ladder

@@ -43,7 +43,7 @@ def step(log: Log, chance: random.Random) -> None:
         case 9 | 10:
             commands.link(log, issue, chance.choice(KINDS), other, by=by)
         case 11:
-            commands.unlink(log, issue, chance.choice(KINDS[:3]), other, by=by)
+            commands.remove_link(log, issue, chance.choice(KINDS[:3]), other, by=by)
         case 12:
             chance.choice([commands.close, commands.reopen])(log, issue, reason="so it is", by=by)
         case 13:

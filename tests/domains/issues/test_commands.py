@@ -73,7 +73,7 @@ def test_links_are_seen_from_both_ends(log: Log) -> None:
     assert (link["kind"], link["id"], link["status"], link["title"]) == ("blocks", door, "open", "The door squeaks")
     assert (back["kind"], back["id"], back["status"]) == ("blocks", oil, "closed")
     assert commands.link(log, oil, "blocks", door, by=HOUSE).done.records == ()
-    commands.unlink(log, oil, "blocks", door, by=HOUSE)
+    commands.remove_link(log, oil, "blocks", door, by=HOUSE)
     assert asking.show(log, door)["linked_from"] == asking.show(log, oil)["links"] == []
     with pytest.raises(RuleRefused, match="no kind of link"):
         commands.link(log, oil, "hates", door, by=HOUSE)

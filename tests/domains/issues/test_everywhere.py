@@ -234,7 +234,7 @@ def test_a_purge_removes_the_issue_and_leaves_its_name_in_one_write(log: Log, ur
     with pytest.raises(RuleRefused, match="was purged"):
         commands.restore(log, first.short_id)
     assert purged(log, first.short_id).done.records == ()
-    commands.unlink(log, second.short_id, "blocks", first.short_id, by=HOUSE)
+    commands.remove_link(log, second.short_id, "blocks", first.short_id, by=HOUSE)
     assert asking.show(log, second.short_id)["links"] == []
     assert log.verify().ok
     if url != "memory:":

@@ -90,8 +90,8 @@ def test_a_link_is_made_once_and_leads_to_another_issue_that_is_there() -> None:
     for target in (None, Issue(uid=OTHER, created_at="then", deleted=True), Issue(uid=OTHER, purged=True)):
         history(CREATED).when(rules.link, "hrac", target, LINK).refused()
     gone = Unlinked(kind="blocks", source=HERE, target=THERE)
-    history(CREATED, linked).when(rules.unlink, "hrac", gone).then(gone)
-    history(CREATED).when(rules.unlink, "hrac", gone).then_nothing()
+    history(CREATED, linked).when(rules.remove_link, "hrac", gone).then(gone)
+    history(CREATED).when(rules.remove_link, "hrac", gone).then_nothing()
 
 
 def test_an_end_of_a_link_that_means_two_issues_is_refused() -> None:
@@ -156,7 +156,7 @@ def test_purging_leaves_the_name_and_wants_to_hear_exactly_what_it_should_do() -
         (rules.close, ()),
         (rules.reopen, ()),
         (rules.link, (Issue(uid=OTHER, created_at="then"), LINK)),
-        (rules.unlink, (Unlinked(kind="blocks", source=HERE, target=THERE),)),
+        (rules.remove_link, (Unlinked(kind="blocks", source=HERE, target=THERE),)),
     ],
 )
 def test_what_is_deleted_is_restored_first_and_what_is_purged_is_gone(rule: Any, arguments: Any) -> None:

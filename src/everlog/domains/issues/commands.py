@@ -207,14 +207,14 @@ def link(log: Log, issue: str, kind: str, other: str, *, uid: str = "", other_ui
     return _step(log, source.uid, "link", {"kind": kind, "to": target.uid}, by, rule)
 
 
-def unlink(
+def remove_link(
     log: Log, issue: str, kind: str, other: str, *, uid: str = "", other_uid: str = "", by: By = NOBODY
 ) -> Step:
     """Point to another issue no more, whatever became of that one."""
     source, target, which = _ends(log, issue, kind, other, uid, other_uid, by, "unlink")
     made = Unlinked(kind=which, source=_end(source), target=_end(target))
     asked = {"kind": kind, "to": target.uid}
-    return _step(log, source.uid, "unlink", asked, by, lambda found, name, _: rules.unlink(found, name, made))
+    return _step(log, source.uid, "unlink", asked, by, lambda found, name, _: rules.remove_link(found, name, made))
 
 
 def close(log: Log, issue: str, *, reason: str = "", by: By = NOBODY) -> Step:

@@ -203,7 +203,7 @@ def link(issue: Issue | None, name: str, to: Issue | None, link: Linked) -> list
     return [] if has else [link]
 
 
-def unlink(issue: Issue | None, name: str, link: Unlinked) -> list[Any]:
+def remove_link(issue: Issue | None, name: str, link: Unlinked) -> list[Any]:
     known = _require(issue, name, "unlink")
     has = any((one.kind, one.uid) == (link.kind, link.target.uid) for one in known.links)
     return [link] if has else []
