@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from everlog.cli.output import Answer, safe
+from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+
+if TYPE_CHECKING:
+    from everlog.log.verify import Report
 
 EXIT_DAMAGED = 8
 RESTORE = "keep this file as it is; restore a backup, or read on what is readable: everlog log --to-end"
@@ -28,22 +35,32 @@ def verify_command(session: Session) -> None:
     """
     import time
 
-    import msgspec
-
     from everlog.cli.progress import progress
-    from everlog.errors import Damaged
 
     log = session.log()
     out = session.out
     started = time.monotonic()
+    with not_sent_back(), progress(out, "verifying", log.head()) as tell:
+        report = log.verify(progress=tell)
+    answer_report(out, report, took_s=time.monotonic() - started)
+
+
+@contextmanager
+def not_sent_back() -> Iterator[None]:
+    """A log that cannot be read to its end is no reason to be sent to `verify` again."""
+    from everlog.errors import Damaged
+
     try:
-        with progress(out, "verifying", log.head()) as tell:
-            report = log.verify(progress=tell)
+        yield
     except Damaged as error:
-        # It cannot be read to its end; to be sent here again would be of no help.
         hint = RESTORE if error.hint.startswith("everlog verify") else error.hint
         raise Damaged(error.what, why=error.why, hint=hint, **error.details) from error
-    took_s = time.monotonic() - started
+
+
+def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[str, Any] | None = None) -> None:
+    """Print a report, and exit 8 if anything is wrong. `more` is what another prover knows beside it."""
+    import msgspec
+
     facts = {
         "ok": report.ok,
         "events": report.events,
@@ -51,12 +68,14 @@ def verify_command(session: Session) -> None:
         "head": report.head,
         "digest": report.digest,
         "problems": len(report.problems),
+        **(more or {}),
     }
     lines = [
         f"events    {report.events:,}",
         f"purged    {report.purged:,}",
         f"head      #{report.head}",
         f"digest    {report.digest}",
+        *(f"{name:<9} {value}" for name, value in (more or {}).items()),
         f"problems  {len(report.problems) or 'none'}",
     ]
     lines += [

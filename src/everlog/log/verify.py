@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -52,96 +52,126 @@ def verify(store: Store, *, progress: Callable[[int], None] = lambda position: N
 class Audit:
     """What is wrong with places, told one by one in order; `end` says that there are no more."""
 
-    def __init__(self, origin: str, purges: list[Purge]) -> None:
+    def __init__(self, origin: str, purges: Iterable[Purge]) -> None:
         self.events = 0
         self.purged = 0
-        self.digest = hashlib.sha256()
+        self.digest = hashlib.sha256()  # over every header's hash
         self.problems: list[Problem] = []
+        self.position = START
+        self.sequences: dict[str, int] = {}  # the last of each stream
+        self.chains: dict[str, Link] = {}  # the end of each origin's chain
         self._origin = origin
         self._purges = {purge.reserved: purge for purge in purges}
-        self.position = START
-        self._sequences: dict[str, int] = {}
-        self._chains: dict[str, Link] = {}
         self._ids: set[bytes] = set()
 
     def take(self, place: Packed | Purged) -> None:
         self._account_for(place.position)
         if isinstance(place, Purged):
             self.purged += 1
-            self.digest.update(place.hash)
-            self._check_chain(place.position, place, place.hash)
+            self.saw(place.hash)
+            self.check_chain(place.position, place, place.hash)
             self._go_on_after_purged(place)
             return
         self.events += 1
         digest = header_hash(place.header)
-        self.digest.update(digest)
+        self.saw(digest)
         try:
             event = unpack(place).event
         except Damaged as error:
-            self._report(place.position, "unreadable", error.why)
+            self.report(Problem(place.position, "unreadable", error.why))
             return
         for code, reason in _content_problems(place, event, own=event.origin == self._origin):
-            self._report(place.position, code, reason)
-        self._check_identity(place, event)
-        self._check_sequence(place, event)
-        self._check_chain(place.position, event, digest)
+            self.report(Problem(place.position, code, reason))
+        self.check_identity(place, event)
+        self.check_sequence(place, event)
+        self.check_chain(place.position, event, digest)
 
     def end(self, head: Position) -> None:
-        if head > self.position:
-            self._account_for(Position(head + 1))
-        promised = sum(purge.count for purge in self._purges.values())
-        if promised != self.purged:
-            reason = f"the purges say that they removed {promised} events, and {self.purged} are on record as removed"
-            self._report(head, "purge_disagrees", reason)
+        self.account_to(head)
+        if (wrong := wrong_count(self._purges.values(), self.purged, head)) is not None:
+            self.report(wrong)
+
+    @property
+    def told(self) -> int:
+        """How many problems there are so far."""
+        return len(self.problems)
+
+    def saw(self, digest: bytes) -> None:
+        """The next header's hash."""
+        self.digest.update(digest)
+
+    def account_to(self, position: Position) -> None:
+        """There are no more places up to here, and every number up to it must be accounted for."""
+        if position > self.position:
+            self._account_for(Position(position + 1))
 
     def _account_for(self, position: Position) -> None:
         """Every number up to this one is an event, a purged event or reserved by a purge (G3)."""
         if position <= self.position:
-            self._report(position, "out_of_order", f"it comes after position {self.position}")
+            self.report(Problem(position, "out_of_order", f"it comes after position {self.position}"))
         for missing in range(self.position + 1, position):
             purge = self._purges.get(Position(missing))
             if purge is not None:
-                self._sequences[purge.stream] = purge.sequence  # the stream goes on where it was
-            elif len(self.problems) >= PROBLEMS_MAX:
+                self.sequences[purge.stream] = purge.sequence  # the stream goes on where it was
+            elif self.told >= PROBLEMS_MAX:
                 break
             else:
-                self._report(Position(missing), "position_missing", "no event and no purge accounts for it")
+                self.report(Problem(Position(missing), "position_missing", "no event and no purge accounts for it"))
         self.position = position
 
-    def _check_identity(self, place: Packed, event: Event) -> None:
+    def check_identity(self, place: Packed, event: Event) -> None:
         short = event.id.encode()
         if short in self._ids:
-            self._report(place.position, "id_twice", f"the id {event.id} stands at an earlier position too")
+            self.report(Problem(place.position, "id_twice", f"the id {event.id} stands at an earlier position too"))
         self._ids.add(short)
 
-    def _check_sequence(self, place: Packed, event: Event) -> None:
-        last = self._sequences.get(event.stream, 0)
-        if place.sequence != last + 1:
-            reason = f"{event.stream} has sequence {place.sequence} after {last}"
-            self._report(place.position, "sequence_gap", reason)
-        self._sequences[event.stream] = place.sequence
+    def check_sequence(self, place: Packed, event: Event) -> None:
+        last = self.sequences.get(event.stream, 0)
+        if (wrong := wrong_sequence(event.stream, place.position, place.sequence, last)) is not None:
+            self.report(wrong)
+        self.sequences[event.stream] = place.sequence
 
     def _go_on_after_purged(self, place: Purged) -> None:
         """Events may follow that the purge did not know: another clone had appended them to the same stream."""
         purge = self._purges.get(place.reserved)
         if purge is not None and place.sequence:
-            self._sequences[purge.stream] = place.sequence
+            self.sequences[purge.stream] = place.sequence
 
-    def _check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
-        """Our own chain has every link in order; a peer's events may have come in any."""
-        before = self._chains.get(event.origin, BEGINNING)
-        if event.origin_seq == before.origin_seq + 1:
-            if event.previous != before.hash:
-                reason = f"it does not follow event {before.origin_seq} of its origin"
-                self._report(position, "chain_broken", reason)
-        elif event.origin == self._origin:
-            reason = f"it is event {event.origin_seq} of this log's chain, after event {before.origin_seq}"
-            self._report(position, "chain_broken", reason)
-        self._chains[event.origin] = Link(event.origin_seq, digest)
+    def check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
+        before = self.chains.get(event.origin, BEGINNING)
+        own = event.origin == self._origin
+        if (wrong := wrong_link(position, event.origin_seq, event.previous, before, own=own)) is not None:
+            self.report(wrong)
+        self.chains[event.origin] = Link(event.origin_seq, digest)
 
-    def _report(self, position: Position, code: str, reason: str) -> None:
+    def report(self, problem: Problem) -> None:
         if len(self.problems) < PROBLEMS_MAX:
-            self.problems.append(Problem(position, code, reason))
+            self.problems.append(problem)
+
+
+def wrong_sequence(stream: str, position: Position, sequence: int, last: int) -> Problem | None:
+    if sequence == last + 1:
+        return None
+    return Problem(position, "sequence_gap", f"{stream} has sequence {sequence} after {last}")
+
+
+def wrong_link(position: Position, origin_seq: int, previous: bytes, before: Link, *, own: bool) -> Problem | None:
+    """Our own chain has every link in order; a peer's events may have come in any."""
+    if origin_seq == before.origin_seq + 1:
+        if previous != before.hash:
+            return Problem(position, "chain_broken", f"it does not follow event {before.origin_seq} of its origin")
+    elif own:
+        reason = f"it is event {origin_seq} of this log's chain, after event {before.origin_seq}"
+        return Problem(position, "chain_broken", reason)
+    return None
+
+
+def wrong_count(purges: Iterable[Purge], purged: int, head: Position) -> Problem | None:
+    promised = sum(purge.count for purge in purges)
+    if promised == purged:
+        return None
+    reason = f"the purges say that they removed {promised} events, and {purged} are on record as removed"
+    return Problem(head, "purge_disagrees", reason)
 
 
 def _content_problems(place: Packed, event: Event, *, own: bool) -> Iterator[tuple[str, str]]:
