@@ -64,6 +64,15 @@ class Catalog:
         models = {name: {at: packed(name, model) for at, model in of.items()} for name, of in self._models.items()}
         return _arrived, (models, self._upcasters, list(self._rules.values()))
 
+    @classmethod
+    def reading(cls, readings: Iterable[tuple[str, int, Iterable[tuple[int, Upcaster]]]]) -> Catalog:
+        """A catalog that can only read: it upcasts as the one does whose `readings` these are, and has no models."""
+        catalog = cls()
+        for event_type, latest, upcasters in readings:
+            catalog._latest[event_type] = latest
+            catalog._upcasters[event_type] = dict(upcasters)
+        return catalog
+
     # ---- registering
 
     def event(self, event_type: str, *, version: int = 1) -> Callable[[_Model], _Model]:

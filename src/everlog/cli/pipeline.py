@@ -20,6 +20,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 # name -> the module that has its command, as NAME_command
 COMMANDS = {
     "check": "pipeline_check",
+    "audit": "pipeline_audit",
     "migrate": "pipeline_moving",
     "export": "pipeline_moving",
 }
@@ -42,7 +43,7 @@ class _Commands(click.Group):
 @click.group("pipeline", cls=_Commands)
 @common_options
 def pipeline_command() -> None:
-    """The log on Spark: check, migrate, export.
+    """The log on Spark: check, audit, migrate, export.
 
     \b
     Example:

@@ -8,6 +8,7 @@ import click
 
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, actor_option, common_options, missing_ok_option, pass_session
+from everlog.cli.views_rebuild import rebuild_view
 
 if TYPE_CHECKING:
     from everlog.views.letters import Letter
@@ -185,44 +186,7 @@ def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
         time.sleep(0.5)
 
 
-@views_command.command("rebuild")
-@click.argument("view")
-@click.option("--fresh", is_flag=True, help="Begin again, even if a rebuild was begun and stopped.")
-@click.option("--keep-old", is_flag=True, help="Build and compare, but let the old one go on answering.")
-@common_options
-@pass_session
-def rebuild_view(session: Session, view: str, fresh: bool, keep_old: bool) -> None:
-    """Derive a view anew beside the one that answers, compare, and switch over.
-
-    The one before is kept for rollback. A rebuild that was stopped goes on where it was.
-
-    \b
-    Example:
-      everlog views rebuild streams
-    """
-    import msgspec
-
-    from everlog.cli.progress import progress
-
-    log = session.log()
-    handle = log.view(view)
-    with progress(session.out, f"rebuilding {view}", log.head()) as tell:
-        done = handle.rebuild(switch=not keep_old, fresh=fresh, progress=tell)
-    facts = {**msgspec.to_builtins(done), "differing": list(done.differing)}
-    compared = {True: "the same as before", False: "not the same as before", None: "nothing to compare with"}
-    lines = [
-        f"rebuilt   {view}, version {done.version}, {done.keys:,} keys from {done.applied:,} events",
-        f"position  #{done.position}" + (f", continued after #{done.resumed_at}" if done.resumed_at else ""),
-        f"digest    {done.digest}",
-        f"compared  {compared[done.same]}",
-    ]
-    lines += [f"  differs: {safe(key)}" for key in done.differing]
-    lines.append(
-        session.out.paint("ok", "green") + (": it answers now" if done.switched else ": the old one answers")
-    )
-    session.out.answer(Answer(data=facts, ids=[done.digest], rows=list(facts.items()), lines=lines, facts=facts))
-    if done.same is False and done.switched:
-        session.out.hint(f"to go back: everlog views rollback {view}")
+views_command.add_command(rebuild_view)
 
 
 @views_command.command("rollback")

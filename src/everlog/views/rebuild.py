@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from everlog.core.event import Position
+from everlog.core.event import START, Position
 from everlog.errors import NotFound
 from everlog.stores.shelf import Shelf, ShelfWriter
 from everlog.views.builder import BATCH, Builder, NeedsRebuild
+from everlog.views.checking import require_same_here
+from everlog.views.filling import Derive, fill
 from everlog.views.fold import kept_state
 from everlog.views.states import (
     Build,
@@ -57,6 +59,8 @@ class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
     resumed_at: Position
     switched: bool
     seconds: float
+    handed_over: Position = START  # up to where it was derived elsewhere; 0 if it was not
+    checked: int = 0  # keys of those that were derived here too, and were the same
 
 
 def rebuild(
@@ -70,10 +74,19 @@ def rebuild(
     progress: Callable[[int], None] = lambda position: None,
     catch_up_old: Callable[[int], None] = lambda position: None,
     limit: int = BATCH,
+    derive: Derive | None = None,
 ) -> Rebuilt:
-    """Build a view anew beside what answers now, compare, and switch. `fresh` begins again even if one was begun."""
+    """Build a view anew beside what answers now, compare, and switch. `fresh` begins again even if one was begun.
+
+    With `derive` everything up to now is derived elsewhere, and only the rest here.
+    """
     begun = time.monotonic()
-    builder, resumed_at = _beside(log, shelf, view, fresh=fresh)
+    handed_over = START
+    if derive is None:
+        builder, resumed_at = _beside(log, shelf, view, fresh=fresh)
+    else:
+        builder, resumed_at = Builder(log, shelf, view, fill(log, shelf, view, derive), live=False), START
+        handed_over = builder.cursor.position
     while True:
         try:
             builder.catch_up(stop=stop, progress=progress, limit=limit)
@@ -83,7 +96,9 @@ def rebuild(
             with shelf.change() as change:
                 drop_build(change, builder.build)
             builder, _ = _beside(log, shelf, view, fresh=True)
+            handed_over = START
     same, differing = (None, list[str]()) if stop() else _compare(shelf, view, builder, catch_up_old)
+    checked = 0 if derive is None or not handed_over else require_same_here(log, shelf, builder, differing)
     old = active_build(shelf, view.name)
     switched = switch and not stop() and activate(shelf, builder)
     build = builder.build
@@ -99,6 +114,8 @@ def rebuild(
         same=same,
         differing=tuple(differing),
         resumed_at=resumed_at,
+        handed_over=handed_over,
+        checked=checked,
         switched=switched,
         seconds=round(time.monotonic() - begun, 3),
     )

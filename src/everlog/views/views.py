@@ -23,6 +23,7 @@ from everlog.views.audit import Audit, audit
 from everlog.views.builder import BATCH, Builder
 from everlog.views.builtin import BUILT_IN
 from everlog.views.fields import Fields
+from everlog.views.filling import Derive
 from everlog.views.fold import row_of
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
 from everlog.views.overview import Overview, overview
@@ -145,9 +146,13 @@ class Handle:
         fresh: bool = False,
         progress: Callable[[int], None] = lambda position: None,
         limit: int = BATCH,
+        derive: Derive | None = None,
     ) -> Rebuilt:
-        """Derive everything anew beside what answers now, compare, and switch over."""
-        return self.runner.rebuild(switch=switch, fresh=fresh, progress=progress, limit=limit)
+        """Derive everything anew beside what answers now, compare, and switch over.
+
+        `derive` does it elsewhere up to a position, such as on Spark (`everlog.pipeline.handover`).
+        """
+        return self.runner.rebuild(switch=switch, fresh=fresh, progress=progress, limit=limit, derive=derive)
 
     def rollback(self) -> Build:
         """Let the build before the last rebuild answer again."""

@@ -1,0 +1,46 @@
+"""`everlog pipeline audit`: what `everlog verify` proves, proved by many processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from everlog.cli.output import safe
+from everlog.cli.pipeline import log_url, spark_of, spark_options
+from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.spark_progress import spark_progress
+from everlog.cli.verify import answer_report, not_sent_back
+
+ODDITIES_SHOWN = 20
+
+
+@click.command("audit")
+@spark_options
+@common_options
+@pass_session
+def audit_command(session: Session, master: str, conf: Mapping[str, str]) -> None:
+    """Prove the log from its bytes, on Spark: the report of `everlog verify`, for logs that take one process long.
+
+    Positions, hashes, commitments, chains, sequences, ids and purged places, each problem with its position and
+    reason. Beside that it warns of clocks that cannot be right, which no rule forbids. Exits 8 if anything is wrong.
+
+    \b
+    Examples:
+      everlog pipeline audit
+      everlog pipeline audit --json --master spark://HOST:7077
+    """
+    import time
+
+    session.log()  # a log that is not there is told before Spark is started
+    with spark_of(session, master, conf) as spark:
+        from everlog.pipeline.audit import audit
+
+        started = time.monotonic()
+        with not_sent_back(), spark_progress(session.out, spark, "proving the log"):
+            found = audit(spark, log_url(session))
+        took_s = time.monotonic() - started
+    for odd in found.oddities[:ODDITIES_SHOWN]:
+        session.out.warn(safe(f"#{odd.position} {odd.code}: {odd.reason}"))
+    more = {"signed": found.signed, "oddities": len(found.oddities)}
+    answer_report(session.out, found.report, took_s=took_s, more=more)

@@ -1,0 +1,58 @@
+"""Which engine derives a view anew: this one process, or Spark; and why.
+
+One process folds at once and as fast as Spark does on two cores. Spark has to start first, and wins where there are
+more cores, or other machines. The figures were measured with `benchmarks/spark.py`; see docs/pipeline.md.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import msgspec
+
+PROCESS, SPARK = "process", "spark"
+
+PROCESS_RATE = 110_000
+"""Events a second that one process derives and keeps."""
+
+CORE_RATE = 60_000
+"""Events a second that each core adds on Spark, with the rows kept by the driver."""
+
+START_S = 8.0
+"""Seconds until Spark has started and folded its first event."""
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """The engine to take, and the reason in words."""
+
+    engine: str
+    why: str
+    process_s: float
+    spark_s: float
+
+
+def advise(events: int, *, cores: int = 0, installed: bool | None = None, store: str = "") -> Advice:
+    """What to derive a view of so many events with. `cores` are those that Spark would have."""
+    cores = cores or available_cores()
+    process_s = events / PROCESS_RATE
+    spark_s = START_S + events / (CORE_RATE * cores)
+    told = f"{events:,} events take one process about {_seconds(process_s)}"
+    if store.startswith("memory:"):
+        return Advice(PROCESS, f"{told}, and Spark cannot read a log in memory", process_s, spark_s)
+    if not (find_spec("pyspark") is not None if installed is None else installed):
+        return Advice(PROCESS, f"{told}, and Spark is not installed", process_s, spark_s)
+    there = f"Spark on {cores} core{'s' * (cores != 1)} about {_seconds(spark_s)}"
+    if process_s <= spark_s:
+        return Advice(PROCESS, f"{told}, {there}", process_s, spark_s)
+    return Advice(
+        SPARK, f"{there}, one process about {_seconds(process_s)} for {events:,} events", process_s, spark_s
+    )
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 1 else "1 s or less"

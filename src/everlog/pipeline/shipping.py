@@ -1,0 +1,87 @@
+"""How a view gets to the workers of Spark: its code, and how the events that it takes are read.
+
+A view whose class can be imported travels by its import path, with the Python path of who sends it: a worker on this
+machine, or on one that shares its folders, finds the same module. A class of a script, a notebook or a function has
+none, and travels as its code (cloudpickle, which comes with Spark). The upcasters of the catalog go the same ways.
+
+A module that a worker cannot import is named in the error: install it on every machine of the cluster, or hand it to
+Spark with `spark.submit.pyFiles`.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from everlog.catalog.catalog import Catalog, Upcaster
+from everlog.errors import InvalidField, SparkFailed
+from everlog.views.fold import Upcast
+from everlog.views.view import View
+
+BY_PATH, BY_CODE = "by its import path", "as its code"
+
+_Readings = list[tuple[str, int, list[tuple[int, Upcaster]]]]
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A view and its upcasters, ready to be sent."""
+
+    name: str
+    how: str  # how the view's class travels
+    paths: tuple[str, ...]  # where the sender looks for modules
+    data: bytes
+
+    def unpack(self) -> tuple[View, Upcast]:
+        """In a worker: the view, and the function that brings its events up to date."""
+        return _unpacked(self)
+
+
+def ship(view: View, catalog: Catalog) -> Shipped:
+    """Pack a view with the part of a catalog that its events are read with."""
+    from pyspark import cloudpickle
+
+    # Models are not needed to read, and those of a script could not travel.
+    readings: _Readings = [one for one in catalog.readings(view.types) if one[2] or one[1] > 1]
+    try:
+        data: bytes = cloudpickle.dumps((view, readings))  # type: ignore[no-untyped-call]
+    except Exception as error:  # whatever an object of the user's answers to being pickled
+        raise InvalidField(
+            f"the view {view.name} cannot be sent to Spark's workers",
+            why=f"{type(error).__name__}: {error}",
+            hint="keep files, locks and connections out of the view and its upcasters",
+            field="view",
+        ) from error
+    how = BY_PATH if can_be_imported(type(view)) else BY_CODE
+    return Shipped(view.name, how, tuple(path for path in sys.path if path), data)
+
+
+def can_be_imported(found: Any) -> bool:
+    """True when another process finds the same class or function under its name."""
+    module = sys.modules.get(found.__module__)
+    if module is None or found.__module__ == "__main__" or getattr(module, "__spec__", None) is None:
+        return False
+    there: Any = module
+    for part in found.__qualname__.split("."):
+        there = getattr(there, part, None)
+    return there is found
+
+
+@lru_cache(maxsize=8)  # a worker runs many tasks of one job, one after the other
+def _unpacked(shipped: Shipped) -> tuple[View, Upcast]:
+    import pickle
+
+    known = set(sys.path)
+    sys.path.extend(path for path in shipped.paths if path not in known)
+    try:
+        view, readings = pickle.loads(shipped.data)
+    except (ImportError, AttributeError) as error:
+        raise SparkFailed(
+            f"a worker cannot load the view {shipped.name}",
+            why=str(error),
+            hint="install its package on every machine of the cluster, or name it in --conf spark.submit.pyFiles=…",
+            view=shipped.name,
+        ) from error
+    return view, Catalog.reading(readings).upcast
