@@ -22,7 +22,7 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self, stream: str, current: str, requested: str) -> None:
         """Refuse a move that is not allowed, and say which ones are."""
-        valid = self.allowed.get(current, ())
+        valid = self.after(current)
         if requested in valid:
             return
         raise TransitionRefused(
@@ -37,6 +37,12 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True):
             valid_transitions=list(valid),
         )
 
+    def after(self, current: str) -> tuple[str, ...]:
+        """The states that may follow; after one that the rule does not know, as of another program, the first one."""
+        if current in self.allowed:
+            return self.allowed[current]
+        return () if current in self.states() else (self.initial,)
+
     def states(self) -> frozenset[str]:
         """Every state that the rule names."""
         return frozenset((self.initial, *self.allowed, *(to for targets in self.allowed.values() for to in targets)))
@@ -47,7 +53,7 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True):
         seen = {current}
         while ways:
             way = ways.popleft()
-            for state in self.allowed.get(way[-1], ()):
+            for state in self.after(way[-1]):
                 if state == requested:
                     return (*way, state)
                 if state not in seen:

@@ -61,6 +61,16 @@ TYPES: dict[str, tuple[str, ...]] = {
         "issue.restored",
         "issue.purged",
     ),
+    "workpackages": (
+        "GateCreated",
+        "GateResultChanged",
+        "SpecCreated",
+        "SubtaskCompleted",
+        "WPCreated",
+        "WPDependenciesChanged",
+        "WPStatusChanged",
+        "WorkspaceCreated",
+    ),
 }
 """The event types of each domain, kept here so that knowing them loads nothing."""
 

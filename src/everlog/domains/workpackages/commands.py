@@ -1,0 +1,292 @@
+"""What can be done with work packages, for whoever serves people: a command line, a server, a program.
+
+commands.create(log, Created(work_package_id="WP03", title="Index", dependencies=["WP01"]), by=By(actor="user:ada"))
+commands.move(log, "WP03", "doing", by=By(actor="agent:builder"))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from everlog.core.event import Recorded
+from everlog.core.query import Query
+from everlog.domains.deciding import NOBODY, By, Done, History, decide
+from everlog.domains.workpackages import DOMAIN, rules
+from everlog.domains.workpackages.events import KIND, SPEC_KIND, Created, Specified
+from everlog.domains.workpackages.package import State, package_of, story
+from everlog.domains.workpackages.views import Board, Specs
+from everlog.errors import NoSuchSubject, ViewStopped
+from everlog.log.log import Log
+from everlog.views.views import Answer
+
+_MOVES = frozenset(["WPStatusChanged"])
+_DEPENDENCIES = frozenset(["WPCreated", "WPDependenciesChanged"])
+_LATELY = 100
+"""Among how many of the newest refusals those about one package are looked for."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a work package."""
+
+    id: str
+    lane: str
+    done: Done
+
+
+# ---- doing
+
+
+def specify(log: Log, spec: Specified, *, by: By = NOBODY) -> Done:
+    """Describe a feature."""
+    stream = f"{SPEC_KIND}/{spec.feature_slug}"
+    return decide(
+        log,
+        DOMAIN,
+        looks_at=Query(stream=stream),
+        stream=stream,
+        by=by,
+        operation="wp spec",
+        request=msgspec.to_builtins(spec),
+        rule=lambda history: rules.specify(bool(history), spec),
+    )
+
+
+def create(log: Log, created: Created, *, gates: Sequence[str] = (), by: By = NOBODY) -> Step:
+    """Plan a work package, with the gates that it has to pass."""
+    asked = {"package": msgspec.to_builtins(created), "gates": list(gates)}
+
+    def rule(package: State | None, history: History) -> Iterable[Any]:
+        needs = _needs(history, created.dependencies)
+        return rules.create(package, created, needs, gates=gates)
+
+    return _step(log, created.work_package_id, "wp create", asked, by, rule)
+
+
+def depend(log: Log, package: str, on: Sequence[str], *, reason: str = "", by: By = NOBODY) -> Step:
+    """Say anew what a work package depends on: these, and nothing else."""
+    asked = {"id": package, "on": list(on), "reason": reason}
+
+    def rule(found: State | None, history: History) -> Iterable[Any]:
+        return rules.depend(found, package, on, _needs(history, on), reason=reason)
+
+    return _step(log, package, "wp depend", asked, by, rule)
+
+
+def move(log: Log, package: str, to: str, *, reason: str = "", by: By = NOBODY) -> Step:
+    """Move a work package to another lane."""
+    asked = {"id": package, "to": to, "reason": reason}
+
+    def rule(found: State | None, history: History) -> Iterable[Any]:
+        needed = found["dependencies"] if found is not None and to == "doing" else []
+        lanes = {one: _lane(history.also(Query(stream=_stream(one), types=_MOVES | _DEPENDENCIES))) for one in needed}
+        return rules.move(found, package, to, lanes, reason=reason)
+
+    return _step(log, package, "wp move", asked, by, rule)
+
+
+def complete(log: Log, package: str, index: int, *, text: str = "", by: By = NOBODY) -> Step:
+    """Check a subtask off."""
+    asked = {"id": package, "index": index, "text": text}
+    return _step(
+        log, package, "wp subtask", asked, by, lambda found, _: rules.complete(found, package, index, text=text)
+    )
+
+
+def gate(log: Log, package: str, gate_id: str, *, gate_type: str = "", by: By = NOBODY) -> Step:
+    """Register a gate that a work package has to pass before it is done."""
+    kind = gate_type or gate_id
+    asked = {"id": package, "gate": gate_id, "type": kind}
+    return _step(
+        log, package, "wp gate", asked, by, lambda found, _: rules.gate(found, package, gate_id, gate_type=kind)
+    )
+
+
+def judge(
+    log: Log,
+    package: str,
+    gate_id: str,
+    verdict: str,
+    *,
+    data: Mapping[str, Any] | None = None,
+    by: By = NOBODY,
+) -> Step:
+    """Record what a gate says: pending, passed or failed."""
+    asked = {"id": package, "gate": gate_id, "verdict": verdict, "data": dict(data or {})}
+    return _step(
+        log,
+        package,
+        "wp gate --result",
+        asked,
+        by,
+        lambda found, _: rules.judge(found, package, gate_id, verdict, data=data),
+    )
+
+
+def house(log: Log, package: str, path: str, *, branch: str = "", by: By = NOBODY) -> Step:
+    """Record where a work package is worked on."""
+    asked = {"id": package, "path": path, "branch": branch}
+    return _step(
+        log, package, "wp workspace", asked, by, lambda found, _: rules.house(found, package, path, branch=branch)
+    )
+
+
+# ---- asking
+
+
+def status(log: Log, package: str) -> dict[str, Any]:
+    """One work package as it stands, with what follows from it: where it may go, and what keeps it from there."""
+    state = _state(log, package)
+    if state is None:
+        raise NoSuchSubject(
+            f"there is no work package {package}",
+            why="nothing was recorded under this id",
+            hint=f'everlog wp board, or everlog wp create {package} "TITLE"',
+        )
+    lanes = {one: _lane_of(_state(log, one)) for one in state["dependencies"]}
+    refused = [one for one in log.refusals(limit=_LATELY) if one.stream == _stream(package)]
+    return {
+        **_shown(package, state),
+        "depends_on": [{"id": one, "lane": lanes[one]} for one in state["dependencies"]],
+        "waits_for": rules.waits_for(state, lanes),
+        "valid_transitions": list(rules.next_lanes(state)),
+        "refused": [
+            {"at": _moment(one.refused_at), "actor": one.actor, "operation": one.operation, "reason": one.reason}
+            for one in refused
+        ],
+    }
+
+
+def board(log: Log, *, feature: str | None = None) -> list[dict[str, Any]]:
+    """Every work package, or those of a feature, by feature and id; with what keeps each from going on."""
+    rows = {_id(key): state for key, state in log.view(Board).items()}
+    lanes = {package: state["lane"] for package, state in rows.items()}
+    return [
+        {**_shown(package, state), "waits_for": rules.waits_for(state, lanes)}
+        for package, state in sorted(rows.items(), key=lambda item: (item[1]["feature"], item[0]))
+        if feature is None or state["feature"] == feature
+    ]
+
+
+def specs(log: Log) -> dict[str, dict[str, Any]]:
+    """The features, by their slug."""
+    return {_id(key): state for key, state in log.view(Specs).items()}
+
+
+def history(log: Log, package: str) -> list[dict[str, Any]]:
+    """What happened to a work package, in the order that is the same in every clone."""
+    found = [recorded.event for recorded in log.read(Query(stream=_stream(package), types=frozenset(Board.types)))]
+    if not found:
+        status(log, package)  # says that there is none
+    return story(found)
+
+
+# ---- inside
+
+
+def _step(
+    log: Log,
+    package: str,
+    operation: str,
+    asked: Any,
+    by: By,
+    rule: Callable[[State | None, History], Iterable[Any]],
+) -> Step:
+    stream = _stream(package)
+    lane = ""
+
+    def decision(history: History) -> Iterable[Any]:
+        nonlocal lane
+        found = _package(history)
+        lane = _lane_of(found) or ""
+        return rule(found, history)
+
+    done = decide(
+        log,
+        DOMAIN,
+        looks_at=Query(stream=stream, types=frozenset(Board.types)),
+        stream=stream,
+        by=by,
+        operation=operation,
+        request=asked,
+        rule=decision,
+    )
+    for event in done.events:
+        lane = event.payload["new_status"] if event.type in _MOVES else lane or "planned"
+    return Step(id=package, lane=lane, done=done)
+
+
+def _needs(history: History, names: Iterable[str]) -> dict[str, list[str]]:
+    """Which package needs which, from some on, as far as it goes."""
+    needs: dict[str, list[str]] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in needs:
+            found = _package(history.also(Query(stream=_stream(name), types=_DEPENDENCIES)))
+            needs[name] = found["dependencies"] if found is not None else []
+            waiting += needs[name]
+    return needs
+
+
+def _package(records: Iterable[Recorded]) -> State | None:
+    return package_of(recorded.event for recorded in records)
+
+
+def _lane(records: Iterable[Recorded]) -> str | None:
+    return _lane_of(_package(records))
+
+
+def _lane_of(package: State | None) -> str | None:
+    return None if package is None else str(package["lane"])
+
+
+def _state(log: Log, package: str) -> State | None:
+    """A package as it stands, without keeping anything: from the board's row if its stream has not grown since that
+    was kept, else from the stream alone. So the answer is quick in a long log, and with a long stream too."""
+    view, stream = log.view(Board), _stream(package)
+    kept = view.build()
+    if kept is not None and kept.complete and kept.version == Board.version and not kept.stopped_at:
+        since = log.page_after(kept.reached, Query(stream=stream), limit=1)
+        if since.reset is None and not since.events:
+            return _found(view.get(stream, fresh=False))
+    return _found(view.get(stream, as_of=log.head()))
+
+
+def _found(answer: Answer) -> State | None:
+    if answer.parked:
+        raise ViewStopped(
+            f"{answer.key} goes no further than an event that cannot be read",
+            why="what came after it is not in the answer",
+            hint=f"everlog views dead-letters {Board.name}",
+            view=Board.name,
+        )
+    state: State | None = answer.state
+    return state
+
+
+def _shown(package: str, state: State) -> dict[str, Any]:
+    """What a state says, without what only the fold needs."""
+    heads = [{name: head[name] for name in ("id", "lane", "from", "by", "at")} for head in state["heads"]]
+    shown = {name: value for name, value in state.items() if name not in ("heads", "start", "real")}
+    return {
+        "id": package,
+        **shown,
+        "conflict": heads if len(heads) > 1 else None,
+        "migrated": bool(state["heads"]) and bool(state["heads"][-1].get("migrated")),
+        "closed_gates": rules.closed_gates(state),
+    }
+
+
+def _moment(at: Any) -> str:
+    return str(at.isoformat(timespec="seconds").replace("+00:00", "Z"))
+
+
+def _stream(package: str) -> str:
+    return f"{KIND}/{package}"
+
+
+def _id(stream: str) -> str:
+    return stream.partition("/")[2]
