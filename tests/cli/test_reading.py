@@ -293,10 +293,24 @@ def test_refusals_are_remembered_and_counted(log: Run) -> None:
     assert log("errors", "--code", "unknown_type", "--json").data[0]["type"] == "note.aded"
     assert log("errors", "--stream", "note/7").out == ""
     assert log("errors", "--stats").rows == [
-        ["2", "invalid_payload", "note.added"],
-        ["1", "unknown_type", "note.aded"],
+        ["2", "invalid_payload", "note.added", "note.added"],
+        ["1", "unknown_type", "note.aded", "note.aded"],
     ]
-    assert log("errors", "--stats", "--code", "x").code == 2
+
+
+def test_the_most_common_refusals_can_be_of_one_actor_or_operation_and_say_what_helps(log: Run) -> None:
+    for _ in range(2):
+        log("agent", "execute", "c1", "--actor", "agent:builder")
+    log("agent", "approve", "c1", "--actor", "user:ada")
+    assert [row[0::3] for row in log("errors", "--stats").rows] == [["2", "agent execute"], ["1", "agent approve"]]
+    assert [row[0] for row in log("errors", "--stats", "--by", "user:ada").rows] == ["1"]
+    assert len(log("errors", "--stats", "-n", "1").rows) == 1
+    (common,) = log("errors", "--stats", "--operation", "agent execute", "--json").data
+    assert common["count"] == 2
+    assert common["last_hint"] == "everlog agent list"
+    assert common["last_reason"] == "there is no command c1: nothing was proposed under this id"
+    assert log("errors", "--operation", "agent approve").rows[0][6] == "agent approve"
+    assert log("errors", "--stats", "--code", "x").out == ""
 
 
 def test_the_hint_for_the_next_page_keeps_the_filters(notes: Run) -> None:

@@ -18,62 +18,91 @@ if TYPE_CHECKING:
 @click.option("--code", metavar="CODE", default="", help="With this code, such as transition_refused.")
 @click.option("--stream", metavar="KIND/ID", default="", help="About this stream.")
 @click.option("--by", metavar="ACTOR", default="", help="Of this actor.")
+@click.option("--operation", metavar="NAME", default="", help="Of this operation, such as 'wp move'.")
 @click.option("--stats", is_flag=True, help="How often each was refused, the most common first.")
 @missing_ok_option
 @common_options
 @pass_session
-def errors_command(session: Session, count: int, code: str, stream: str, by: str, stats: bool) -> None:
+def errors_command(
+    session: Session, count: int, code: str, stream: str, by: str, operation: str, stats: bool
+) -> None:
     """Show what was refused and why, the newest last.
 
     Refusals are kept for 90 days. They never hold a payload. Columns when piped: refused_at, code, type, stream,
-    actor, reason; with --stats: count, code, type.
+    actor, reason, operation; with --stats: count, code, type, operation.
 
     \b
     Examples:
       everlog errors -n 5
       everlog errors --code wrong_sequence --by agent:builder
-      everlog errors --stats
+      everlog errors --stats --operation "wp move"
     """
+    limit = None if stats else count
+    found = session.log().refusals(limit=limit, code=code, stream=stream, actor=by, operation=operation)
+    if stats:
+        _tell_most_common(session.out, found, count)
+    else:
+        _tell_newest(session.out, found[::-1])
+    if not found:
+        session.out.hint("nothing was refused")
+
+
+def _tell_newest(out: Output, found: list[Refusal]) -> None:
     import msgspec
 
     from everlog.cli.records import moment
 
-    log = session.log()
-    if stats:
-        if code or stream or by:
-            raise click.UsageError("--stats counts all of them; leave --code, --stream and --by out")
-        counts = [(times, code, type_) for code, type_, times in log.refusal_counts()[:count]]
-        columns: tuple[str, ...] = ("count", "code", "type")
-        data = [dict(zip(columns, row, strict=True)) for row in counts]
-        facts = {"count": sum(row[0] for row in counts)}
-        session.out.answer(
-            Answer(data=data, ids=[row[1] for row in counts], columns=columns, rows=counts, facts=facts)
+    out.answer(
+        Answer(
+            data=[msgspec.to_builtins(refusal) for refusal in found],
+            ids=[refusal.id for refusal in found],
+            columns=("refused_at", "code", "type", "stream", "actor", "reason", "operation"),
+            rows=[
+                (moment(item.refused_at), item.code, item.type, item.stream, item.actor, item.reason, item.operation)
+                for item in found
+            ],
+            lines=[line for item in found for line in _lines(out, item)],
+            facts={"count": len(found)},
         )
-    else:
-        found = log.refusals(limit=count, code=code, stream=stream, actor=by)[::-1]
-        session.out.answer(
-            Answer(
-                data=[msgspec.to_builtins(refusal) for refusal in found],
-                ids=[refusal.id for refusal in found],
-                columns=("refused_at", "code", "type", "stream", "actor", "reason"),
-                rows=[
-                    (moment(item.refused_at), item.code, item.type, item.stream, item.actor, item.reason)
-                    for item in found
-                ],
-                lines=[line for item in found for line in _lines(session.out, item)],
-                facts={"count": len(found)},
-            )
-        )
-        counts = [(1, "", "")] * len(found)
-    if not counts:
-        session.out.hint("nothing was refused")
+    )
+
+
+def _tell_most_common(out: Output, newest_first: list[Refusal], count: int) -> None:
+    """Each kind of refusal with how often it happened and what would have helped the last time."""
+    kinds: dict[tuple[str, str, str], list[Refusal]] = {}
+    for refusal in newest_first:
+        kinds.setdefault((refusal.code, refusal.type, refusal.operation), []).append(refusal)
+    common = sorted(kinds.items(), key=lambda item: -len(item[1]))[:count]
+    columns = ("count", "code", "type", "operation")
+    rows = [(len(some), *kind) for kind, some in common]
+    data = [
+        {
+            **dict(zip(columns, row, strict=True)),
+            "last_at": some[0].refused_at.isoformat(),
+            "last_reason": some[0].reason,
+            "last_hint": some[0].hint,
+        }
+        for row, (_, some) in zip(rows, common, strict=True)
+    ]
+    lines = [line for _, some in common for line in _common_lines(out, some)]
+    facts = {"count": sum(row[0] for row in rows)}
+    out.answer(Answer(data=data, ids=[row[1] for row in rows], columns=columns, rows=rows, lines=lines, facts=facts))
+
+
+def _common_lines(out: Output, some: list[Refusal]) -> list[str]:
+    last = some[0]
+    what = out.paint(safe(last.code), "yellow")
+    first = f"{len(some):5}  {what}  {safe(last.operation or last.type)}"
+    fix = [f"       fix: {safe(out.as_typed(last.hint))}"] if last.hint else []
+    return [first, f"       last: {safe(last.reason)}", *fix]
 
 
 def _lines(out: Output, refusal: Refusal) -> list[str]:
     """A reason is a sentence: it gets a line of its own, where nothing cuts it."""
     from everlog.cli.records import moment
 
-    facts = "  ".join(text for text in (refusal.type, refusal.stream, refusal.actor) if text)
+    what = refusal.type or refusal.operation
+    facts = "  ".join(text for text in (what, refusal.stream, refusal.actor) if text)
     first = f"{moment(refusal.refused_at)}  {out.paint(safe(refusal.code), 'yellow')}  {safe(facts)}"
     fix = [f"    fix: {safe(out.as_typed(refusal.hint))}"] if refusal.hint else []
     return [first, f"    {safe(refusal.reason)}", *fix]

@@ -366,9 +366,11 @@ class Log:
     def purges(self) -> list[Purge]:
         return self.store.purges()
 
-    def refusals(self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "") -> list[Refusal]:
+    def refusals(
+        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
+    ) -> list[Refusal]:
         """Recorded noes, the newest first."""
-        return list(self._refusals.newest(limit=limit, code=code, stream=stream, actor=actor))
+        return list(self._refusals.newest(limit=limit, code=code, stream=stream, actor=actor, operation=operation))
 
     def refusal_counts(self) -> list[tuple[str, str, int]]:
         """(code, type, how often), the most common first."""

@@ -80,16 +80,16 @@ class Refusals:
             _logger.warning("a refusal (%s) could not be recorded: %s", error.code, also)
 
     def newest(
-        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = ""
+        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
     ) -> Iterator[Refusal]:
         """Refusals, the newest first, by any of their facts."""
         left = limit
-        fetched = limit if not (code or stream or actor) else None
+        fetched = limit if not (code or stream or actor or operation) else None
         for text in self._store.notes(_PREFIX, limit=fetched, newest_first=True).values():
             refusal = msgspec.json.decode(text, type=Refusal)
             if (code and refusal.code != code) or (stream and refusal.stream != stream):
                 continue
-            if actor and refusal.actor != actor:
+            if (actor and refusal.actor != actor) or (operation and refusal.operation != operation):
                 continue
             if left is not None:
                 if left <= 0:

@@ -24,13 +24,6 @@ Lane = Literal["planned", "doing", "for_review", "done"]
 Verdict = Literal["pending", "passed", "failed"]
 
 LANES: tuple[Lane, ...] = ("planned", "doing", "for_review", "done")
-ALLOWED: dict[str, tuple[str, ...]] = {
-    "planned": ("doing",),
-    "doing": ("for_review", "planned"),
-    "for_review": ("done", "doing"),
-    "done": ("doing",),
-}
-"""Which lane may follow which. A move to the left is for rework, and says why."""
 
 
 @CATALOG.event("SpecCreated")
@@ -116,7 +109,20 @@ def name_the_lanes(old: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-CATALOG.transitions(KIND, type="WPStatusChanged", field="new_status", initial="planned", allowed=ALLOWED, causal=True)
+MOVES = CATALOG.transitions(
+    KIND,
+    type="WPStatusChanged",
+    field="new_status",
+    initial="planned",
+    # A move to the left is for rework, and says why.
+    allowed={
+        "planned": ("doing",),
+        "doing": ("for_review", "planned"),
+        "for_review": ("done", "doing"),
+        "done": ("doing",),
+    },
+    causal=True,
+)
 
 
 @CATALOG.event("WorkspaceCreated")

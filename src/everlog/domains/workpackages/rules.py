@@ -13,8 +13,8 @@ import msgspec
 
 from everlog.catalog.nearest import did_you_mean
 from everlog.domains.workpackages.events import (
-    ALLOWED,
     LANES,
+    MOVES,
     Completed,
     Created,
     Depended,
@@ -177,7 +177,7 @@ def house(package: State | None, name: str, path: str, *, branch: str = "") -> l
 
 def next_lanes(package: State) -> tuple[str, ...]:
     """Where a package may go. From a lane that only another program knows, it is planned anew."""
-    return ALLOWED.get(package["lane"], (LANES[0],))
+    return MOVES.after(package["lane"])
 
 
 def is_back(lane: str, to: str) -> bool:
@@ -248,7 +248,7 @@ def _refuse_transition(package: State, name: str, to: str) -> None:
         why = f"it is there already{_since(package)}"
         hint = f"everlog wp move {name} {allowed[0]}"
     else:
-        way = _way(lane, to)
+        way = MOVES.way(lane, to)
         through = f" (it goes through {' and '.join(way[1:-1])})" if way[1:-1] else ""
         why = f"from {lane} it may go to {' or '.join(allowed)}{through}"
         hint = f"everlog wp move {name} {way[1]}"
@@ -309,16 +309,6 @@ def _statuses(package: State, to: str) -> dict[str, Any]:
         "requested_status": to,
         "valid_transitions": list(next_lanes(package)),
     }
-
-
-def _way(lane: str, to: str) -> list[str]:
-    """The shortest allowed way from a lane to another, both ends included."""
-    ways = [[lane]]
-    for way in ways:
-        if way[-1] == to:
-            return way
-        ways.extend([*way, further] for further in ALLOWED.get(way[-1], (LANES[0],)) if further not in way)
-    return [lane, to]
 
 
 def _since(package: State) -> str:
