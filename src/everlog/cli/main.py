@@ -27,6 +27,7 @@ COMMANDS = {
     "agent": ("Programs", "agent", "Commands of agents: propose, approve, list, trace and more."),
     "issue": ("Programs", "issue", "Issues: create, comment, link, close, list, search and more."),
     "control": ("Programs", "control", "A control plane: deploy, desired, audit, follow and more."),
+    "wp": ("Programs", "wp", "Work packages: create, move, gate, status, board and more."),
     "log": ("Read", "log", "Show events."),
     "tail": ("Read", "log", "Show the newest events and wait for more."),
     "show": ("Read", "show", "Show one event in full."),

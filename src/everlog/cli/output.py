@@ -134,7 +134,7 @@ class Output:
         line = "  ".join(_padded(text, width) for text, width in zip(texts, widths, strict=True)).rstrip()
         if not self.terminal:
             return line
-        return _cut(line, max(_width(), sum(widths[:-1]) + 2 * (len(widths) - 1) + last_min))
+        return _cut(line, max(terminal_width(), sum(widths[:-1]) + 2 * (len(widths) - 1) + last_min))
 
     # ---- stderr
 
@@ -212,7 +212,8 @@ def _value(value: Any) -> str:
     return safe(text) if _PLAIN.fullmatch(text) else json_text(text)
 
 
-def _width() -> int:
+def terminal_width() -> int:
+    """How many places a line of the terminal has."""
     stated = os.environ.get("COLUMNS", "")
     if stated.isdigit() and int(stated) > 0:
         return int(stated)
@@ -234,6 +235,11 @@ def _cells(text: str) -> int:
 
 def _padded(text: str, width: int) -> str:
     return text + " " * (width - _cells(text))
+
+
+def fitted(text: str, width: int) -> str:
+    """A text of exactly this width: filled up with blanks, or cut."""
+    return _padded(_cut(text, width), width)
 
 
 def _cut(text: str, width: int) -> str:

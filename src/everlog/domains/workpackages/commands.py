@@ -34,6 +34,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     lane: str
     done: Done
+    missing: tuple[str, ...] = ()  # what it depends on and nobody has planned yet
 
 
 # ---- doing
@@ -57,22 +58,27 @@ def specify(log: Log, spec: Specified, *, by: By = NOBODY) -> Done:
 def create(log: Log, created: Created, *, gates: Sequence[str] = (), by: By = NOBODY) -> Step:
     """Plan a work package, with the gates that it has to pass."""
     asked = {"package": msgspec.to_builtins(created), "gates": list(gates)}
+    needs: dict[str, list[str] | None] = {}
 
     def rule(package: State | None, history: History) -> Iterable[Any]:
-        needs = _needs(history, created.dependencies)
+        needs.update(_needs(history, created.dependencies))
         return rules.create(package, created, needs, gates=gates)
 
-    return _step(log, created.work_package_id, "wp create", asked, by, rule)
+    step = _step(log, created.work_package_id, "wp create", asked, by, rule)
+    return msgspec.structs.replace(step, missing=_missing(created.dependencies, needs))
 
 
 def depend(log: Log, package: str, on: Sequence[str], *, reason: str = "", by: By = NOBODY) -> Step:
     """Say anew what a work package depends on: these, and nothing else."""
     asked = {"id": package, "on": list(on), "reason": reason}
+    needs: dict[str, list[str] | None] = {}
 
     def rule(found: State | None, history: History) -> Iterable[Any]:
-        return rules.depend(found, package, on, _needs(history, on), reason=reason)
+        needs.update(_needs(history, on))
+        return rules.depend(found, package, on, needs, reason=reason)
 
-    return _step(log, package, "wp depend", asked, by, rule)
+    step = _step(log, package, "wp depend", asked, by, rule)
+    return msgspec.structs.replace(step, missing=_missing(on, needs))
 
 
 def move(log: Log, package: str, to: str, *, reason: str = "", by: By = NOBODY) -> Step:
@@ -81,8 +87,12 @@ def move(log: Log, package: str, to: str, *, reason: str = "", by: By = NOBODY) 
 
     def rule(found: State | None, history: History) -> Iterable[Any]:
         needed = found["dependencies"] if found is not None and to == "doing" else []
-        lanes = {one: _lane(history.also(Query(stream=_stream(one), types=_MOVES | _DEPENDENCIES))) for one in needed}
-        return rules.move(found, package, to, lanes, reason=reason)
+        lanes = {one: _lane_of(_package(history.also(_lane_query(one)))) for one in needed}
+        circle: list[str] = []
+        if any(lane != "done" for lane in lanes.values()):
+            # None was ever accepted, but two clones may have closed one together.
+            circle = rules.cycle(package, needed, _needs(history, needed))
+        return rules.move(found, package, to, lanes, reason=reason, circle=circle)
 
     return _step(log, package, "wp move", asked, by, rule)
 
@@ -146,16 +156,12 @@ def status(log: Log, package: str) -> dict[str, Any]:
             hint=f'everlog wp board, or everlog wp create {package} "TITLE"',
         )
     lanes = {one: _lane_of(_state(log, one)) for one in state["dependencies"]}
-    refused = [one for one in log.refusals(limit=_LATELY) if one.stream == _stream(package)]
     return {
         **_shown(package, state),
         "depends_on": [{"id": one, "lane": lanes[one]} for one in state["dependencies"]],
         "waits_for": rules.waits_for(state, lanes),
         "valid_transitions": list(rules.next_lanes(state)),
-        "refused": [
-            {"at": _moment(one.refused_at), "actor": one.actor, "operation": one.operation, "reason": one.reason}
-            for one in refused
-        ],
+        "refused": _refused_lately(log, package),
     }
 
 
@@ -165,9 +171,14 @@ def board(log: Log, *, feature: str | None = None) -> list[dict[str, Any]]:
     lanes = {package: state["lane"] for package, state in rows.items()}
     return [
         {**_shown(package, state), "waits_for": rules.waits_for(state, lanes)}
-        for package, state in sorted(rows.items(), key=lambda item: (item[1]["feature"], item[0]))
+        for package, state in sorted(rows.items(), key=_by_feature)
         if feature is None or state["feature"] == feature
     ]
+
+
+def _by_feature(row: tuple[str, State]) -> tuple[bool, str, str]:
+    """What is for no feature comes last."""
+    return (not row[1]["feature"], row[1]["feature"], row[0])
 
 
 def specs(log: Log) -> dict[str, dict[str, Any]]:
@@ -218,25 +229,30 @@ def _step(
     return Step(id=package, lane=lane, done=done)
 
 
-def _needs(history: History, names: Iterable[str]) -> dict[str, list[str]]:
-    """Which package needs which, from some on, as far as it goes."""
-    needs: dict[str, list[str]] = {}
+def _needs(history: History, names: Iterable[str]) -> dict[str, list[str] | None]:
+    """Which package needs which, from some on, as far as it goes; None for what is not there."""
+    needs: dict[str, list[str] | None] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
         if name not in needs:
-            found = _package(history.also(Query(stream=_stream(name), types=_DEPENDENCIES)))
-            needs[name] = found["dependencies"] if found is not None else []
-            waiting += needs[name]
+            found = _package(history.also(_lane_query(name)))
+            needs[name] = None if found is None else found["dependencies"]
+            waiting += needs[name] or ()
     return needs
+
+
+def _missing(names: Iterable[str], needs: Mapping[str, list[str] | None]) -> tuple[str, ...]:
+    return tuple(name for name in dict.fromkeys(names) if name in needs and needs[name] is None)
 
 
 def _package(records: Iterable[Recorded]) -> State | None:
     return package_of(recorded.event for recorded in records)
 
 
-def _lane(records: Iterable[Recorded]) -> str | None:
-    return _lane_of(_package(records))
+def _lane_query(package: str) -> Query:
+    """What decides the lane of a package, and what it depends on."""
+    return Query(stream=_stream(package), types=_MOVES | _DEPENDENCIES)
 
 
 def _lane_of(package: State | None) -> str | None:
@@ -280,8 +296,21 @@ def _shown(package: str, state: State) -> dict[str, Any]:
     }
 
 
-def _moment(at: Any) -> str:
-    return str(at.isoformat(timespec="seconds").replace("+00:00", "Z"))
+def _refused_lately(log: Log, package: str) -> list[dict[str, Any]]:
+    """What was tried with a package and refused, each mistake once, the latest first: to look at before the next."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for one in log.refusals(limit=_LATELY):
+        if one.stream == _stream(package):
+            first = {
+                "actor": one.actor,
+                "operation": one.operation,
+                "reason": one.reason,
+                "hint": one.hint,
+                "last_at": one.refused_at.isoformat(timespec="seconds").replace("+00:00", "Z"),
+                "times": 0,
+            }
+            found.setdefault((one.actor, one.operation, one.reason), first)["times"] += 1
+    return list(found.values())
 
 
 def _stream(package: str) -> str:

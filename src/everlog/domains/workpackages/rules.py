@@ -28,8 +28,8 @@ from everlog.domains.workpackages.events import (
 from everlog.domains.workpackages.package import State, last_moves
 from everlog.errors import NoSuchSubject, RuleRefused, TransitionRefused
 
-Needs = Mapping[str, Sequence[str]]
-"""Which package needs which, as far as it can be followed."""
+Needs = Mapping[str, Sequence[str] | None]
+"""Which package needs which, as far as it can be followed; None for one that is not there."""
 
 
 def specify(known: bool, spec: Specified) -> list[Any]:
@@ -70,9 +70,16 @@ def depend(package: State | None, name: str, on: Sequence[str], needs: Needs, *,
 
 
 def move(
-    package: State | None, name: str, to: str, lanes: Mapping[str, str | None], *, reason: str = ""
+    package: State | None,
+    name: str,
+    to: str,
+    lanes: Mapping[str, str | None],
+    *,
+    reason: str = "",
+    circle: Sequence[str] = (),
 ) -> list[Any]:
-    """`lanes` are those of what the package depends on; None for what is not there."""
+    """`lanes` are those of what the package depends on, None for what is not there; `circle` is the way by which it
+    depends on itself, if there is one."""
     known = _require(package, name, f"move to {to}")
     lane = known["lane"]
     _refuse_transition(known, name, to)
@@ -87,7 +94,7 @@ def move(
             hint=f'everlog wp move {name} {to} --reason "…"',
         )
     if to == "doing" and not is_back(lane, to):
-        _refuse_unready(known, name, to, lanes)
+        _refuse_unready(known, name, to, lanes, circle)
     if to == "done":
         _refuse_ungated(known, name, to)
     return [
@@ -204,7 +211,7 @@ def cycle(name: str, dependencies: Iterable[str], needs: Needs) -> list[str]:
             return way
         if way[-1] not in seen:
             seen.add(way[-1])
-            ways.extend([*way, further] for further in needs.get(way[-1], ()))
+            ways.extend([*way, further] for further in needs.get(way[-1]) or ())
     return []
 
 
@@ -231,7 +238,7 @@ def _refuse_cycle(name: str, dependencies: Iterable[str], needs: Needs, tried: s
             rule="no work package depends on itself, not by way of others either",
             tried=tried,
             why=" needs ".join(way),
-            hint=f"leave {way[1]} out, or take it back from the others: everlog wp depend {way[-2]} --on …",
+            hint=f"leave {way[1]} out" + (f", or everlog wp depend {way[-2]} --on-nothing" if way[1:-1] else ""),
             cycle=way,
         )
 
@@ -263,8 +270,22 @@ def _refuse_transition(package: State, name: str, to: str) -> None:
     )
 
 
-def _refuse_unready(package: State, name: str, to: str, lanes: Mapping[str, str | None]) -> None:
+def _refuse_unready(
+    package: State, name: str, to: str, lanes: Mapping[str, str | None], circle: Sequence[str]
+) -> None:
     waiting = waits_for(package, lanes)
+    if waiting and circle:
+        raise _refused_move(
+            package,
+            name,
+            to,
+            rule="no work package depends on itself, not by way of others either",
+            why=f"{' needs '.join(circle)}: a circle that came with a merge",
+            allowed=["another set of dependencies"],
+            hint=f"everlog wp depend {name} --on-nothing",
+            waits_for=waiting,
+            cycle=list(circle),
+        )
     if waiting:
         told = [f"{one} is {lanes.get(one) or 'not there yet'}" for one in waiting]
         raise _refused_move(

@@ -1,0 +1,221 @@
+"""Work packages as a person reads them in a terminal: the board, one package, and its history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, zip_longest
+from typing import Any
+
+from everlog.cli.output import Output, fitted, safe, terminal_width
+
+GAP = 2
+COLUMN_MAX = 40
+DONE_SHOWN = 8
+"""Packages in the last lane that are shown by name; the others are counted."""
+
+
+def marks(package: dict[str, Any]) -> list[tuple[str, str]]:
+    """What is worth knowing of a package besides its lane, with a colour; what needs somebody first."""
+    found = [("conflict", "red")] if package["conflict"] else []
+    found += [(f"{gate} failed", "red") for gate, status in package["closed_gates"].items() if status == "failed"]
+    if package["lane"] == "planned" and package["waits_for"]:
+        found.append((f"waits for {', '.join(package['waits_for'])}", "yellow"))
+    if package["lane"] == "for_review":
+        open_gates = [gate for gate, status in package["closed_gates"].items() if status != "failed"]
+        found += [(f"{gate} pending", "yellow") for gate in open_gates]
+    done = sum(bool(one["done_at"]) for one in package["subtasks"])
+    if package["subtasks"] and package["lane"] != "done":
+        found.append((f"{done}/{len(package['subtasks'])} subtasks", "blue"))
+    if package["migrated"]:
+        found.append(("migrated", "blue"))
+    return found
+
+
+# ---- the board
+
+
+def board_lines(
+    out: Output, packages: Sequence[dict[str, Any]], specs: dict[str, dict[str, Any]], *, everything: bool
+) -> list[str]:
+    """A table for each feature, a column for each lane."""
+    lines: list[str] = []
+    for feature, some in groupby(packages, key=lambda package: package["feature"]):
+        lines += [""] * bool(lines)
+        lines += _feature_lines(out, feature, specs.get(feature, {}).get("title", ""), list(some), everything)
+    return lines
+
+
+def _feature_lines(
+    out: Output, feature: str, title: str, packages: list[dict[str, Any]], everything: bool
+) -> list[str]:
+    from everlog.domains.workpackages.events import LANES
+
+    # A lane of another program gets its place too: nothing is left off the board.
+    lanes = [*LANES, *sorted({one["lane"] for one in packages} - set(LANES))]
+    width = terminal_width()
+    column = min(COLUMN_MAX, (width + GAP) // len(lanes) - GAP)
+    done = sum(one["lane"] == "done" for one in packages)
+    count = f"{done} of {len(packages)} done"
+    named = f"{feature}  {title}" if feature and title else feature or title or "(no feature)"
+    whole = len(lanes) * (column + GAP) - GAP
+    heading = fitted(safe(named), whole - len(count) - GAP) + " " * GAP + count
+    columns = [_column([one for one in packages if one["lane"] == lane], column, everything) for lane in lanes]
+    names = [fitted(f"{safe(lane)} {sum(one['lane'] == lane for one in packages)}", column) for lane in lanes]
+    rows = zip_longest(*columns, fillvalue=(" " * column, ""))
+    return [
+        out.paint(heading, "cyan"),
+        _joined([_colored(out, name, "dim") for name in names]),
+        *(_joined([_colored(out, text, color) for text, color in row]) for row in rows),
+    ]
+
+
+def _column(packages: list[dict[str, Any]], width: int, everything: bool) -> list[tuple[str, str]]:
+    """The lines of a lane, each as wide as the column, with a colour."""
+    hidden = 0
+    if packages and packages[0]["lane"] == "done" and not everything:
+        newest = sorted(packages, key=lambda package: package["moved_at"], reverse=True)[:DONE_SHOWN]
+        hidden = len(packages) - len(newest)
+        packages = [package for package in packages if package in newest]
+    lines: list[tuple[str, str]] = []
+    for package in packages:
+        color = "green" if package["lane"] == "done" else ""
+        lines.append((fitted(f"{safe(package['id'])} {safe(package['title'])}", width), color))
+        lines += [(fitted(f"  {safe(text)}", width), tone) for text, tone in marks(package)]
+    if hidden:
+        lines.append((fitted(f"… {hidden} more (--all)", width), "blue"))
+    return lines
+
+
+def _colored(out: Output, text: str, color: str) -> str:
+    """A text in its colour, without the blanks that fill it up."""
+    said = text.rstrip()
+    shown = out.dim(said) if color == "dim" else out.paint(said, color) if color and said else said
+    return shown + text[len(said) :]
+
+
+def _joined(cells: Sequence[str]) -> str:
+    return (" " * GAP).join(cells).rstrip()
+
+
+# ---- one package
+
+
+def status_lines(out: Output, found: dict[str, Any]) -> list[str]:
+    """A label and what it says, line by line."""
+    title = f"{safe(found['id'])}  {safe(found['title'])}".rstrip()
+    of = f"  ({safe(found['feature'])})" if found["feature"] else ""
+    lines = [out.paint(title, "cyan") + of]
+    for label, texts in _facts(found):
+        for place, (text, color) in enumerate(texts):
+            lines.append(f"{label if place == 0 else '':12}{out.paint(safe(text), color) if color else safe(text)}")
+    return lines
+
+
+def _facts(found: dict[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
+    waiting = set(found["waits_for"])
+    since = f", since {_time(found['moved_at'])} by {found['moved_by']}" if found["moved_at"] else ""
+    because = f": {found['reason']}" if found["reason"] else ""
+    facts = [
+        ("lane", [(found["lane"] + since + because + ("  (migrated)" if found["migrated"] else ""), "")]),
+        ("may go to", [(_ways(found), "")]),
+        (
+            "depends on",
+            [
+                (f"{one['id']} ({one['lane'] or 'not there yet'})", "yellow" if one["id"] in waiting else "")
+                for one in found["depends_on"]
+            ],
+        ),
+        (
+            "subtasks",
+            [(f"[{'x' if one['done_at'] else ' '}] {one['index']} {one['text']}", "") for one in found["subtasks"]],
+        ),
+        (
+            "gates",
+            [
+                (f"{name} {one['status']}", {"passed": "green", "failed": "red"}.get(one["status"], "yellow"))
+                for name, one in sorted(found["gates"].items())
+            ],
+        ),
+        ("workspace", [(_place(found["workspace"]), "")] if found["workspace"] else []),
+        ("conflict", _conflict(found["conflict"] or [])),
+        ("refused", [(_refusal(one), "yellow") for one in found["refused"]]),
+    ]
+    return [(label, texts) for label, texts in facts if texts]
+
+
+def _ways(found: dict[str, Any]) -> str:
+    from everlog.domains.workpackages.rules import is_back
+
+    ways = [
+        f"{lane} (with --reason)" if is_back(found["lane"], lane) else lane for lane in found["valid_transitions"]
+    ]
+    if found["waits_for"] and found["lane"] == "planned":
+        ways = [f"doing when {', '.join(found['waits_for'])} is done"]
+    if found["closed_gates"] and found["lane"] == "for_review":
+        ways[0] = f"done when {', '.join(found['closed_gates'])} passed"
+    return ", ".join(ways)
+
+
+def _place(workspace: dict[str, Any]) -> str:
+    return f"{workspace['path']} on {workspace['branch']}" if workspace["branch"] else str(workspace["path"])
+
+
+def _refusal(one: dict[str, Any]) -> str:
+    often = f" ({one['times']} times)" if one["times"] > 1 else ""
+    return f"{one['actor']} at {one['last_at']}{often}: {one['reason']}"
+
+
+def _conflict(heads: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    if not heads:
+        return []
+    told = [(f"{head['from'] or '?'} -> {head['lane']}  {head['by']}  {_time(head['at'])}", "red") for head in heads]
+    counts = "neither knew of the other; the last one counts, and the next move settles it"
+    return [*told, (counts, "")]
+
+
+# ---- history
+
+
+def told(step: dict[str, Any]) -> tuple[str, str, str, str, str, str]:
+    """A step as the row of a table."""
+    marked = [name for name, is_so in (("migrated", step["migrated"]), ("conflict", step["conflicts_with"])) if is_so]
+    reason = str(step["payload"].get("reason") or "")
+    return (step["at"], step["actor"], _what(step["type"], step["payload"]), reason, ", ".join(marked), step["id"])
+
+
+def _what(type_: str, said: dict[str, Any]) -> str:
+    def text(name: str) -> str:
+        value = said.get(name)
+        return "" if value is None else str(value)
+
+    match type_:
+        case "WPCreated":
+            return f"created: {text('title')}"
+        case "WPStatusChanged":
+            return f"{text('old_status') or '?'} -> {text('new_status') or '?'}"
+        case "WPDependenciesChanged":
+            return f"depends on {', '.join(map(str, said.get('new_dependencies') or ['nothing']))}"
+        case "WorkspaceCreated":
+            return f"workspace {text('worktree_path')}"
+        case "SubtaskCompleted":
+            return f"subtask {text('subtask_index')} done {text('subtask_text')}".rstrip()
+        case "GateCreated":
+            return f"gate {text('gate_id')}"
+        case "GateResultChanged":
+            return f"gate {text('gate_id')}: {text('old_status')} -> {text('new_status')}"
+        case _:
+            return type_
+
+
+def history_lines(out: Output, rows: Sequence[tuple[str, str, str, str, str, str]]) -> list[str]:
+    lines = []
+    actors = max((len(row[1]) for row in rows), default=0)
+    for at, actor, what, reason, marked, _ in rows:
+        because = f"  {reason}" if reason else ""
+        note = "  " + out.paint(safe(marked), "red" if "conflict" in marked else "blue") if marked else ""
+        lines.append(f"{_time(at)}  {safe(actor):{actors}}  {safe(what)}{safe(because)}{note}")
+    return lines
+
+
+def _time(at: str) -> str:
+    return f"{at[:19]}Z"
