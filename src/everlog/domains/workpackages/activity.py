@@ -25,8 +25,10 @@ from everlog.errors import BadFile, Unavailable
 
 PROBLEMS_MAX = 100
 _VERSION = "1"
+_DEPTH_MAX = 32
 _Node = Any  # of a library that may not be there
 _TAG = "tag:yaml.org,2002:"
+_TAGS = {_TAG + name for name in ("str", "null", "bool", "int", "float", "timestamp")}
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -49,10 +51,11 @@ def read_entries(data: bytes, name: str) -> list[Entry]:
     problems: list[str] = []
     found: list[Entry] = []
     try:
-        _refuse_anchors(data)
+        _refuse_traps(data)
         for node in _entry_nodes(_composed(data)):
             try:
-                found.append(Entry(_line(node), _mapping(node, _field)))
+                fields = _mapping(node, _field)
+                found.append(Entry(_line(node), {name: value for name, value in fields.items() if value is not None}))
             except Wrong as wrong:
                 problems.append(f"{name}:{wrong.line}: {wrong}")
     except Wrong as wrong:
@@ -88,11 +91,16 @@ def _yaml() -> Any:
     return yaml
 
 
-def _refuse_anchors(data: bytes) -> None:
+def _refuse_traps(data: bytes) -> None:
+    """Refuse what could grow without end when it is taken apart: aliases, and nesting that nobody meant."""
     yaml = _yaml()
+    depth = 0
     for event in _telling(yaml, yaml.parse(data, Loader=_loader(yaml))):
         if getattr(event, "anchor", None):
             raise Wrong(event.start_mark.line + 1, "anchors and aliases are not taken")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEPTH_MAX:
+            raise Wrong(event.start_mark.line + 1, "it is too deep")
 
 
 def _composed(data: bytes) -> _Node:
@@ -110,8 +118,6 @@ def _telling(yaml: Any, found: Iterator[Any]) -> Iterator[Any]:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or getattr(error, "reason", None) or "it is not YAML"
         raise Wrong(1 if mark is None else mark.line + 1, str(what)) from error
-    except RecursionError:
-        raise Wrong(1, "it is too deep") from None
 
 
 def _loader(yaml: Any) -> Any:
@@ -147,9 +153,7 @@ def _mapping(node: _Node, take: Callable[[_Node], Any]) -> dict[str, Any]:
         key = _text(key_node)
         if key in found:
             raise Wrong(_line(key_node), f"{key} stands twice")
-        value = take(value_node)
-        if value is not None:
-            found[key] = value
+        found[key] = take(value_node)
     return found
 
 
@@ -186,7 +190,7 @@ def _plain(node: _Node) -> Any:
 def _text(node: _Node) -> str:
     if node.id != "scalar":
         raise Wrong(_line(node), "there is a list or a mapping where a text belongs")
-    if not node.tag.startswith(_TAG):
+    if node.tag not in _TAGS:
         raise Wrong(_line(node), f"the tag {node.tag} is not taken")
     return str(node.value)
 
