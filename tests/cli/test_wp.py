@@ -134,10 +134,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 80) -> Output:
 
 
 BOARD = """\
-025-log  Event log                                                 1 of 3 done
-planned 1           doing 1             for_review 0        done 1
-WP03 Merge driver   WP02 Index                              WP01 Day files
-  waits for WP02      1/2 subtasks"""
+025-log  Event log                                             1 of 3 done
+planned 1          doing 1            for_review 0       done 1
+WP03 Merge driver  WP02 Index                            WP01 Day files
+  waits for WP02     1/2 subtasks"""
 
 
 def test_the_board_is_a_table_of_lanes_that_fits_the_terminal(wp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +195,14 @@ def test_much_that_is_done_is_counted_and_lanes_of_others_have_a_place(monkeypat
     assert ("WP02" in few, "WP03" in few, "… 3 more" in few, "blocked 1" in few) == (False, True, True, True)
     all_of_them = "\n".join(board_lines(terminal(monkeypatch), packages, {}, everything=True))
     assert "WP00" in all_of_them
+
+
+def test_wide_characters_take_their_two_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = [a_package("WP01", "planned", title="日本語の時計"), a_package("WP02", "doing", title="x")]
+    lines = board_lines(terminal(monkeypatch), packages, {}, everything=False)
+    assert lines[2] == "WP01 日本語の時計  WP02 x"
+    narrow = board_lines(terminal(monkeypatch, 40), packages, {}, everything=False)
+    assert narrow[2] == "WP01 日…  WP02 x"
 
 
 def test_names_that_could_steer_a_terminal_are_spelled_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ class Output:
         if not rows:
             return
         texts = [[safe(_text(cell)) for cell in row] for row in rows]
-        widths = [max(_cells(row[place]) for row in [columns, *texts]) for place in range(len(columns))]
+        widths = [max(places(row[place]) for row in [columns, *texts]) for place in range(len(columns))]
         self.line(self.dim(self.aligned(columns, widths)))
         for row in texts:
             self.line(self.aligned(row, widths))
@@ -223,7 +223,7 @@ def terminal_width() -> int:
         return 80
 
 
-def _cells(text: str) -> int:
+def places(text: str) -> int:
     """How many places of a terminal a text takes: none for combining marks, two for wide characters."""
     if text.isascii():
         return len(text)
@@ -234,7 +234,7 @@ def _cells(text: str) -> int:
 
 
 def _padded(text: str, width: int) -> str:
-    return text + " " * (width - _cells(text))
+    return text + " " * (width - places(text))
 
 
 def fitted(text: str, width: int) -> str:
@@ -243,9 +243,9 @@ def fitted(text: str, width: int) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    if _cells(text) <= width:
+    if places(text) <= width:
         return text
     kept = text[:width]
-    while _cells(kept) > width - 1:
+    while places(kept) > width - 1:
         kept = kept[:-1]
     return kept + "…"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby, zip_longest
 from typing import Any
 
-from everlog.cli.output import Output, fitted, safe, terminal_width
+from everlog.cli.output import Output, fitted, places, safe, terminal_width
 
 GAP = 2
 COLUMN_MAX = 40
@@ -52,25 +52,24 @@ def _feature_lines(
 
     # A lane of another program gets its place too: nothing is left off the board.
     lanes = [*LANES, *sorted({one["lane"] for one in packages} - set(LANES))]
-    width = terminal_width()
-    column = min(COLUMN_MAX, (width + GAP) // len(lanes) - GAP)
-    done = sum(one["lane"] == "done" for one in packages)
-    count = f"{done} of {len(packages)} done"
+    columns = [_lines_of([one for one in packages if one["lane"] == lane], everything) for lane in lanes]
+    names = [f"{safe(lane)} {sum(one['lane'] == lane for one in packages)}" for lane in lanes]
+    texts = [*names, *(text for column in columns for text, _ in column)]
+    room = terminal_width()
+    width = min(COLUMN_MAX, (room + GAP) // len(lanes) - GAP, max(map(places, texts)))
+    done = f"{sum(one['lane'] == 'done' for one in packages)} of {len(packages)} done"
     named = f"{feature}  {title}" if feature and title else feature or title or "(no feature)"
-    whole = len(lanes) * (column + GAP) - GAP
-    heading = fitted(safe(named), whole - len(count) - GAP) + " " * GAP + count
-    columns = [_column([one for one in packages if one["lane"] == lane], column, everything) for lane in lanes]
-    names = [fitted(f"{safe(lane)} {sum(one['lane'] == lane for one in packages)}", column) for lane in lanes]
-    rows = zip_longest(*columns, fillvalue=(" " * column, ""))
+    whole = max(len(lanes) * (width + GAP) - GAP, min(room, places(named) + GAP + len(done)))
+    rows = zip_longest(*columns, fillvalue=("", ""))
     return [
-        out.paint(heading, "cyan"),
-        _joined([_colored(out, name, "dim") for name in names]),
-        *(_joined([_colored(out, text, color) for text, color in row]) for row in rows),
+        out.paint(fitted(safe(named), whole - len(done) - GAP) + " " * GAP + done, "cyan"),
+        _joined([_colored(out, fitted(name, width), "dim") for name in names]),
+        *(_joined([_colored(out, fitted(text, width), color) for text, color in row]) for row in rows),
     ]
 
 
-def _column(packages: list[dict[str, Any]], width: int, everything: bool) -> list[tuple[str, str]]:
-    """The lines of a lane, each as wide as the column, with a colour."""
+def _lines_of(packages: list[dict[str, Any]], everything: bool) -> list[tuple[str, str]]:
+    """The lines of a lane, each with a colour."""
     hidden = 0
     if packages and packages[0]["lane"] == "done" and not everything:
         newest = sorted(packages, key=lambda package: package["moved_at"], reverse=True)[:DONE_SHOWN]
@@ -79,11 +78,9 @@ def _column(packages: list[dict[str, Any]], width: int, everything: bool) -> lis
     lines: list[tuple[str, str]] = []
     for package in packages:
         color = "green" if package["lane"] == "done" else ""
-        lines.append((fitted(f"{safe(package['id'])} {safe(package['title'])}", width), color))
-        lines += [(fitted(f"  {safe(text)}", width), tone) for text, tone in marks(package)]
-    if hidden:
-        lines.append((fitted(f"… {hidden} more (--all)", width), "blue"))
-    return lines
+        lines.append((f"{safe(package['id'])} {safe(package['title'])}".rstrip(), color))
+        lines += [(f"  {safe(text)}", tone) for text, tone in marks(package)]
+    return [*lines, (f"… {hidden} more (--all)", "blue")] if hidden else lines
 
 
 def _colored(out: Output, text: str, color: str) -> str:
