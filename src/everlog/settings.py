@@ -41,6 +41,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     segment_mb_max: Annotated[int, msgspec.Meta(ge=1, le=2048)] = 100
     segment_hours_max: Annotated[int, msgspec.Meta(ge=1)] = 24
     archive_after_days: Annotated[int, msgspec.Meta(ge=0)] = 7
+    lake: str = ""
     snapshots: str = ""
     snapshot_hours: Annotated[int, msgspec.Meta(ge=0)] = 6
     snapshot_events: Annotated[int, msgspec.Meta(ge=0)] = 10_000
@@ -60,6 +61,7 @@ DOCS = {
     "segment_mb_max": "a segments log begins a new file at this size in MiB",
     "segment_hours_max": "and at the latest after this many hours",
     "archive_after_days": "segments older than this are packed by everlog segments archive",
+    "lake": "the folder of the lake that everlog pipeline keeps; empty means beside the log",
     "snapshots": "the folder of the views' snapshots; empty means beside the log",
     "snapshot_hours": "a view that a thread keeps gets a snapshot after this many hours; 0 is never",
     "snapshot_events": "or after this many events; 0 is never",

@@ -23,6 +23,8 @@ COMMANDS = {
     "audit": "pipeline_audit",
     "migrate": "pipeline_moving",
     "export": "pipeline_moving",
+    "run": "pipeline_run",
+    "compact": "pipeline_run",
 }
 
 
@@ -43,7 +45,7 @@ class _Commands(click.Group):
 @click.group("pipeline", cls=_Commands)
 @common_options
 def pipeline_command() -> None:
-    """The log on Spark: check, audit, migrate, export.
+    """The log on Spark: check, run, compact, audit, migrate, export.
 
     \b
     Example:

@@ -36,7 +36,7 @@ import msgspec
 from everlog.core.query import Cursor
 from everlog.errors import Conflict, Damaged, InvalidField, NewerFormat, NotFound
 from everlog.files import DiskFiles, replace_file
-from everlog.pipeline.table import DELTA_LOG, Table, remove_tree
+from everlog.pipeline.table import DELTA_LOG, Table, make_folders, remove_tree
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,8 +79,9 @@ class Lake:
                 raise NotFound(
                     f"there is no lake in {path}", why=f"{FILE_NAME} is not there", hint="everlog pipeline run"
                 )
-            for folder in (path.parent, path):
-                lake._files.make_dir(folder)
+            make_folders(lake._files, path)
+            # Derived, and large: a log in git does not take its lake along.
+            replace_file(lake._files, path / ".gitignore", b"*\n")
             lake._put(Published(log_id=log_id))
         found = lake.published()
         if log_id and found.log_id != log_id:

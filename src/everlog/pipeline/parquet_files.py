@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from everlog.files import DiskFiles
-from everlog.pipeline.table import DataFile
+from everlog.pipeline.table import DataFile, make_folders
 
 REPORT_SCHEMA = pa.schema(
     [
@@ -46,7 +46,7 @@ class ParquetFiles:
     def add(self, table: str, rows: pa.RecordBatch) -> None:
         if table not in self._open:
             path = f"{self._folder}/{uuid.uuid4().hex}.parquet"
-            _make_folders(self._files, self._lake / table / self._folder)
+            make_folders(self._files, self._lake / table / self._folder)
             self._open[table] = _OpenFile(self._lake / table / path, path, rows.schema)
         self._held += self._open[table].hold(rows)
         if self._held >= ROWS_HELD_MAX:
@@ -99,9 +99,3 @@ class _OpenFile:
 
     def abandon(self) -> None:
         self._writer.close()
-
-
-def _make_folders(files: DiskFiles, folder: Path) -> None:
-    missing = [parent for parent in (folder, *folder.parents) if not parent.is_dir()]
-    for parent in reversed(missing):
-        files.make_dir(parent)

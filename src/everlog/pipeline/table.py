@@ -244,7 +244,7 @@ class Table:
                 if not self.exists():
                     if schema is None:
                         raise ValueError(f"the first commit of {self.name} needs a schema")
-                    self._make_folder()
+                    make_folders(self._files, self.path)
                     create_table_with_add_actions(
                         self.path.as_uri(),
                         Schema.from_json(_nullable(schema).json()),
@@ -321,11 +321,6 @@ class Table:
         with _telling(self.name):
             return DeltaTable(self.path.as_uri(), version=version)
 
-    def _make_folder(self) -> None:
-        missing = [folder for folder in (self.path, *self.path.parents) if not folder.is_dir()]
-        for folder in reversed(missing):
-            self._files.make_dir(folder)
-
     def _refuse_other_schema(self, given: StructType) -> None:
         if not self.exists():
             return
@@ -361,6 +356,13 @@ def _known(cursor: Cursor) -> Position:
 
 def rebuild_hint(table: str) -> str:
     return f"everlog pipeline run --rebuild {table}"
+
+
+def make_folders(files: DiskFiles, folder: Path) -> None:
+    """The folder, and those above it that are not there."""
+    missing = [parent for parent in (folder, *folder.parents) if not parent.is_dir()]
+    for parent in reversed(missing):
+        files.make_dir(parent)
 
 
 def remove_tree(files: DiskFiles, folder: Path) -> None:

@@ -1,0 +1,135 @@
+"""`everlog pipeline run` and `compact`: the lake brought up to the log, and kept tidy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from everlog.cli.lake_place import lake_option, lake_path
+from everlog.cli.output import Answer
+from everlog.cli.pipeline import log_url, spark_of, spark_options
+from everlog.cli.session import Session, common_options, pass_session
+
+if TYPE_CHECKING:
+    from everlog.pipeline.run import Outcome
+
+
+@click.command("run")
+@click.option("--rebuild", metavar="TABLE", multiple=True, help="Make this table anew, or all; may be repeated.")
+@lake_option
+@spark_options
+@common_options
+@pass_session
+def run_command(
+    session: Session, rebuild: tuple[str, ...], lake: Path | None, master: str, conf: dict[str, str]
+) -> None:
+    """Bring the lake up to the log: new events, typed tables, views.
+
+    What is there already is not read again; a run with nothing new changes nothing, and one that was killed is
+    finished by the next. After a purge, what was purged leaves every table and the disk.
+
+    \b
+    Examples:
+      everlog pipeline run
+      everlog pipeline run --lake /data/lake --master spark://127.0.0.1:7077
+      everlog pipeline run --rebuild silver/note.added
+    """
+    from everlog.cli.spark_progress import spark_progress
+    from everlog.pipeline.session import require_libraries
+
+    require_libraries()
+    from everlog.pipeline.lake import Lake
+    from everlog.pipeline.run import run
+
+    log = session.log()
+    place = lake_path(session, lake)
+    found = Lake.open(place, log_id=log.identity.log_id, create=True)
+    with spark_of(session, master, conf, app="everlog pipeline run") as spark:
+        with spark_progress(session.out, spark, "pipeline run"):
+            outcome = run(spark, log, log_url(session), found, rebuild=rebuild)
+        tables = {table.name: table.rows() for table in found.tables()}
+    session.out.answer(
+        Answer(
+            data={**_facts(outcome), "lake": str(place), "tables": tables},
+            ids=sorted(tables),
+            columns=("table", "rows"),
+            rows=sorted(tables.items()),
+            lines=[*_lines(outcome), *(f"{rows:>12,}  {name}" for name, rows in sorted(tables.items()))],
+            facts=_facts(outcome),
+        )
+    )
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(outcome)
+    return found
+
+
+def _lines(outcome: Outcome) -> list[str]:
+    lines = [f"{outcome.events:,} new events, the lake is at {outcome.cursor.partition('@')[0]}"]
+    if not outcome.changed:
+        lines = [f"nothing new, the lake is at {outcome.cursor.partition('@')[0]}"]
+    if outcome.restored:
+        lines.append("the log is another copy than before: every table was made anew")
+    if outcome.types_rebuilt:
+        lines.append(f"read in another way than before, and typed anew: {', '.join(outcome.types_rebuilt)}")
+    if outcome.set_aside:
+        lines.append(f"{outcome.set_aside:,} events could not be typed: see the table quarantine for the reasons")
+    if outcome.scanned_files:
+        lines.append(
+            f"{outcome.purged:,} purged events left the lake; {outcome.removed_files:,} old files were removed, and"
+            f" {outcome.scanned_files:,} files ({outcome.scanned_bytes:,} bytes) hold nothing of them"
+        )
+    return lines
+
+
+@click.command("compact")
+@click.option("--kept-hours", type=click.IntRange(0), default=24, show_default=True, help="Keep old versions so long.")
+@lake_option
+@spark_options
+@common_options
+@pass_session
+def compact_command(
+    session: Session, kept_hours: int, lake: Path | None, master: str, conf: dict[str, str]
+) -> None:
+    """Unite small files, and remove those that only old versions name. No row changes.
+
+    A run does the same by itself when there are many. Files of old versions are kept for a day, for readers that
+    began with them; --kept-hours 0 removes them at once.
+
+    Columns when piped: table, files before, files after, files removed.
+
+    \b
+    Examples:
+      everlog pipeline compact
+      everlog pipeline compact --kept-hours 0
+    """
+    from everlog.cli.spark_progress import spark_progress
+    from everlog.pipeline.session import require_libraries
+
+    require_libraries()
+    from everlog.pipeline.compacting import compact
+    from everlog.pipeline.lake import Lake
+
+    log = session.log()
+    found = Lake.open(lake_path(session, lake), log_id=log.identity.log_id)
+    with (
+        found.writing(),
+        spark_of(session, master, conf, app="everlog pipeline compact") as spark,
+        spark_progress(session.out, spark, "pipeline compact"),
+    ):
+        done = compact(spark, found, epoch=log.identity.epoch, kept_hours=kept_hours)
+    rows = [tuple(one) for one in done]
+    session.out.answer(
+        Answer(
+            data=[one._asdict() for one in done],
+            ids=[one.table for one in done if one.before != one.after or one.removed],
+            columns=("table", "files before", "files after", "files removed"),
+            rows=rows,
+            facts={"tables": len(done), "removed": sum(one.removed for one in done)},
+        )
+    )
