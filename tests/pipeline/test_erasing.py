@@ -207,6 +207,23 @@ def test_a_run_that_is_killed_before_the_disk_is_clean_is_finished_by_the_next(
     assert secret_in(told.lake.path) == []
 
 
+def test_a_purge_in_the_middle_of_a_run_is_the_next_ones_business(
+    told: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = running.silver.bring_up_to_date  # type: ignore[attr-defined]
+
+    def purge_meanwhile(*args: Any, **options: Any) -> Any:
+        if not told.log.purges():
+            told.log.purge(STREAM, reason="erasure request 17")
+        return real(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("everlog.pipeline.silver.bring_up_to_date", purge_meanwhile)
+        assert told.run().purged == 0
+    assert told.run().purged == 3
+    assert secret_in(told.lake.path) == []
+
+
 def test_something_that_is_left_is_not_called_gone(told: World) -> None:
     strange = told.lake.path / "notes.txt"
     first = next(told.log.read(stream=STREAM)).event.id

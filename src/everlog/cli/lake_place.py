@@ -16,7 +16,10 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def lake_option(command: _Command) -> _Command:
     return click.option(
-        "--lake", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the lake; beside the log if not."
+        "--lake",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="The folder of the lake.",
     )(command)
 
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "migrate": "pipeline_moving",
     "export": "pipeline_moving",
     "run": "pipeline_run",
+    "stream": "pipeline_stream",
     "compact": "pipeline_run",
 }
 
@@ -45,7 +46,7 @@ class _Commands(click.Group):
 @click.group("pipeline", cls=_Commands)
 @common_options
 def pipeline_command() -> None:
-    """The log on Spark: check, run, compact, audit, migrate, export.
+    """The log on Spark: check, run, stream, compact, audit, migrate, export.
 
     \b
     Example:

@@ -88,14 +88,14 @@ def _lines(outcome: Outcome) -> list[str]:
 
 
 @click.command("compact")
-@click.option("--kept-hours", type=click.IntRange(0), default=24, show_default=True, help="Keep old versions so long.")
+@click.option(
+    "--kept-hours", type=click.IntRange(0), default=24, show_default=True, help="How long old versions stay."
+)
 @lake_option
 @spark_options
 @common_options
 @pass_session
-def compact_command(
-    session: Session, kept_hours: int, lake: Path | None, master: str, conf: dict[str, str]
-) -> None:
+def compact_command(session: Session, kept_hours: int, lake: Path | None, master: str, conf: dict[str, str]) -> None:
     """Unite small files, and remove those that only old versions name. No row changes.
 
     A run does the same by itself when there are many. Files of old versions are kept for a day, for readers that

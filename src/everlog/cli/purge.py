@@ -76,6 +76,21 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
         f"position #{purge.reserved} holds the record of it; their places and hashes stay, so the log still verifies",
     ]
     session.out.answer(Answer(data=found, ids=[stream], rows=list(found.items()), lines=lines, facts=found))
+    _tell_of_the_lake(session)
+
+
+def _tell_of_the_lake(session: Session) -> None:
+    """A lake follows at its next run, and holds what was purged until then."""
+    from everlog.cli.lake_place import lake_path
+    from everlog.errors import EverlogError
+    from everlog.files import DiskFiles
+
+    try:
+        place = lake_path(session)
+    except EverlogError:
+        return  # a log elsewhere, whose lake could be anywhere
+    if DiskFiles().exists(place / "lake.json"):
+        session.out.warn(f"the lake in {place} still holds it until the next everlog pipeline run")
 
 
 def _of(stream: str) -> Query:

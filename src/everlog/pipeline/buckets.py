@@ -61,8 +61,8 @@ def unite(spark: SparkSession, lake: Lake, *, epoch: str) -> int:
     if held is None or not several:
         return 0
     with own_errors("uniting the files of buckets"):
-        rows = in_buckets(lake.buckets.read(spark, files=several))
-        lake.buckets.replace(several, rows, cursor=held, same_rows=True)
+        united = lake.buckets.write(in_buckets(lake.buckets.read(spark, files=several)), cursor=held)
+    lake.buckets.commit(united, remove=several, same_rows=True)
     return len(several)
 
 

@@ -6,6 +6,7 @@ written as one file, sorted by position, in a commit that says that the rows are
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlog.pipeline import buckets
@@ -32,9 +33,18 @@ class Compacted(NamedTuple):
 
 
 def compact(
-    spark: SparkSession, lake: Lake, *, epoch: str, small_files_max: int = 1, kept_hours: int = KEPT_HOURS
+    spark: SparkSession,
+    lake: Lake,
+    *,
+    epoch: str,
+    small_files_max: int = 1,
+    kept_hours: int = KEPT_HOURS,
+    while_committing: AbstractContextManager[object] | None = None,
 ) -> list[Compacted]:
-    """Unite the small files of each table that has more than so many, and remove old versions."""
+    """Unite the small files of each table that has more than so many, and remove old versions.
+
+    `while_committing` is held for each commit, where others of this process commit too.
+    """
     published = lake.published().tables
     done = []
     for table in lake.tables():
@@ -42,7 +52,7 @@ def compact(
         if table.name == BUCKETS:
             buckets.unite(spark, lake, epoch=epoch)
         elif not table.name.startswith(GOLD + "/"):  # those are written by whoever folds, in the files that it wants
-            _unite(spark, table, epoch, small_files_max)
+            _unite(spark, table, epoch, small_files_max, while_committing or nullcontext())
         if published.get(table.name) == version:  # what was published has other files now, and the same rows
             lake.republish(table)
         removed = table.vacuum(kept_hours, [lake.published().tables.get(table.name, version)])
@@ -54,7 +64,13 @@ def small(table: Table) -> list[DataFile]:
     return [file for file in table.files() if file.bytes < SMALL_BYTES]
 
 
-def _unite(spark: SparkSession, table: Table, epoch: str, small_files_max: int) -> None:
+def _unite(
+    spark: SparkSession,
+    table: Table,
+    epoch: str,
+    small_files_max: int,
+    while_committing: AbstractContextManager[object],
+) -> None:
     held = table.cursor(epoch)
     few = small(table)
     if held is None or len(few) <= small_files_max:
@@ -63,4 +79,6 @@ def _unite(spark: SparkSession, table: Table, epoch: str, small_files_max: int) 
     rows = table.read(spark, files=few)
     rows = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, "position")
     with own_errors(f"compacting {table.name}"):
-        table.replace(few, rows.sortWithinPartitions("position"), cursor=held, same_rows=True)
+        united = table.write(rows.sortWithinPartitions("position"), cursor=held)
+    with while_committing:
+        table.commit(united, remove=few, same_rows=True)

@@ -169,10 +169,10 @@ class Lake:
         finally:
             lock.close()
 
-    def publish(self, cursor: Cursor) -> Published:
-        """Make the last version of every table the state of the lake, in one step."""
+    def publish(self, cursor: Cursor, *, versions: Mapping[str, int] | None = None) -> Published:
+        """Make the last version of every table the state of the lake, in one step; or of some these versions."""
         before = self.published()
-        tables = {table.name: table.version() for table in self.tables()}
+        tables = {table.name: table.version() for table in self.tables()} | dict(versions or {})
         found = msgspec.structs.replace(before, cursor=str(cursor), tables=tables)
         if found != before:
             self._put(found)

@@ -80,14 +80,27 @@ def run(
     """Bring a lake up to the head of its log. `rebuild` names tables that are made anew, or all of them."""
     with lake.writing():
         _drop(lake, rebuild)
-        for attempt in range(_ATTEMPTS):
-            try:
-                return _run(spark, log, url, lake, gold, told)
-            except HistoryChanged:
-                # Somebody purged while we read: begin again, with what is there now.
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+        return bring_up_to_date(spark, log, url, lake, gold=gold, told=told)
+
+
+def bring_up_to_date(
+    spark: SparkSession,
+    log: Log,
+    url: str,
+    lake: Lake,
+    *,
+    gold: Gold | None = None,
+    told: Callable[[str], None] = lambda step: None,
+) -> Outcome:
+    """What a run does, for who holds the lake already."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _run(spark, log, url, lake, gold, told)
+        except HistoryChanged:
+            # Somebody purged while we read: begin again, with what is there now.
+            if attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _run(
@@ -114,7 +127,7 @@ def _run(
         told("compacting")
         compact(spark, lake, epoch=epoch, small_files_max=SMALL_FILES_MAX, kept_hours=KEPT_HOURS)
     lake.publish(upto)
-    scrubbed = scrub_if_due(spark, log, lake, erased, told)
+    scrubbed = scrub_if_due(spark, log, lake, erased, told, upto=head)
     return Outcome(
         cursor=str(upto),
         events=events,
@@ -154,9 +167,14 @@ def _apply_purges(
     )
 
 
-def scrub_if_due(spark: SparkSession, log: Log, lake: Lake, erased: Erased, told: Callable[[str], None]) -> Scrubbed:
-    """After a purge, remove every file that no table names, whoever left it, and look into the others."""
-    purges = log.purges()
+def scrub_if_due(
+    spark: SparkSession, log: Log, lake: Lake, erased: Erased, told: Callable[[str], None], *, upto: Position
+) -> Scrubbed:
+    """After a purge, remove every file that no table names, whoever left it, and look into the others.
+
+    A purge that came since this run looked at the log is the next one's business.
+    """
+    purges = [purge for purge in log.purges() if purge.reserved <= upto]
     newest = purges[-1].reserved if purges else Position(0)
     if newest <= lake.published().scrubbed:
         return Scrubbed(0, 0, 0)

@@ -39,7 +39,7 @@ DELTA_LOG = "_delta_log"
 _SETTINGS = {
     # A stream commits several times a second: without these its log would be read from the first commit on.
     "delta.checkpointInterval": "20",
-    "delta.logRetentionDuration": "interval 1 days",
+    "delta.logRetentionDuration": "interval 1 hours",
     "delta.enableExpiredLogCleanup": "true",
 }
 _POSITION = "position"
@@ -185,13 +185,12 @@ class Table:
         *,
         cursor: Cursor,
         marks: Mapping[str, int] | None = None,
-        same_rows: bool = False,
     ) -> None:
-        """Put rows in the place of some files, in one commit. `same_rows`: they only lie in other files now."""
+        """Put rows in the place of some files, in one commit."""
         if rows is not None:
             self._refuse_other_schema(rows.schema)
         added = [] if rows is None else self.write(rows, cursor=cursor)
-        self.commit(added, remove=files, cursor=cursor, marks=marks, same_rows=same_rows)
+        self.commit(added, remove=files, cursor=cursor, marks=marks)
 
     def holds(self, cursor: Cursor) -> bool:
         """True when a batch up to this cursor is in the table already."""
@@ -216,7 +215,7 @@ class Table:
         self,
         add: Sequence[DataFile],
         *,
-        cursor: Cursor,
+        cursor: Cursor | None = None,
         remove: Sequence[DataFile] = (),
         marks: Mapping[str, int] | None = None,
         schema: StructType | None = None,
@@ -225,6 +224,7 @@ class Table:
     ) -> None:
         """One version more: files in, files out, the cursor and the marks, or nothing of it.
 
+        `same_rows`: rows only lie in other files now. Then, and only then, the cursor stays as it is.
         Marks are numbers that must change together with the rows, such as the version of the code that made them.
         If it cannot be done, the files that were to be added are removed.
         """
@@ -232,12 +232,14 @@ class Table:
         from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
         now_ms = time.time_ns() // 1_000_000
-        transactions = [
-            Transaction(self._app(cursor.epoch), cursor.position),
-            Transaction(self._app(cursor.epoch, "knows"), cursor.knows),
-            *(Transaction(f"everlog:{name}", number) for name, number in (marks or {}).items()),
-        ]
-        properties = CommitProperties(app_transactions=transactions, custom_metadata={"cursor": str(cursor)})
+        if (cursor is None) != same_rows:
+            raise ValueError("rows come with a cursor, and only they")
+        transactions = [Transaction(f"everlog:{name}", number) for name, number in (marks or {}).items()]
+        if cursor is not None:
+            transactions.append(Transaction(self._app(cursor.epoch), cursor.position))
+            transactions.append(Transaction(self._app(cursor.epoch, "knows"), cursor.knows))
+        said = {} if cursor is None else {"cursor": str(cursor)}
+        properties = CommitProperties(app_transactions=transactions, custom_metadata=said)
         adds = [AddAction(file.path, file.bytes, {}, now_ms, not same_rows, _statistics(file)) for file in add]
         try:
             with _telling(self.name):
