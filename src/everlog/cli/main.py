@@ -48,7 +48,7 @@ COMMANDS = {
     "dump": ("Check", "segments", "Show what segment files hold, frame by frame."),
     "segments": ("Check", "segments", "The files of a segments log: archive."),
     "schema": ("Check", "schema", "Event types: list, show, export, check, lock, add."),
-    "pipeline": ("Check", "pipeline", "The log on Spark: check, run, stream, compact, migrate, export."),
+    "pipeline": ("Check", "pipeline", "The log on Spark: check, run, stream, audit and more."),
     "consumers": ("Check", "consumers", "Groups of consumers: list, lag, dead-letters, retry, skip, reset."),
     "config": ("Other", "config", "Settings: show, get, set, path."),
     "completion": ("Other", "completion", "Print a completion script for a shell."),

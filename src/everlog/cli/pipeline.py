@@ -20,12 +20,12 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 # name -> the module that has its command, as NAME_command
 COMMANDS = {
     "check": "pipeline_check",
-    "audit": "pipeline_audit",
-    "migrate": "pipeline_moving",
-    "export": "pipeline_moving",
     "run": "pipeline_run",
     "stream": "pipeline_stream",
     "compact": "pipeline_run",
+    "audit": "pipeline_audit",
+    "migrate": "pipeline_moving",
+    "export": "pipeline_moving",
 }
 
 
