@@ -273,6 +273,18 @@ def test_an_old_event_reads_as_todays_and_stays_as_it_was(an_event: MakeEvent) -
     assert msgspec.structs.replace(found, version=1, payload=event.payload) == event
 
 
+def test_many_events_are_read_as_each_would_be(an_event: MakeEvent) -> None:
+    catalog = Catalog()
+    catalog.event("thing.moved")(Quiet)
+    catalog.include(BUILT_IN)
+    new = [an_event("thing.moved", 1, {"x": 1}), an_event("never.heard", 1, {})]
+    old = an_event("note.added", 1, {"body": "hello"})
+    for events in ([], new, [*new, old], [old]):
+        assert catalog.upcast_all(events) == [catalog.upcast(event) for event in events]
+    assert catalog.upcast_all(new) is new, "nothing is to be done, so nothing should be"
+    assert catalog.upcast_all([*new, old])[2].version == 2
+
+
 def test_an_event_whose_payload_was_erased_is_returned_itself(an_event: MakeEvent) -> None:
     event = an_event("note.added", 1, {}, salt=b"")
     assert BUILT_IN.upcast(event) is event

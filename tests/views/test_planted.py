@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from tests.views.conftest import ByActor, Causal
 
@@ -71,11 +70,11 @@ def the_cursor_is_kept_without_the_rows(patch: pytest.MonkeyPatch) -> None:
 
 def a_page_leaves_an_event_out(patch: pytest.MonkeyPatch) -> None:
     def leaky(*arguments: Any, **options: Any) -> Any:
-        page = pages.page_after(*arguments, **options)
-        kept = tuple(recorded for recorded in page.events if recorded.event.payload["value"] != "late")
-        return msgspec.structs.replace(page, events=kept)
+        page = pages.OpenPage(*arguments, **options)
+        page.found = iter([[one for one in piece if one.event.payload["value"] != "late"] for piece in page.found])
+        return page
 
-    patch.setattr(builder, "page_after", leaky)
+    patch.setattr(builder, "OpenPage", leaky)
 
 
 def places_are_not_marked(patch: pytest.MonkeyPatch) -> None:

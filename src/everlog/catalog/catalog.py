@@ -51,6 +51,7 @@ class Catalog:
     def __init__(self) -> None:
         self._models: dict[str, dict[int, type[Any]]] = {}
         self._latest: dict[str, int] = {}
+        self._beyond_first: set[str] = set()  # types whose latest version is not their first
         self._upcasters: dict[str, dict[int, Upcaster]] = {}
         self._rules: dict[tuple[str, str], Transitions] = {}
         self._ready: dict[tuple[str, int], PayloadModel] = {}
@@ -186,6 +187,13 @@ class Catalog:
             return event  # its payload was erased: there is nothing left to bring up to date
         return self._upcast(event, latest)
 
+    def upcast_all(self, events: list[Event]) -> list[Event]:
+        """The same for many. Mostly nothing is to be done, and that is found out without a call for each."""
+        # Versions count from 1: of a type that is still at 1 there is nothing older.
+        if self._beyond_first.isdisjoint({event.type for event in events}):
+            return events
+        return [self.upcast(event) for event in events]
+
     def typed(self, event: Event) -> Any:
         """The payload as an instance of the latest model, with the defaults of fields that came after the event."""
         event = self.upcast(event)
@@ -291,6 +299,8 @@ class Catalog:
     def _add_model(self, event_type: str, version: int, model: type[Any]) -> None:
         self._models.setdefault(event_type, {})[version] = model
         self._latest[event_type] = max(version, self._latest.get(event_type, 0))
+        if version > 1:
+            self._beyond_first.add(event_type)
         self._checks.pop(event_type, None)
 
     def _refuse_other_model(self, event_type: str, version: int, model: type[Any]) -> None:

@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
-from everlog.core.event import START, Position
+from collections.abc import Iterator
+from itertools import islice
+
+from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, scopes_touch
-from everlog.stores.contract import Reader, Store
+from everlog.stores.contract import Reader, ReadsPieces, Store
 
 PAGE_LIMIT = 500
+PIECE = 1000
+
+
+class OpenPage:
+    """A page that is read piece by piece: a few events are still in the processor's cache when they are folded, ten
+    thousand are not. `next_cursor` is known when it has been read through."""
+
+    def __init__(self, store: Store, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> None:
+        # The order of these three steps is the promise: the head is taken first, so that a purge which commits
+        # between them has a reserved position above this page, and the next page still meets it (F31).
+        self.head = store.head()
+        self._purged = newest_purge(store, query)
+        self._epoch = store.identity.epoch
+        self.reset = find_reset(self._epoch, cursor, self.head, self._purged)
+        self._cursor = cursor
+        self._left = limit
+        self.reached = cursor.position  # the last event that was given out
+        self.found: Iterator[list[Recorded]] = iter(())
+        if self.reset is None:
+            self.found = _pieces(store, query, cursor.position, self.head, limit)
+
+    def __iter__(self) -> Iterator[list[Recorded]]:
+        for some in self.found:
+            if some:
+                self._left -= len(some)
+                self.reached = some[-1].position
+                yield some
+
+    @property
+    def next_cursor(self) -> Cursor:
+        if self.reset is not None:
+            return self.reset.cursor
+        position = self.reached if self._left <= 0 else max(self.head, self._cursor.position)
+        knows = self._purged if self._cursor.position == START else self._cursor.knows
+        return Cursor(position, knows if knows > position else START, self._epoch)
 
 
 def page_after(store: Store, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> Page:
-    # The order of these three steps is the promise: the head is taken first, so that a purge which commits
-    # between them has a reserved position above this page, and the next page still meets it (F31).
-    head = store.head()
-    purged = newest_purge(store, query)
-    reset = find_reset(store.identity.epoch, cursor, head, purged)
-    if reset is not None:
-        return Page((), reset.cursor, head, reset)
-    events = tuple(store.read(query, after=cursor.position, upto=head, limit=limit))
-    full = len(events) >= limit
-    position = events[-1].position if full else max(head, cursor.position)
-    knows = purged if cursor.position == START else cursor.knows
-    return Page(events, Cursor(position, knows if knows > position else START, store.identity.epoch), head)
+    page = OpenPage(store, cursor, query, limit=limit)
+    events = tuple(recorded for piece in page for recorded in piece)
+    return Page(events, page.next_cursor, page.head, page.reset)
+
+
+def _pieces(store: Store, query: Query, after: Position, upto: Position, limit: int) -> Iterator[list[Recorded]]:
+    if isinstance(store, ReadsPieces):
+        yield from store.read_pieces(query, after=after, upto=upto, limit=limit)
+        return
+    records = store.read(query, after=after, upto=upto, limit=limit)
+    while some := list(islice(records, PIECE)):
+        yield some
 
 
 def find_reset(epoch: str, cursor: Cursor, head: Position, purged: Position) -> Reset | None:

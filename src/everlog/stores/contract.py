@@ -232,6 +232,17 @@ class TellsOfCommits(Protocol):
 
 
 @runtime_checkable
+class ReadsPieces(Protocol):
+    """A store that has its records in lists: one by one they cost whoever folds them all a tenth more."""
+
+    def read_pieces(
+        self, query: Query, *, after: Position, upto: Position | None, limit: int | None
+    ) -> Iterator[list[Recorded]]:
+        """What `read` gives, in lists of any length that is not 0."""
+        ...
+
+
+@runtime_checkable
 class Archiving(Protocol):
     """A store that packs what is old and will not change any more."""
 

@@ -131,7 +131,16 @@ def fold_to(
 
     taken = iter(in_causal_order(records)) if view.order is Order.CAUSAL else iter(records)
     while not was.stopped_at and (some := list(islice(taken, AT_ONCE))):
-        done = fold(view, was.rows, some, upcast=log.catalog.upcast, load=load, parked=was.parked, skipped=skipped)
+        done = fold(
+            view,
+            was.rows,
+            some,
+            upcast=log.catalog.upcast,
+            upcast_all=log.catalog.upcast_all,
+            load=load,
+            parked=was.parked,
+            skipped=skipped,
+        )
         kept.update(kept_rows(view, was.rows, done, load))
         was.parked |= {failed.key for failed in done.failures if failed.key is not None}
         if done.stopped is not None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from everlog.core.event import Position, Recorded
-from everlog.core.query import Cursor, Page, Reset
-from everlog.log.pages import page_after
+from everlog.core.query import Cursor, Reset
+from everlog.log.pages import OpenPage
 from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
 from everlog.views import refold
 from everlog.views.fold import Folded, Row, fold, kept_rows, nothing_kept, row_bytes
@@ -114,28 +114,22 @@ class Builder:
                 self._look_again()
                 if self._build.stopped_at:
                     return True
-            page = page_after(self._log.store, self._cursor, self._query, limit=limit)
+            page = OpenPage(self._log.store, self._cursor, self._query, limit=limit)
+            closely = self.live or self._parked or self._skipped or self._cursor.position < self._closely_upto
             try:
                 if page.reset is not None:
                     self.save()  # what was gathered belongs to the history before
                     self._follow_reset(page.reset)
                     return False
-                if not page.events:
-                    self._move_to(page.next_cursor)
-                    return page.at_head and self._cursor == page.next_cursor
-                done = self._fold(page.events)
-                if self._gather(done, page):
-                    return False
-                self._keep(done, self._kept(done), self._reached(done, page.next_cursor))
+                moved = self._take_closely(page) if closely else self._gather(page)
             except _Overtaken:
                 self._look_again()
                 return False
             except _LookCloser:
                 self._look_again()
-                self._closely_upto = page.next_cursor.position
+                self._closely_upto = page.reached
                 return False
-            self._tell(done)
-            return page.at_head or bool(self._build.stopped_at)
+            return (moved and page.next_cursor.position >= page.head) or bool(self._build.stopped_at)
 
     def catch_up(
         self,
@@ -254,6 +248,7 @@ class Builder:
             self._rows,
             records,
             upcast=self._log.catalog.upcast,
+            upcast_all=self._log.catalog.upcast_all,
             load=self._load,
             parked=self._parked,
             skipped=self._skipped,
@@ -264,31 +259,44 @@ class Builder:
             return cursor
         return replace(cursor, position=Position(done.stopped.recorded.position - 1), knows=self._cursor.knows)
 
-    def _gather(self, done: Folded, page: Page) -> bool:
-        """Beside the build that answers nobody waits for a page: True if it is kept later, with the ones after it.
+    def _take_closely(self, page: OpenPage) -> bool:
+        """Fold a page and keep what became of it. False if the cursor is not where the page ends."""
+        events = [recorded for piece in page for recorded in piece]
+        cursor = page.next_cursor
+        if not events:
+            self._move_to(cursor)
+            return self._cursor == cursor
+        done = self._fold(events)
+        self._keep(done, self._kept(done), self._reached(done, cursor))
+        self._tell(done)
+        return True
 
-        A row that many pages change is then written once. As soon as anything goes wrong the pages are taken again,
-        one by one, because only a row as it is kept can be gone back to.
+    def _gather(self, page: OpenPage) -> bool:
+        """Fold a page piece by piece; beside the build that answers nobody waits for it, so that it is kept with some
+        that follow, and a row that all of them change is written once.
+
+        As soon as anything goes wrong the pages are taken again, one by one, because only a row as it is kept can be
+        gone back to.
         """
-        gathered = self._gathered
-        if self.live or page.next_cursor.position <= self._closely_upto:
-            return False
-        if done.smooth is None:
-            if gathered.pages:
+        gathered, before = self._gathered, len(self._gathered.applied)
+        for piece in page:
+            done = self._fold(piece)
+            if done.smooth is None:
                 raise _LookCloser
-            return False
-        gathered.changed |= done.changed
-        gathered.applied += done.applied
+            gathered.changed |= done.changed
+            gathered.applied += done.applied
+        cursor = page.next_cursor
+        if len(gathered.applied) == before:
+            self._move_to(cursor)
+            return self._cursor == cursor
         gathered.pages += 1
-        if not page.at_head and gathered.pages < PAGES_GATHERED and len(self._rows) <= ROWS_MAX:
-            self._cursor = page.next_cursor
-            return True
-        done.changed, done.applied, done.pages = gathered.changed, gathered.applied, gathered.pages
-        self._gathered = Folded()
-        return False
+        self._cursor = cursor
+        if cursor.position >= page.head or gathered.pages >= PAGES_GATHERED or len(self._rows) > ROWS_MAX:
+            self.save()
+        return self._cursor == cursor
 
     def _kept(self, done: Folded) -> dict[str, bytes | None]:
-        if done.pages > 1 or (done.pages and done.smooth is None):
+        if done.pages:
             try:
                 return {key: row_bytes(self._rows[key]) for key in sorted(done.changed)}
             except Exception as error:  # a state that JSON cannot say: which event made it is found page by page

@@ -120,6 +120,7 @@ class Failure:
 
 
 _Ready = tuple[str | None, Event, Recorded]
+_Smooth = tuple[Sequence[str | None] | None, Sequence[Event], Sequence[Recorded]]  # without keys: by stream
 
 
 @dataclass
@@ -133,15 +134,19 @@ class Folded:
     late: set[str] = field(default_factory=set)  # causal: an event came that belongs before what was applied
     stopped: Failure | None = None
     ready: list[_Ready] = field(default_factory=list)
-    smooth: tuple[Sequence[str | None], Sequence[Event], Sequence[Recorded]] | None = None
+    smooth: _Smooth | None = None  # where nothing went wrong: `ready` in another form
     pages: int = 0  # how many pages this is about, where several are kept together
 
     def every(self) -> list[_Ready]:
         """The keys, events and records that this is about."""
-        return self.ready if self.smooth is None else list(zip(*self.smooth, strict=True))
+        if self.smooth is None:
+            return self.ready
+        keys, events, records = self.smooth
+        return list(zip(keys or [event.stream for event in events], events, records, strict=True))
 
 
 Upcast = Callable[[Event], Event]
+UpcastAll = Callable[[list[Event]], list[Event]]
 Load = Callable[[Collection[str]], Mapping[str, Row]]
 
 
@@ -159,17 +164,19 @@ def fold(
     records: Sequence[Recorded],
     *,
     upcast: Upcast = as_it_is,
+    upcast_all: UpcastAll | None = None,
     load: Load = nothing_kept,
     parked: Container[str] = (),
     skipped: Container[int] = (),
 ) -> Folded:
     """Apply records, in the order in which they come, to rows.
 
-    `load` brings rows that are kept elsewhere; keys in `parked` wait for somebody, so their events wait too;
-    positions in `skipped` are left out because somebody said so.
+    `upcast_all` does what `upcast` does, for many at once; `load` brings rows that are kept elsewhere; keys in
+    `parked` wait for somebody, so their events wait too; positions in `skipped` are left out because somebody said
+    so.
     """
     if not parked and not skipped:
-        smooth = _all_at_once(view, rows, records, upcast, load)
+        smooth = _all_at_once(view, rows, records, upcast_all or (lambda events: [*map(upcast, events)]), load)
         if smooth is not None:
             return smooth
     done = Folded()
@@ -221,16 +228,21 @@ def fold(
 
 
 def _all_at_once(
-    view: View, rows: dict[str, Row], records: Sequence[Recorded], upcast: Upcast, load: Load
+    view: View, rows: dict[str, Row], records: Sequence[Recorded], upcast_all: UpcastAll, load: Load
 ) -> Folded | None:
     """What `fold` does when nothing goes wrong, which is nearly always, in half the time.
 
     None if anything did: then the rows that were touched are again as they are kept, and `fold` looks closer.
     """
+    by_stream = view.by_stream
+    keys: list[str | None] | None = None
     try:
-        events = [upcast(recorded.event) for recorded in records]
-        keys = [event.stream for event in events] if view.by_stream else list(map(view.key, events))
-        touched = set(keys)
+        events = upcast_all([recorded.event for recorded in records])
+        if by_stream:
+            touched: set[Any] = {event.stream for event in events}
+        else:
+            keys = [*map(view.key, events)]
+            touched = set(keys)
     except Exception:  # told by whoever looks closer
         return None
     touched.discard(None)
@@ -239,22 +251,30 @@ def _all_at_once(
     missing = touched - rows.keys()
     try:
         if missing:
-            rows.update(load(missing))  # type: ignore[arg-type]
+            rows.update(load(missing))
             for key in missing - rows.keys():
-                rows[key] = new_row(view)  # type: ignore[index]
-        if view.order is Order.CAUSAL or not view.by_stream:
-            _apply_with_care(view, rows, keys, events)
+                rows[key] = new_row(view)
+        if keys is not None or view.order is Order.CAUSAL:
+            _apply_with_care(view, rows, keys or [event.stream for event in events], events)
         else:
             apply = view.apply
-            for key, event in zip(keys, events, strict=True):
-                row = rows[key]  # type: ignore[index]
+            for event in events:
+                row = rows[event.stream]
                 row.state = apply(row.state, event)
                 row.count += 1
     except Exception:  # likewise
         for key in touched:
-            rows.pop(key, None)  # type: ignore[arg-type]
+            rows.pop(key, None)
         return None
-    return Folded(changed=touched, applied=[r.position for r in records], smooth=(keys, events, records))  # type: ignore[arg-type]
+    return Folded(changed=touched, applied=_positions(records), smooth=(keys, events, records))
+
+
+def _positions(records: Sequence[Recorded]) -> list[int]:
+    """Mostly they are a run without a gap, of which the ends say everything."""
+    first, last = (records[0].position, records[-1].position) if records else (0, -1)
+    if last - first + 1 == len(records):
+        return list(range(first, last + 1))
+    return [recorded.position for recorded in records]
 
 
 def _apply_with_care(view: View, rows: dict[str, Row], keys: Sequence[str | None], events: Sequence[Event]) -> None:

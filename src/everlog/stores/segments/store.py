@@ -100,6 +100,18 @@ class SegmentsStore:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Recorded]:
+        for found in self.read_pieces(query, after=after, upto=upto, limit=limit, newest_first=newest_first):
+            yield from found
+
+    def read_pieces(
+        self,
+        query: Query = EVERYTHING,
+        *,
+        after: Position = START,
+        upto: Position | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[list[Recorded]]:
         left = -1 if limit is None else limit  # below zero: no end
         end: Position | None = upto
         while left != 0:
@@ -110,14 +122,14 @@ class SegmentsStore:
                     if not found:
                         continue
                     if 0 <= left <= len(found):
-                        yield from found[:left]
+                        yield found[:left]
                         return
                     if newest_first:
                         end = Position(found[-1].position - 1)
                     else:
                         after = found[-1].position
                     left -= len(found)
-                    yield from found
+                    yield found
                 return
             except Moved:
                 self._look_anew()
