@@ -47,7 +47,8 @@ class TextTables:
         if not words or not self._is_there():
             return []
         rows = self._fetch(
-            "SELECT texts.key FROM derived_words AS words JOIN derived_texts AS texts ON texts.id = words.rowid"
+            # CROSS: the words first. SQLite would rather go through all texts in the order that is asked for.
+            "SELECT texts.key FROM derived_words AS words CROSS JOIN derived_texts AS texts ON texts.id = words.rowid"
             " WHERE derived_words MATCH ? AND texts.space = ?"
             " AND (? = '' OR substr(texts.part || '/', 1, length(?) + 1) = ? || '/')"
             " ORDER BY texts.key DESC LIMIT ?",
@@ -63,7 +64,7 @@ class TextTables:
         rows = self._fetch(
             "SELECT texts.key, CAST(shared AS REAL) / (? + title_words - shared) AS score"  # noqa: S608 - only marks
             f" FROM (SELECT id, count(*) AS shared FROM ({hits}) GROUP BY id) AS hits"
-            " JOIN derived_texts AS texts ON texts.id = hits.id"
+            " CROSS JOIN derived_texts AS texts ON texts.id = hits.id"
             " WHERE texts.space = ? AND texts.part = ? AND score >= ? ORDER BY score DESC, texts.key LIMIT ?",
             (len(words), *(f'title : "{word}"' for word in words), space, part, least, limit),
         )

@@ -8,7 +8,7 @@ Every answer says how old it is: up to which position, and how many positions th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -91,6 +91,13 @@ class Handle:
                 parked=builder.is_parked(key),
                 stopped_at=builder.stopped_at,
             )
+
+    def get_many(self, keys: Collection[str], *, fresh: bool = True) -> dict[str, State]:
+        """The states of those of the keys that have one."""
+        builder = self._ready(fresh)
+        with builder.lock:
+            rows = self._shelf.get_many(builder.build.rows, keys)
+        return {key: row_of(data).state for key, data in rows.items()}
 
     def items(self, *, fresh: bool = True, after: str = "", limit: int | None = None) -> Iterator[tuple[str, State]]:
         """Keys and states, in order of the keys."""
@@ -241,8 +248,8 @@ class Handle:
         builder = self._ready(fresh)
         with builder.lock:  # a thread that keeps the view says how far it got a moment before that is on the disk
             keys = find(builder.build.rows)
-            rows = self._shelf.get_many(builder.build.rows, keys)
-        return [(key, row_of(rows[key]).state) for key in keys if key in rows]
+            rows = self.get_many(keys, fresh=False)
+        return [(key, rows[key]) for key in keys if key in rows]
 
     def _ready(self, fresh: bool) -> Builder:
         return self.runner.catch_up() if fresh else self.runner.builder()

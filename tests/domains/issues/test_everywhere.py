@@ -298,3 +298,29 @@ def test_after_random_work_the_rows_are_the_fold_of_the_events(log: Log) -> None
     assert log.purges()
     assert {recorded.event.kind for recorded in log.read(Query())} == {"issue", "issue-tombstone"}
     assert log.verify().ok
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "segments"])
+def test_no_file_holds_a_word_of_a_purged_issue(kind: str, tmp_path: Path) -> None:
+    """Neither the events nor the views, the index of words, the refusals and what is remembered of keys."""
+    by = By(scope="house", key="once")
+    with everlog.open(f"{kind}:{tmp_path / 'log'}", actor="user:ada") as log:
+        new = New(title="zanzibar squeaks", body="quixotically", owner="eleanor", labels=("xylophone",))
+        issue = commands.create(log, new, by=by).short_id
+        other = made(log, "Buy oil").short_id
+        commands.link(log, other, "blocks", issue, by=HOUSE)
+        commands.edit(log, issue, title="zeppelin squeaks", by=HOUSE)
+        commands.comment(log, issue, "vuvuzela", by=HOUSE)
+        with pytest.raises(LookAlike, match="zeppelin"):
+            made(log, "zeppelin squeaks", "quixotically")
+        assert len(asking.search(log, "zeppelin")) == 1
+        log.view("issues.current").rebuild()
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        secrets = (b"zanzibar", b"quixotic", b"eleanor", b"xylophone", b"zeppelin", b"vuvuzela")
+        for word in secrets:
+            assert any(word in path.read_bytes() for path in files), "the test looks in the wrong place"
+        purged(log, issue)
+        asking.listed(log)
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert [(path.name, word) for path in files for word in secrets if word in path.read_bytes()] == []
+        assert log.verify().ok

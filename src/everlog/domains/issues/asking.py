@@ -11,13 +11,14 @@ import msgspec
 from everlog.core.event import Event, Recorded
 from everlog.core.query import in_scope
 from everlog.domains.issues.events import KIND
-from everlog.domains.issues.references import find, name_of
+from everlog.domains.issues.references import find, name_of, names_of
 from everlog.domains.issues.rules import Issue, issue_of, no_such, tombstone_of
 from everlog.domains.issues.short_ids import Name
 from everlog.domains.issues.views import Backlinks, Current
 from everlog.log.log import Log
 
 STATES = ("open", "closed", "deleted")
+_NAMED_AT_ONCE = 100
 
 
 def show(log: Log, issue: str, *, scope: str = "") -> dict[str, Any]:
@@ -94,17 +95,20 @@ def _wanted(
     labels: Collection[str],
     owner: str | None,
 ) -> Iterator[dict[str, Any]]:
-    for row in rows:
-        issue = msgspec.convert(row, Issue)
-        if (
-            issue.is_there
-            and issue.state in states
-            and in_scope(issue.scope, scope)
-            and set(labels) <= set(issue.labels)
-            and (owner is None or issue.owner == owner)
-        ):
-            name = name_of(log, issue.uid)
-            if name is not None and not name.purged:  # purged by a clone, and not yet here
+    matching = (
+        issue
+        for issue in (msgspec.convert(row, Issue) for row in rows)
+        if issue.is_there
+        and issue.state in states
+        and in_scope(issue.scope, scope)
+        and set(labels) <= set(issue.labels)
+        and (owner is None or issue.owner == owner)
+    )
+    while some := list(islice(matching, _NAMED_AT_ONCE)):
+        names = names_of(log, [issue.uid for issue in some])
+        for issue in some:
+            name = names.get(issue.uid)
+            if name is not None and not name.purged:  # a clone may have purged it, and its events may still be here
                 yield _row(name, issue)
 
 

@@ -22,7 +22,7 @@ from everlog.domains.deciding import NOBODY, By, Done, History, decide
 from everlog.domains.issues import DOMAIN, rules
 from everlog.domains.issues.events import KIND, Created, Endpoint, Linked, LinkKind, Unlinked
 from everlog.domains.issues.likeness import TITLES_ALIKE_MIN, likeness
-from everlog.domains.issues.references import find, name_of
+from everlog.domains.issues.references import find, name_of, names_of
 from everlog.domains.issues.rules import Candidate, Issue, issue_of, tombstone_of
 from everlog.domains.issues.short_ids import Name, bucket_of, every_end, is_uid, names_in, short_id_of
 from everlog.domains.issues.views import Current, ShortIds
@@ -136,12 +136,18 @@ def _taken(log: Log, uid: str, scope: str) -> set[str]:
 
 def _alike(log: Log, title: str, body: str, scope: str) -> list[Candidate]:
     """The issues of a scope that come close, the closest first: found by their titles, measured by all they say."""
-    found = []
-    for _, state in log.view(Current).alike(title, part=scope, least=TITLES_ALIKE_MIN, limit=_CANDIDATES_MAX):
-        name = name_of(log, state["uid"])
-        if name is not None and not name.purged:
-            score = likeness(title, body, state["title"], state["body"])
-            found.append(Candidate(uid=name.uid, short_id=name.short_id, status=state["status"], score=score))
+    near = log.view(Current).alike(title, part=scope, least=TITLES_ALIKE_MIN, limit=_CANDIDATES_MAX)
+    names = names_of(log, [state["uid"] for _, state in near])
+    found = [
+        Candidate(
+            uid=state["uid"],
+            short_id=names[state["uid"]].short_id,
+            status=state["status"],
+            score=likeness(title, body, state["title"], state["body"]),
+        )
+        for _, state in near
+        if state["uid"] in names and not names[state["uid"]].purged
+    ]
     return sorted(found, key=lambda one: (-one.score, one.uid))
 
 

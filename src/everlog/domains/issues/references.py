@@ -7,6 +7,7 @@ it in an old mail learns what became of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from everlog.core.ids import parse_id
 from everlog.core.query import in_scope
@@ -48,8 +49,14 @@ def find(log: Log, text: str, *, scope: str, verb: str) -> Name:
 
 def name_of(log: Log, uid: str) -> Name | None:
     """The names of an issue by its uid."""
-    bucket = log.view(ShortIds).get(bucket_of(uid)).state
-    return next((name for name in names_in(bucket) if name.uid == uid), None)
+    return names_of(log, [uid]).get(uid)
+
+
+def names_of(log: Log, uids: Collection[str]) -> dict[str, Name]:
+    """The names of many at once; those that nobody knows are left out."""
+    buckets = log.view(ShortIds).get_many({bucket_of(uid) for uid in uids})
+    wanted = set(uids)
+    return {name.uid: name for bucket in buckets.values() for name in names_in(bucket) if name.uid in wanted}
 
 
 def _named(log: Log, asked: str) -> list[Name]:
@@ -66,8 +73,7 @@ def _begun_with(log: Log, asked: str) -> list[Name]:
         return []
     start = f"{KIND}/{asked.upper()}"
     keys = [key for key, _ in log.view(Current).items(after=start, limit=3) if key.startswith(start)]
-    found = [name_of(log, key.partition("/")[2]) for key in keys]
-    return [name for name in found if name is not None]
+    return list(names_of(log, [key.partition("/")[2] for key in keys]).values())
 
 
 def _uid(asked: str) -> str:
