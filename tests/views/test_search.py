@@ -109,6 +109,20 @@ def test_what_a_row_is_found_by_follows_its_state_also_through_a_rebuild(log: Lo
     assert log.verify().ok
 
 
+def test_a_build_that_is_dropped_takes_its_words_with_it(log: Log) -> None:
+    note(log, 1, "first")
+    handle = log.view(Notes)
+    shelf, spaces = log.views.shelf, []
+    for _ in range(3):
+        handle.rebuild()
+        build = handle.build()
+        assert build is not None
+        spaces.append(build.rows)
+    held = [bool(shelf.holding(space, ("first",), within="", limit=9)) for space in spaces]
+    assert held == [False, True, True]  # one way back is kept
+    assert [bool(shelf.alike(space, ("first",), part="", least=0.5, limit=9)) for space in spaces] == held
+
+
 def test_a_row_whose_text_cannot_be_told_is_kept_and_not_found(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     note(log, 1, "broken")
     note(log, 2, "whole")
