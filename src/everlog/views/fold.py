@@ -120,7 +120,7 @@ class Failure:
 
 
 _Ready = tuple[str | None, Event, Recorded]
-_Smooth = tuple[Sequence[str | None] | None, Sequence[Event], Sequence[Recorded]]  # without keys: by stream
+_Smooth = tuple[Sequence[str | None], Sequence[Event], Sequence[Recorded]]
 
 
 @dataclass
@@ -141,8 +141,7 @@ class Folded:
         """The keys, events and records that this is about."""
         if self.smooth is None:
             return self.ready
-        keys, events, records = self.smooth
-        return list(zip(keys or [event.stream for event in events], events, records, strict=True))
+        return list(zip(*self.smooth, strict=True))
 
 
 Upcast = Callable[[Event], Event]
@@ -234,15 +233,10 @@ def _all_at_once(
 
     None if anything did: then the rows that were touched are again as they are kept, and `fold` looks closer.
     """
-    by_stream = view.by_stream
-    keys: list[str | None] | None = None
     try:
         events = upcast_all([recorded.event for recorded in records])
-        if by_stream:
-            touched: set[Any] = {event.stream for event in events}
-        else:
-            keys = [*map(view.key, events)]
-            touched = set(keys)
+        keys = [event.stream for event in events] if view.by_stream else [*map(view.key, events)]
+        touched: set[Any] = set(keys)
     except Exception:  # told by whoever looks closer
         return None
     touched.discard(None)
@@ -254,8 +248,8 @@ def _all_at_once(
             rows.update(load(missing))
             for key in missing - rows.keys():
                 rows[key] = new_row(view)
-        if keys is not None or view.order is Order.CAUSAL:
-            _apply_with_care(view, rows, keys or [event.stream for event in events], events)
+        if view.order is Order.CAUSAL or not view.by_stream:
+            _apply_with_care(view, rows, keys, events)
         else:
             apply = view.apply
             for event in events:
@@ -266,15 +260,7 @@ def _all_at_once(
         for key in touched:
             rows.pop(key, None)
         return None
-    return Folded(changed=touched, applied=_positions(records), smooth=(keys, events, records))
-
-
-def _positions(records: Sequence[Recorded]) -> list[int]:
-    """Mostly they are a run without a gap, of which the ends say everything."""
-    first, last = (records[0].position, records[-1].position) if records else (0, -1)
-    if last - first + 1 == len(records):
-        return list(range(first, last + 1))
-    return [recorded.position for recorded in records]
+    return Folded(changed=touched, applied=[r.position for r in records], smooth=(keys, events, records))
 
 
 def _apply_with_care(view: View, rows: dict[str, Row], keys: Sequence[str | None], events: Sequence[Event]) -> None:

@@ -1,0 +1,28 @@
+"""The fold itself, on records in any order: what it says it has applied is what it was given."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from tests.views.conftest import ByActor, Said
+
+from everlog.log.log import Log
+from everlog.views.fold import fold
+from everlog.views.view import View
+
+
+@pytest.mark.parametrize("view", [Said, ByActor])
+def test_what_was_applied_is_named_also_when_it_came_out_of_order(
+    make_log: Callable[..., Log], view: type[View]
+) -> None:
+    """A refold in causal order and a fold sorted by key give records whose first and last say nothing."""
+    with make_log("memory") as log:
+        for number in range(5):
+            log.append("thing.said", stream=f"thing/{number % 2}", payload={"value": number})
+        records = list(log.store.read())
+    for some in itertools.permutations(records, 3):
+        done = fold(view(), {}, some)
+        assert done.smooth is not None
+        assert done.applied == [recorded.position for recorded in some]
