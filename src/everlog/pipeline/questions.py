@@ -1,0 +1,288 @@
+"""What people ask of history, one table a question, made by Spark SQL from the events and the typed tables.
+
+    answers/flow          one row a work package: lead, cycle and lane times
+    answers/flow_daily    one row a day: begun, finished, in progress
+    answers/flow_weekly   one row a week: throughput, and percentiles of lead and cycle time
+    answers/conflicts     moves that were made without knowing of each other, and which one won
+    answers/deploys       one row a deploy: how long, and how it ended
+    answers/activity      events by day, actor and scope
+    answers/talk          chat and market by day and type
+    answers/growth        events and bytes by day and type
+
+A table is made anew whenever the log has grown, and put in place in one commit: it is small, and reading the lake for
+it is cheap. What a program on the log would have to say is left out where the log has none of its events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from everlog.core.query import Cursor
+from everlog.pipeline.lake import Lake
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ANSWERS = "answers"
+LANES = ("planned", "doing", "for_review")
+_HOUR = 3_600.0
+
+
+def answer_all(spark: SparkSession, lake: Lake, cursor: Cursor) -> list[str]:
+    """Bring every answer up to the cursor that the events' table is at; the names of those that were made."""
+    asked = Asked(spark, lake)
+    made = []
+    for name, question in QUESTIONS.items():
+        table = lake.table(f"{ANSWERS}/{name}")
+        if not table.holds(cursor):
+            table.overwrite(question(asked).coalesce(1), cursor=cursor)
+            made.append(name)
+    return made
+
+
+class Asked:
+    """What the questions are asked of: the tables of a lake as they are now, those of a run that is not whole too."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self.spark = spark
+        self._lake = lake
+
+    @property
+    def events(self) -> DataFrame:
+        return self._lake.events.read(self.spark)
+
+    def typed(self, event_type: str, *columns: str) -> DataFrame:
+        """Some columns of the events of a type, with the type itself. Without any such event it has no rows."""
+        from pyspark.sql import functions as sql
+
+        table = self._lake.silver(event_type)
+        if table.exists():
+            return table.read(self.spark).select(*columns, sql.lit(event_type).alias("type"))
+        wanted = self._lake.events.read(self.spark).limit(0)
+        missing = [sql.lit(None).cast("string").alias(name) for name in columns if name not in wanted.columns]
+        return wanted.select("*", *missing).select(*columns, sql.lit(event_type).alias("type"))
+
+
+# ---- work packages
+
+
+def flow(asked: Asked) -> DataFrame:
+    """Every work package: when it was planned, begun and finished, and how long it was in each lane.
+
+    The order of its moves is the causal one, the same on every node; times are those that the events claim.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    ordered = Window.partitionBy("stream").orderBy("lamport", "id")
+    moves = _lanes(asked)
+    until = sql.lead("occurred_at").over(ordered)
+    spent = sql.greatest(sql.lit(0.0), _seconds(until) - _seconds(sql.col("occurred_at"))) / _HOUR
+    stays = moves.withColumn("hours", spent).withColumn("before", sql.lag("lane").over(ordered))
+    back = (sql.col("lane") == "doing") & (sql.col("before") == "for_review")
+    found = stays.groupBy("stream").agg(
+        sql.max_by("scope", sql.struct("lamport", "id")).alias("scope"),
+        sql.max_by("lane", sql.struct("lamport", "id")).alias("lane"),
+        sql.min("occurred_at").alias("planned_at"),
+        sql.min(sql.when(sql.col("lane") == "doing", sql.col("occurred_at"))).alias("begun_at"),
+        sql.max(sql.when(sql.col("lane") == "done", sql.col("occurred_at"))).alias("done_at"),
+        sql.count(sql.when(back, True)).alias("sent_back"),
+        *(
+            sql.round(sql.sum(sql.when(sql.col("lane") == lane, sql.col("hours")).otherwise(0.0)), 4).alias(
+                f"{lane}_hours"
+            )
+            for lane in LANES
+        ),
+    )
+    done = sql.when(sql.col("lane") == "done", sql.col("done_at"))
+    return (
+        found.withColumn("done_at", done)
+        .withColumn("lead_hours", _hours("planned_at", "done_at"))
+        .withColumn("cycle_hours", _hours("begun_at", "done_at"))
+        .withColumn("work_package", sql.substring_index("stream", "/", -1))
+        .drop("stream")
+        .orderBy("work_package")
+    )
+
+
+def flow_daily(asked: Asked) -> DataFrame:
+    """Every day between the first and the last: how many were planned, begun and finished, and are in progress."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    packages = flow(asked)
+
+    def a_day(column: str, name: str) -> DataFrame:
+        day = sql.to_date(column).alias("day")
+        return packages.where(sql.col(column).isNotNull()).groupBy(day).agg(sql.count("*").alias(name))
+
+    counted = [a_day("planned_at", "planned"), a_day("begun_at", "begun"), a_day("done_at", "done")]
+    some = reduce(lambda one, other: one.join(other, "day", "full"), counted)
+    first_and_last = some.agg(sql.min("day").alias("first"), sql.max("day").alias("last"))
+    days = first_and_last.where("first IS NOT NULL").select(
+        sql.explode(sql.sequence("first", "last", sql.expr("interval 1 day"))).alias("day")
+    )
+    whole = days.join(some, "day", "left").na.fill(0)
+    upto = Window.orderBy("day").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return whole.withColumn("in_progress", sql.sum(sql.col("begun") - sql.col("done")).over(upto)).orderBy("day")
+
+
+def flow_weekly(asked: Asked) -> DataFrame:
+    """Every week in which something was finished: how much, and how long that had taken."""
+    from pyspark.sql import functions as sql
+
+    def percentile(column: str, part: float) -> Column:
+        return sql.round(sql.percentile(column, part), 2).alias(f"{column.removesuffix('_hours')}_p{part * 100:.0f}")
+
+    done = flow(asked).where("done_at IS NOT NULL")
+    return (
+        done.groupBy(sql.to_date(sql.date_trunc("week", "done_at")).alias("week"))
+        .agg(
+            sql.count("*").alias("done"),
+            *(percentile(column, part) for column in ("lead_hours", "cycle_hours") for part in (0.5, 0.85, 0.95)),
+        )
+        .orderBy("week")
+    )
+
+
+def conflicts(asked: Asked) -> DataFrame:
+    """Moves of a work package that came from a lane in which it was not any more: somebody else had moved it.
+
+    The later one in causal order wins; both are named.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    ordered = Window.partitionBy("stream").orderBy("lamport", "id")
+    moves = _moves(asked).withColumn("winner_actor", sql.col("actor"))
+    for name in ("lane", "id", "actor", "origin"):
+        moves = moves.withColumn(f"lost_{name}", sql.lag(name).over(ordered))
+    unknown = (
+        (sql.col("old_status") != "")
+        & (sql.col("old_status") != sql.col("lost_lane"))
+        & (sql.col("origin") != sql.col("lost_origin"))
+    )
+    return (
+        moves.where(unknown)
+        .select(
+            sql.substring_index("stream", "/", -1).alias("work_package"),
+            sql.col("occurred_at").alias("at"),
+            sql.col("lane").alias("won_lane"),
+            sql.col("actor").alias("won_by"),
+            sql.col("id").alias("won_id"),
+            "lost_lane",
+            sql.col("lost_actor").alias("lost_by"),
+            "lost_id",
+        )
+        .orderBy("at", "won_id")
+    )
+
+
+def _moves(asked: Asked) -> DataFrame:
+    columns = ("stream", "scope", "lamport", "id", "origin", "actor", "occurred_at", "old_status", "new_status")
+    return asked.typed("WPStatusChanged", *columns).withColumnRenamed("new_status", "lane")
+
+
+def _lanes(asked: Asked) -> DataFrame:
+    """When a work package came into which lane: it is planned when it is created."""
+    from pyspark.sql import functions as sql
+
+    columns = ("stream", "scope", "lamport", "id", "occurred_at")
+    created = asked.typed("WPCreated", *columns).select(*columns, sql.lit("planned").alias("lane"))
+    return created.unionByName(_moves(asked).select(*columns, "lane"))
+
+
+# ---- deploys
+
+
+def deploys(asked: Asked) -> DataFrame:
+    """Every deploy: where, by whom, how long it took from the request to its end, and how it ended."""
+    from pyspark.sql import functions as sql
+
+    kinds = ("requested", "started", "succeeded", "failed", "rolled_back")
+    names = [f"control.deploy.{kind}" for kind in kinds]
+    steps = asked.events.where(sql.col("type").isin(names)).withColumn("step", sql.substring_index("type", ".", -1))
+
+    def when(*wanted: str) -> Column:
+        return sql.min(sql.when(sql.col("step").isin(list(wanted)), sql.col("occurred_at")))
+
+    last = sql.max_by("step", sql.struct("lamport", "id"))
+    return (
+        steps.groupBy("stream")
+        .agg(
+            sql.max("scope").alias("scope"),
+            sql.max_by("actor", sql.struct(-sql.col("lamport"), "id")).alias("requested_by"),
+            when("requested").alias("requested_at"),
+            when("succeeded", "failed").alias("ended_at"),
+            last.alias("outcome"),
+        )
+        .withColumn(
+            "minutes", sql.round((_seconds(sql.col("ended_at")) - _seconds(sql.col("requested_at"))) / 60.0, 2)
+        )
+        .withColumn("deploy", sql.substring_index("stream", "/", -1))
+        .drop("stream")
+        .orderBy("requested_at", "deploy")
+    )
+
+
+# ---- everything
+
+
+def activity(asked: Asked) -> DataFrame:
+    """Events by day, actor and scope."""
+    from pyspark.sql import functions as sql
+
+    day = sql.to_date("occurred_at").alias("day")
+    found = asked.events.groupBy(day, "actor", "scope")
+    return found.agg(sql.count("*").alias("events"), sql.countDistinct("stream").alias("streams")).orderBy(
+        "day", "actor", "scope"
+    )
+
+
+def talk(asked: Asked) -> DataFrame:
+    """Chat and market by day and type."""
+    from pyspark.sql import functions as sql
+
+    some = asked.events.where(sql.col("type").rlike(r"^(chat|market)\."))
+    found = some.groupBy(sql.to_date("occurred_at").alias("day"), "scope", "type")
+    return found.agg(sql.count("*").alias("events"), sql.countDistinct("actor").alias("people")).orderBy(
+        "day", "scope", "type"
+    )
+
+
+def growth(asked: Asked) -> DataFrame:
+    """How the log grew, by the day of arrival and by type; `total` counts all days up to that one."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
+    counted = asked.events.groupBy(sql.to_date("received_at").alias("day"), "type").agg(
+        sql.count("*").alias("events"), sql.coalesce(sql.sum(sql.octet_length("payload")), sql.lit(0)).alias("bytes")
+    )
+    upto = Window.partitionBy("type").orderBy("day").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return counted.withColumn("total", sql.sum("events").over(upto)).orderBy("day", "type")
+
+
+QUESTIONS: dict[str, Callable[[Asked], DataFrame]] = {
+    "flow": flow,
+    "flow_daily": flow_daily,
+    "flow_weekly": flow_weekly,
+    "conflicts": conflicts,
+    "deploys": deploys,
+    "activity": activity,
+    "talk": talk,
+    "growth": growth,
+}
+
+
+def _seconds(moment: Column) -> Column:
+    from pyspark.sql import functions as sql
+
+    return sql.unix_micros(moment) / 1_000_000.0
+
+
+def _hours(first: str, last: str) -> Column:
+    from pyspark.sql import functions as sql
+
+    return sql.round((_seconds(sql.col(last)) - _seconds(sql.col(first))) / _HOUR, 4)
