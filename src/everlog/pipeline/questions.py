@@ -61,7 +61,12 @@ class Asked:
         if table.exists():
             return table.read(self.spark).select(*columns, sql.lit(event_type).alias("type"))
         wanted = self._lake.events.read(self.spark).limit(0)
-        missing = [sql.lit(None).cast("string").alias(name) for name in columns if name not in wanted.columns]
+        kinds = {"after": "array<string>"}
+        missing = [
+            sql.lit(None).cast(kinds.get(name, "string")).alias(name)
+            for name in columns
+            if name not in wanted.columns
+        ]
         return wanted.select("*", *missing).select(*columns, sql.lit(event_type).alias("type"))
 
 
@@ -148,24 +153,23 @@ def flow_weekly(asked: Asked) -> DataFrame:
 
 
 def conflicts(asked: Asked) -> DataFrame:
-    """Moves of a work package that came from a lane in which it was not any more: somebody else had moved it.
+    """Moves of a work package that were made without knowing of the move before them: somebody else had moved it.
 
-    The later one in causal order wins; both are named.
+    The later one in causal order wins; both are named. What a move knew is in its `after`; an old one without that
+    is judged by the lane that it says it came from.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
     ordered = Window.partitionBy("stream").orderBy("lamport", "id")
-    moves = _moves(asked).withColumn("winner_actor", sql.col("actor"))
+    moves = _moves(asked)
     for name in ("lane", "id", "actor", "origin"):
         moves = moves.withColumn(f"lost_{name}", sql.lag(name).over(ordered))
-    unknown = (
-        (sql.col("old_status") != "")
-        & (sql.col("old_status") != sql.col("lost_lane"))
-        & (sql.col("origin") != sql.col("lost_origin"))
-    )
+    says = sql.size("after") > 0
+    did_not_know = says & ~sql.array_contains("after", sql.col("lost_id"))
+    came_from_elsewhere = ~says & (sql.col("old_status") != "") & (sql.col("old_status") != sql.col("lost_lane"))
     return (
-        moves.where(unknown)
+        moves.where((did_not_know | came_from_elsewhere) & (sql.col("origin") != sql.col("lost_origin")))
         .select(
             sql.substring_index("stream", "/", -1).alias("work_package"),
             sql.col("occurred_at").alias("at"),
@@ -181,7 +185,18 @@ def conflicts(asked: Asked) -> DataFrame:
 
 
 def _moves(asked: Asked) -> DataFrame:
-    columns = ("stream", "scope", "lamport", "id", "origin", "actor", "occurred_at", "old_status", "new_status")
+    columns = (
+        "stream",
+        "scope",
+        "lamport",
+        "id",
+        "origin",
+        "actor",
+        "occurred_at",
+        "old_status",
+        "new_status",
+        "after",
+    )
     return asked.typed("WPStatusChanged", *columns).withColumnRenamed("new_status", "lane")
 
 

@@ -120,8 +120,8 @@ def _work(answers: Answers) -> Iterator[Section]:
     last = weeks[-1]
     yield Section(
         "How long it takes",
-        f"Of what was finished in the week of {last['week']}, half took {last['lead_p50']:,} hours or less from plan to"
-        f" end, and {last['cycle_p50']:,} or less from begin to end.",
+        f"Of what was finished in the week of {last['week']}, half took {_hours(last['lead_p50'])} or less from plan"
+        f" to end, and {_hours(last['cycle_p50'])} or less from begin to end.",
         lead,
     )
     slowest = sorted(packages, key=lambda row: -row["lead_hours"])[:_SHOWN_MAX]
@@ -327,6 +327,10 @@ def _cell(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _hours(value: float | None) -> str:
+    return "an unknown time" if value is None else f"{value:,.1f} hours"
 
 
 def _label(name: str) -> str:

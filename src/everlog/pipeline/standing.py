@@ -25,7 +25,7 @@ _VIEWS = "view string, state string, version int, position long, lag long, keys 
 
 def stand(spark: SparkSession, lake: Lake, log: Log, cursor: Cursor) -> None:
     """Put both tables in place, if they say something else than before."""
-    refusals = [
+    refusals: list[tuple[object, ...]] = [
         (one.refused_at, one.code, one.operation, one.type, one.actor, one.stream)
         for one in reversed(log.refusals(limit=None))
     ]
@@ -35,7 +35,7 @@ def stand(spark: SparkSession, lake: Lake, log: Log, cursor: Cursor) -> None:
 
 def _views(log: Log) -> list[tuple[object, ...]]:
     here = set(log.views.names())
-    found = []
+    found: list[tuple[object, ...]] = []
     for one in log.views.overviews():
         if one.state == NEVER_RUN or one.view not in here:
             continue
