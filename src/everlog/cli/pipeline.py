@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "pipeline_run",
     "stream": "pipeline_stream",
     "compact": "pipeline_run",
+    "report": "pipeline_report",
     "audit": "pipeline_audit",
     "migrate": "pipeline_moving",
     "export": "pipeline_moving",
@@ -46,7 +47,7 @@ class _Commands(click.Group):
 @click.group("pipeline", cls=_Commands)
 @common_options
 def pipeline_command() -> None:
-    """The log on Spark: check, run, stream, compact, audit, migrate, export.
+    """The log on Spark: check, run, stream, compact, report, audit, migrate, export.
 
     \b
     Example:

@@ -44,6 +44,10 @@ def report_command(session: Session, file: str, force: bool, lake: Path | None) 
     facts = {"file": file, "bytes": len(page.encode())}
     session.out.answer(
         Answer(
-            data=facts, ids=[file], rows=list(facts.items()), lines=[f"wrote {safe(file)}: open it in a browser"], facts=facts
+            data=facts,
+            ids=[file],
+            rows=list(facts.items()),
+            lines=[f"wrote {safe(file)}: open it in a browser"],
+            facts=facts,
         )
     )
