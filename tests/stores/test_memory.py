@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from everlog.core.codec import Packed, unpack
+from everlog.core.event import Recorded
+from everlog.core.query import Query
 from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore
 from everlog.testing.builders import seal_any
@@ -37,3 +40,19 @@ class TestMemoryStore(StoreContract):
         one, other = open_store(), open_store()
         append(one, seal_any())
         assert (one.head(), other.head()) == (1, 0)
+
+
+def test_a_stream_is_read_without_a_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs decide from streams, and are tested in memory."""
+    store = MemoryStore()
+    for number in range(50):
+        append(store, seal_any(stream=f"note/{number % 25}"))
+    looked: list[int] = []
+
+    def unpacked(place: Packed) -> Recorded:
+        looked.append(place.position)
+        return unpack(place)
+
+    monkeypatch.setattr("everlog.stores.memory.unpack", unpacked)
+    assert [recorded.position for recorded in store.read(Query(stream="note/3"))] == [4, 29]
+    assert looked == [4, 29]

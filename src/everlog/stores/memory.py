@@ -28,6 +28,7 @@ class MemoryStore:
         self._identity = identity or new_identity(now_us())
         self._places: list[Packed | Purged] = []  # in order of position
         self._by_id: dict[EventId, int] = {}  # id -> index in _places
+        self._by_stream: dict[str, list[int]] = {}  # likewise, growing
         self._sequences: dict[str, int] = {}
         self._links: dict[str, Link] = {}
         self._purges: list[Purge] = []
@@ -61,9 +62,12 @@ class MemoryStore:
     ) -> Iterator[Recorded]:
         with self._lock:
             self._require_open()
-            first = bisect_right(self._places, after, key=_position)
-            last = len(self._places) if upto is None else bisect_right(self._places, upto, key=_position)
-            places = self._places[first:last]
+            places = self._places
+            if query.stream:
+                places = [places[index] for index in self._by_stream.get(query.stream, ())]
+            first = bisect_right(places, after, key=_position)
+            last = len(places) if upto is None else bisect_right(places, upto, key=_position)
+            places = places[first:last]
         left = len(places) if limit is None else limit
         for place in reversed(places) if newest_first else places:
             if left <= 0:
@@ -176,7 +180,7 @@ class MemoryStore:
                 self._places[self._by_id[gone.id]] = gone
             self._purges.append(purge)
             self._sequences[purge.stream] = purge.sequence
-        new: list[tuple[EventId, Packed | Purged]] = [(gone.id, gone) for gone in staged.placed_purged]
+        new: list[tuple[EventId, str, Packed | Purged]] = [(gone.id, "", gone) for gone in staged.placed_purged]
         for recorded, sealed in staged.records:
             event = sealed.event
             self._sequences[event.stream] = recorded.sequence
@@ -190,9 +194,10 @@ class MemoryStore:
                 event.signature,
                 event.path,
             )
-            new.append((event.id, place))
-        for event_id, placed in sorted(new, key=lambda item: item[1].position):
+            new.append((event.id, event.stream, place))
+        for event_id, stream, placed in sorted(new, key=lambda item: item[2].position):
             self._by_id[event_id] = len(self._places)
+            self._by_stream.setdefault(stream, []).append(len(self._places))
             self._places.append(placed)
         self._claims.update(staged.staged_claims)
         for key, (value, expires) in staged.staged_notes.items():
