@@ -111,7 +111,7 @@ def test_a_consumer_goes_on_where_it_was(plane: Run) -> None:
     plane("control", "scale", "umbra/shop/prod", "web", "3")
     (line,) = plane(*follow, "--json").out.splitlines()
     assert json.loads(line)["payload"] == {"count": 3}
-    assert plane("consumers", "lag", "control.edge-1").rows[0][2:4] == ["0", "0"]
+    assert plane("consumers", "lag", "control.acme.edge-1").rows[0][2:4] == ["0", "0"]
 
 
 def test_a_consumer_is_told_of_a_purge(plane: Run) -> None:

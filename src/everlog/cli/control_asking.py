@@ -156,7 +156,7 @@ def consume(session: Session, place: str, name: str, to_end: bool, scope: str) -
     """Print the events of a place as they come, as a consumer whose cursor the log keeps.
 
     The cursor moves on after a line was written: whoever is stopped in between gets that event again. Under the same
-    name it goes on where it was. `everlog consumers lag control.NAME` tells how far behind it is.
+    name it goes on where it was. `everlog consumers lag control.ORG.NAME` tells how far behind it is.
 
     \b
     Example:

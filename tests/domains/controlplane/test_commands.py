@@ -382,6 +382,10 @@ def test_an_edge_goes_on_where_it_was_and_repeats_what_it_had_not_acknowledged(p
     assert edge.counts == {"scale/acme.shop.prod.web": 5, "scale/acme.shop.prod.worker": 2}
     with pytest.raises(GroupDiffers):
         asking.consumer(plane, TEST, "edge-1").member("edge-1")
+    with asking.consumer(plane, "umbra", "edge-1").member("edge-1") as theirs:
+        delivery = next(theirs.deliveries(to_end=True))
+        assert delivery.event.stream == "org/umbra", "another org has names of its own"
+        delivery.ack()
 
 
 def test_consumers_of_the_same_place_have_cursors_of_their_own(plane: Log) -> None:

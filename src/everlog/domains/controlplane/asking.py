@@ -126,12 +126,13 @@ def consumer(log: Log, place: str, name: str, *, within: str = "") -> Group:
         apply(delivery.event)      # first the effect, which must bear to be repeated
         delivery.ack()             # then the cursor
 
-    One partition keeps everything in the order of the log. Who asks again under the name goes on where it was.
+    One partition keeps everything in the order of the log. Who asks again under the name goes on where it was; the
+    names of an org are its own.
     """
     at = place_of(place)
     require_within(at, within)
     query = Query(scope=at.scope, types=frozenset(TYPES))
-    return Group(log, f"control.{name}", query, key="scope", partitions=1)
+    return Group(log, f"control.{at.org}.{name}", query, key="scope", partitions=1)
 
 
 def _entry(recorded: Recorded) -> Entry:
