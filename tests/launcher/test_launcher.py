@@ -264,6 +264,8 @@ def test_a_finished_set_up_is_not_done_again(checkout: Any, commands: list[list[
         ("views rebuild streams --engine spark", {"PATH": "{java}/bin"}, ("spark",)),
         ("views rebuild streams --engine=spark", {"PATH": ""}, ("jre", "spark")),
         ("views rebuild streams", {"PATH": ""}, ()),
+        ("wp migrate .kittify/activity.yaml", {}, ("yaml",)),
+        ("wp board", {}, ()),
         ("log --log postgresql://host/db", {}, ("pg",)),
         ("log", {"EVERLOG_STORE": "postgresql://host/db"}, ("pg",)),
         ("log", {"EVERLOG_EXTRAS": "pg, pydantic"}, ("pg", "pydantic")),
