@@ -323,6 +323,26 @@ def test_a_purged_package_is_gone_and_its_id_can_be_planned_anew(log: Log) -> No
     assert commands.status(log, "WP03")["lane"] == "planned"
 
 
+def test_a_row_that_was_kept_before_the_index_was_made_anew_is_not_believed(tmp_path: Path) -> None:
+    """Positions are given anew then, and what the row has not seen may stand below the one that it was kept at."""
+    url = f"jsonl:{tmp_path}"
+    with everlog.open(url, actor="user:ada") as log:
+        create(log, "WP03")
+        for number in range(4, 9):
+            create(log, f"WP0{number}")
+        commands.board(log)
+        first = next(log.read(Query(stream="workpackage/WP03"))).event
+        payload = {"old_status": "planned", "new_status": "doing", "after": [first.id]}
+        other = builders.event("WPStatusChanged", stream=first.stream, payload=payload, lamport=2)
+        log.admit([msgspec.structs.replace(other, origin=other.id)])
+    (tmp_path / "local" / "index.db").unlink()
+    (day,) = (tmp_path / "events").iterdir()
+    *lines, last = day.read_bytes().splitlines(keepends=True)
+    day.write_bytes(last + b"".join(lines))
+    with everlog.open(url, actor="user:ada") as log:
+        assert commands.status(log, "WP03")["lane"] == "doing"
+
+
 def test_a_package_behind_an_event_that_cannot_be_applied_is_not_told_as_if_it_were_whole(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

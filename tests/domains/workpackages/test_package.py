@@ -143,8 +143,8 @@ def test_the_next_move_says_which_moves_it_knows() -> None:
 def test_what_was_migrated_counts_until_something_real_is_said_whatever_its_clock() -> None:
     synthetic = [
         created(1, title="Old", dependencies=["WP09"], migrated=True),
-        moved("planned", "doing", 2, migrated=True),
-        moved("doing", "done", 50, migrated=True),
+        moved("planned", "for_review", 2, migrated=True),
+        moved("for_review", "done", 50, migrated=True),
         happened("GateResultChanged", lamport=51, gate_id="ci", new_status="failed", migrated=True),
         happened("WorkspaceCreated", lamport=52, worktree_path="old", migrated=True),
     ]
@@ -152,7 +152,7 @@ def test_what_was_migrated_counts_until_something_real_is_said_whatever_its_cloc
     assert (old["lane"], old["title"], old["dependencies"]) == ("done", "Old", ["WP09"])
     real = [
         created(3, title="New", dependencies=["WP01"]),
-        moved("planned", "doing", 4),
+        moved("planned", "doing", 4, origin="b"),
         happened("GateResultChanged", lamport=5, gate_id="ci", new_status="passed"),
         happened("WorkspaceCreated", lamport=6, worktree_path="new"),
     ]
