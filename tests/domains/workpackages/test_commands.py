@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.core.query import Query
@@ -30,12 +31,16 @@ from everlog.log.drafts import Draft
 from everlog.log.log import Log
 from everlog.testing import builders
 
+__all__ = ["postgres_schemas", "postgres_url"]
+
 BOB = By(actor="user:bob")
 
 
-@pytest.fixture(params=["sqlite", "jsonl"])
+@pytest.fixture(params=["sqlite", "jsonl", "segments", "postgres"])
 def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
-    with everlog.open(f"{request.param}:{tmp_path / 'log'}", actor="user:ada") as opened:
+    postgres = request.param == "postgres"
+    url = str(request.getfixturevalue("postgres_url")) if postgres else f"{request.param}:{tmp_path / 'log'}"
+    with everlog.open(url, actor="user:ada") as opened:
         yield opened
 
 
