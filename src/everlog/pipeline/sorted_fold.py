@@ -236,8 +236,6 @@ class SortedFold:
     def _require_same(self, keys: Sequence[str], done: Folded) -> None:
         """Refuse a view that gives an event another key at another time: its rows would stand in two places."""
         found = done.smooth[0] if done.smooth is not None else [key for key, _, _ in done.ready]
-        if found is None:
-            return  # the key is the stream, and was never asked for
         if list(found) != list(keys):
             again = next((pair for pair in zip(keys, found, strict=False) if pair[0] != pair[1]), (keys[-1], None))
             raise InvalidField(
