@@ -21,41 +21,36 @@ def cursor(world: World) -> Cursor:
     return held
 
 
-def three_runs(world: World) -> None:
-    for number in range(3):
+def two_runs(world: World, runs: int = 2) -> None:
+    for number in range(runs):
         world.say(f"a {number}", stream="note/1")
         world.say(f"b {number}", stream="note/2")
         world.run()
 
 
 def test_small_files_become_one_and_the_rows_stay(world: World) -> None:
-    three_runs(world)
+    two_runs(world)
     before = world.rows("events")
+    reader = world.lake.events.read(world.spark)
 
     done = {one.table: one for one in compact(world.spark, world.lake, epoch=cursor(world).epoch)}
-    assert (done["events"].before, done["events"].after) == (3, 1)
-    assert (done["silver/note.added"].before, done["silver/note.added"].after) == (3, 1)
+    assert (done["events"].before, done["events"].after) == (2, 1)
+    assert (done["silver/note.added"].before, done["silver/note.added"].after) == (2, 1)
     assert world.rows("events") == before, "what is published has other files and the same rows"
     assert world.same_as_the_log()
-    assert world.run().changed is False
     (file,) = world.lake.events.files()
-    assert (file.first, file.last) == (1, 6)
+    assert (file.first, file.last) == (1, 4)
+    assert reader.count() == 4, "old versions are kept for those who began with them"
 
-
-def test_old_versions_are_kept_for_their_readers_and_then_removed(world: World) -> None:
-    three_runs(world)
-    reader = world.lake.events.read(world.spark)
-    compact(world.spark, world.lake, epoch=cursor(world).epoch)
-
-    assert reader.count() == 6
-    done = compact(world.spark, world.lake, epoch=cursor(world).epoch, kept_hours=0)
-    assert sum(one.removed for one in done) == 6
+    again = compact(world.spark, world.lake, epoch=cursor(world).epoch, kept_hours=0)
+    assert sum(one.removed for one in again) == 4
     assert world.lake.events.unnamed() == []
-    assert len(world.rows("events")) == 6
+    assert world.run().changed is False
+    assert world.rows("events") == before
 
 
 def test_what_a_killed_run_left_is_removed_when_it_is_old(world: World) -> None:
-    three_runs(world)
+    two_runs(world, 1)
     world.lake.events.write(world.lake.events.read(world.spark), cursor=cursor(world))
     left = world.lake.events.unnamed()
     compact(world.spark, world.lake, epoch=cursor(world).epoch)
@@ -70,22 +65,22 @@ def test_what_a_killed_run_left_is_removed_when_it_is_old(world: World) -> None:
 
 def test_a_run_compacts_by_itself_when_there_are_too_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everlog.pipeline.run.SMALL_FILES_MAX", 2)
-    three_runs(world)
+    two_runs(world, 3)
     assert len(world.lake.events.files()) == 1
     assert world.same_as_the_log()
 
 
 def test_half_a_run_is_not_published_by_a_compaction(world: World) -> None:
-    three_runs(world)
+    two_runs(world)
     world.say("not yet")
     from everlog.pipeline import bronze
 
     bronze.ingest(world.spark, world.lake, world.url, upto=Cursor(world.log.head(), epoch=cursor(world).epoch))
     compact(world.spark, world.lake, epoch=cursor(world).epoch)
 
-    assert len(world.rows("events")) == 6
+    assert len(world.rows("events")) == 4
     world.run()
-    assert len(world.rows("events")) == 7
+    assert len(world.rows("events")) == 5
 
 
 # ---- buckets
@@ -114,30 +109,24 @@ def test_a_stream_is_in_one_bucket_and_in_order(world: World) -> None:
     assert all(len(numbers) == 1 for numbers in homes.values())
 
 
-def test_what_is_new_goes_into_the_next_file_of_its_bucket(world: World) -> None:
-    held: dict[str, list[tuple[str, int]]] = {}
-    for number in range(3):
+def test_what_is_new_goes_into_the_next_file_of_its_bucket(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2):
         world.say(f"text {number}", stream="note/1")
         world.run()
         buckets.bring_up_to_date(world.spark, world.lake, upto=cursor(world))
 
     (files,) = buckets.files_by_bucket(world.lake).values()
-    held["note/1"] = [row for file in files for row in streams_in_order(world.lake.buckets.path / file.path)]
-    assert held["note/1"] == [("note/1", 1), ("note/1", 2), ("note/1", 3)]
-    assert buckets.unite(world.spark, world.lake, epoch=cursor(world).epoch) == 3
+    held = [row for file in files for row in streams_in_order(world.lake.buckets.path / file.path)]
+    assert held == [("note/1", 1), ("note/1", 2)]
+
+    # Too many of them are united on the way.
+    monkeypatch.setattr(buckets, "FILES_A_BUCKET_MAX", 2)
+    world.say("text 2")
+    world.run()
+    buckets.bring_up_to_date(world.spark, world.lake, upto=cursor(world))
     (files,) = buckets.files_by_bucket(world.lake).values()
-    assert [streams_in_order(world.lake.buckets.path / file.path) for file in files] == [held["note/1"]]
-
-
-def test_too_many_files_of_a_bucket_are_united_on_the_way(world: World) -> None:
-    for number in range(buckets.FILES_A_BUCKET_MAX + 2):
-        world.say(f"text {number}")
-        world.run()
-        buckets.bring_up_to_date(world.spark, world.lake, upto=cursor(world))
-
-    (files,) = buckets.files_by_bucket(world.lake).values()
-    assert len(files) <= buckets.FILES_A_BUCKET_MAX
-    assert sum(file.rows for file in files) == buckets.FILES_A_BUCKET_MAX + 2
+    united = [streams_in_order(world.lake.buckets.path / file.path) for file in files]
+    assert united == [[*held, ("note/1", 3)]]
 
 
 def test_buckets_pay_for_many_folds_over_many_events() -> None:

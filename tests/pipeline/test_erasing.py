@@ -164,7 +164,7 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("commits", range(5))
+@pytest.mark.parametrize("commits", [pytest.param(number, marks=pytest.mark.slow) for number in (0, 2, 3)] + [1, 4])
 def test_a_purge_that_is_killed_at_any_commit_is_finished_by_the_next_run(
     told: World, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:

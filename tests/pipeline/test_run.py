@@ -137,7 +137,12 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("commits", range(8))
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "commits", [0, pytest.param(1, marks=SLOW), 2, pytest.param(3, marks=SLOW), pytest.param(4, marks=SLOW), 5, 6]
+)
 def test_a_run_that_ends_at_any_commit_is_finished_by_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:

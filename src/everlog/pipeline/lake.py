@@ -8,6 +8,7 @@
       silver/TYPE/       one table an event type, upcast and validated
       buckets/           the events by hash of their stream, sorted: folds need no shuffle
       gold/VIEW/         one table a view
+      letters/VIEW/      what that view could not take
       checkpoints/       of `pipeline stream`
 
 Each is a `Table` (Delta). `lake.table("gold/streams")` is the one of that name, there or not:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 FILE_NAME = "lake.json"
 EVENTS, QUARANTINE, SILVER, BUCKETS, GOLD = "events", "quarantine", "silver", "buckets", "gold"
+LETTERS = "letters"
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
