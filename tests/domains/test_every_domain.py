@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 from tests.domains.steps import work
 
 import everlog
 from everlog import domains
+from everlog.core.ids import IdSource
 from everlog.core.query import Query
 from everlog.log.log import Log
 from everlog.views.as_of import cut
@@ -35,6 +38,16 @@ def test_every_type_and_view_says_what_it_is(name: str) -> None:
     domain = domains.load(name)
     assert [info.type for info in domain.catalog.types() if not info.doc] == []
     assert [view.name for view in domain.views if not view.__doc__] == []
+
+
+@EVERY
+def test_no_module_has_an_id_source_that_threads_would_share(name: str) -> None:
+    """An id source is not locked: two threads that ask the same one may get the same id."""
+    package = import_module(f"everlog.domains.{name}")
+    modules = [import_module(found.name) for found in iter_modules(package.__path__, f"{package.__name__}.")]
+    assert modules
+    found = [(module.__name__, key, value) for module in modules for key, value in vars(module).items()]
+    assert [(module, key) for module, key, value in found if isinstance(value, IdSource)] == []
 
 
 @EVERY

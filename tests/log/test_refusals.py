@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.declared import read_types
+from everlog.core.ids import EventId
 from everlog.errors import (
     Conflict,
     EverlogError,
@@ -219,3 +222,27 @@ def test_a_wrong_choice_is_not_quoted_in_what_is_kept(tmp_path: Path) -> None:
     kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"sentinel-of-a-choice" not in kept
     assert secret_key.encode() not in kept
+
+
+def test_threads_that_are_refused_at_once_are_all_remembered(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, take = log._refusals._ids, log._refusals._ids.take
+
+    def slowly(count: int) -> list[EventId]:
+        before = source._counter
+        time.sleep(0.01)  # another thread may come in between here, as it may between any two steps of the real one
+        source._counter = before
+        return take(count)
+
+    take(1)
+    monkeypatch.setattr(source, "take", slowly)
+    threads = [threading.Thread(target=_be_refused, args=(log,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(log.refusals()) == 4
+
+
+def _be_refused(log: Log) -> None:
+    with pytest.raises(UnknownType):
+        log.append("never.heard_of", stream="note/1")

@@ -14,6 +14,7 @@ from everlog.core.query import EVERYTHING
 from everlog.errors import Conflict, InvalidField, NotFound, ReadOnly, ViewBehind, ViewStopped
 from everlog.log import pages
 from everlog.log.log import Log
+from everlog.views import views
 from everlog.views.fold import fold_all
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, WAITING
 from everlog.views.states import active_build, builds_of, mark_places, places_of
@@ -49,6 +50,33 @@ def test_a_key_that_is_not_there_has_no_state(log: Log) -> None:
     say(log, 1)
     answer = log.view(Said).get("thing/none")
     assert (answer.found, answer.state) == (False, None)
+
+
+def test_no_row_is_listed_while_somebody_moves_the_view(log: Log) -> None:
+    say(log, "a")
+    view = log.view(Said)
+    view.catch_up()
+    listed: list[str] = []
+    lister = threading.Thread(target=lambda: listed.extend(key for key, _ in view.items(fresh=False)))
+    with view.runner.builder().lock:
+        lister.start()
+        lister.join(0.2)
+        assert (lister.is_alive(), listed) == (True, [])
+    lister.join()
+    assert listed == ["thing/1"]
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 3, 4, 7, 50])
+def test_a_list_of_any_length_has_every_row_once_in_order(
+    log: Log, limit: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "_PAGE_ROWS", 1)
+    monkeypatch.setattr(views, "_PAGE_ROWS_MAX", 3)
+    for number in range(10):
+        say(log, "a", stream=f"thing/{number}")
+    keys = [f"thing/{number}" for number in range(10)]
+    assert [key for key, _ in log.view(Said).items(limit=limit)] == keys[:limit]
+    assert [key for key, _ in log.view(Said).items(after="thing/4", limit=limit)] == keys[5:][:limit]
 
 
 def test_an_old_answer_says_how_old_it_is(log: Log) -> None:

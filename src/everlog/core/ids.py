@@ -150,3 +150,8 @@ class IdSource:
         # The top bit starts at zero, which leaves room for 2^61 ids in this millisecond.
         self._counter = random & _COUNTER_START_MAX
         self._prefix_of = -1
+
+
+def new_id() -> EventId:
+    """One id, from a source of its own: for a thread that owns none."""
+    return IdSource().take(1)[0]

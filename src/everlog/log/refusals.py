@@ -7,6 +7,7 @@ It is kept for 90 days. Recording one must not get in the way: if it cannot be w
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -50,14 +51,17 @@ class Refusals:
         self._committer = committer
         self._now_us = now_us
         self._ids = IdSource(now_ms=lambda: now_us() // 1000)
+        self._taking = threading.Lock()  # of ids: who is refused in two threads at once must not get the same
 
     def record(self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str) -> None:
         """Remember a refusal; only what the caller asked for wrongly is one, not a full disk."""
         if not isinstance(error, RejectedEvent | Conflict | NoSuchSubject):
             return
         now_us = self._now_us()
+        with self._taking:
+            refusal_id = self._ids.take(1)[0]
         refusal = Refusal(
-            id=self._ids.take(1)[0],
+            id=refusal_id,
             code=error.code,
             stream=stream[:_TEXT_CHARS_MAX],
             type=type[:_TEXT_CHARS_MAX],

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from everlog.stores.staging import Staged
 
 WAIT_S = 5.0
+_PAGE_ROWS, _PAGE_ROWS_MAX = 1000, 16_000  # growing: most want a few rows, and some want all of them
 _WORDS_MAX = 256  # of a title that others are compared with; SQLite takes no more than 500 at once
 
 
@@ -101,9 +102,18 @@ class Handle:
 
     def items(self, *, fresh: bool = True, after: str = "", limit: int | None = None) -> Iterator[tuple[str, State]]:
         """Keys and states, in order of the keys."""
-        builder = self._ready(fresh)
-        for key, data in self._shelf.scan(builder.build.rows, after=after, limit=limit):
-            yield key, row_of(data).state
+        builder, page = self._ready(fresh), _PAGE_ROWS
+        while limit is None or limit > 0:
+            size = page if limit is None else min(limit, page)
+            # Page by page, because whoever takes them may be slow, and nobody can move the view meanwhile.
+            with builder.lock:
+                rows = list(self._shelf.scan(builder.build.rows, after=after, limit=size))
+            for key, data in rows:
+                yield key, row_of(data).state
+            if len(rows) < size:
+                return
+            after, page = rows[-1][0], min(2 * page, _PAGE_ROWS_MAX)
+            limit = None if limit is None else limit - size
 
     def search(self, text: str, *, within: str = "", limit: int = 50, fresh: bool = True) -> list[tuple[str, State]]:
         """The rows whose text holds every word of this one, the greatest key first; see `View.text`."""

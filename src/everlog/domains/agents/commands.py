@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.event import Recorded
-from everlog.core.ids import IdSource
+from everlog.core.ids import new_id
 from everlog.core.query import Query
 from everlog.domains.agents import DOMAIN, rules
 from everlog.domains.agents.events import KIND, Proposed
@@ -23,7 +23,6 @@ from everlog.errors import NoSuchSubject
 from everlog.log.causes import causes_of
 from everlog.log.log import Log
 
-_ids = IdSource()
 _Step = dict[str, Any]
 
 
@@ -37,7 +36,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 def propose(log: Log, proposal: Proposed, *, id: str = "", by: By = NOBODY) -> Step:
     """Ask for a tool to be run. The id names the command from then on."""
-    name = id or _ids.take(1)[0].lower()
+    name = id or new_id().lower()
     asked = {"id": id, "proposal": msgspec.to_builtins(proposal)}
     return _step(log, name, "agent propose", asked, by, lambda found: rules.propose(found, proposal))
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.event import Recorded
-from everlog.core.ids import IdSource
+from everlog.core.ids import new_id
 from everlog.core.query import Query
 from everlog.domains.controlplane import DOMAIN, rules
 from everlog.domains.controlplane.events import (
@@ -37,7 +37,6 @@ from everlog.errors import EverlogError, NoSuchSubject
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
 
-_ids = IdSource()
 _KINDS: dict[type, str] = {OrgCreated: "org", AppCreated: "app", EnvironmentCreated: "environment"}
 
 
@@ -96,7 +95,7 @@ def close(log: Log, place: str, *, kind: str = "", reason: str, by: By = NOBODY)
 
 def deploy(log: Log, environment: str, asked: DeployRequested, *, id: str = "", by: By = NOBODY) -> Step:
     """Ask for an artifact to run in an environment. The id names the deploy from then on."""
-    name = id or _ids.take(1)[0].lower()
+    name = id or new_id().lower()
 
     def plan() -> _Plan:
         at = _place(environment, "environment", by)

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from everlog.core.ids import IdSource
+from everlog.core.ids import new_id
 from everlog.core.query import Query
 from everlog.domains.deciding import NOBODY, By, Done, History, decide
 from everlog.domains.issues import DOMAIN, rules
@@ -59,8 +59,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_uid() -> str:
-    """A uid that nobody has, from a source of its own: one that is shared must not be asked by two threads."""
-    return IdSource().take(1)[0]
+    """A uid that nobody has."""
+    return new_id()
 
 
 def create(log: Log, new: New, *, force_new: bool = False, by: By = NOBODY) -> Step:
