@@ -107,7 +107,7 @@ def test_a_decision_that_looks_at_several_streams_sees_them_in_order_and_is_made
     def rule(history: Sequence[Recorded]) -> list[Any]:
         seen.append([recorded.position for recorded in history])
         if len(seen) < 3:
-            commands.approve(log, f"c{len(seen)}")
+            commands.approve(log, f"c{len(seen)}", by=By(actor="user:bob"))
         return [PROPOSAL]
 
     stream = "command/c9"
@@ -118,7 +118,7 @@ def test_a_decision_that_looks_at_several_streams_sees_them_in_order_and_is_made
 def test_of_a_long_history_a_rule_may_look_at_the_newest_event_only(log: Log) -> None:
     for name in ("c1", "c2"):
         commands.propose(log, PROPOSAL, id=name)
-        commands.approve(log, name)
+        commands.approve(log, name, by=By(actor="user:bob"))
     seen: list[list[int]] = []
 
     def rule(history: Sequence[Recorded]) -> list[Any]:

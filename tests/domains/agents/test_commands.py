@@ -8,7 +8,7 @@ from everlog.core.ids import IdSource
 from everlog.domains.agents import commands
 from everlog.domains.agents.events import Proposed
 from everlog.domains.deciding import By
-from everlog.errors import InvalidPayload, KeyReuse, NoSuchSubject, RuleRefused
+from everlog.errors import InvalidField, InvalidPayload, KeyReuse, NoSuchSubject, RuleRefused
 from everlog.log.log import Log
 
 PROPOSAL = Proposed(agent_id="builder", tool_name="pytest", tool_input={"path": "tests"}, risk="low")
@@ -208,3 +208,29 @@ def test_after_two_logs_came_together_both_say_the_same_of_a_command(log: Log) -
         for each in (log, elsewhere):
             with pytest.raises(RuleRefused):
                 commands.execute(each, "one")
+
+
+def test_commands_are_listed_from_the_oldest_on_whatever_their_names(log: Log) -> None:
+    for name in ("b", "a", "c"):
+        commands.propose(log, PROPOSAL, id=name, by=BUILDER)
+    assert [one["id"] for one in commands.listed(log)] == ["b", "a", "c"]
+
+
+def test_a_command_whose_proposal_has_not_arrived_is_listed_all_the_same(log: Log) -> None:
+    with everlog.open("memory:", actor="agent:builder") as elsewhere:
+        commands.propose(elsewhere, PROPOSAL, id="c1")
+        commands.approve(elsewhere, "c1", by=By(actor="user:bob"))
+        asked, approved = [recorded.event for recorded in elsewhere.read()]
+    log.admit([approved])
+    (row,) = commands.listed(log)
+    assert (row["id"], row["status"], row["agent_id"], row["proposed_at"]) == ("c1", "approved", "", "")
+    log.admit([asked])
+    (row,) = commands.listed(log)
+    assert (row["status"], row["agent_id"], row["decided_by"]) == ("approved", "builder", "user:bob")
+
+
+@pytest.mark.parametrize("key", ["\udcff", "two\nlines", "k" * 300])
+def test_a_key_that_is_none_is_refused_and_the_refusal_is_on_record(log: Log, key: str) -> None:
+    with pytest.raises(InvalidField, match="idempotency key"):
+        commands.propose(log, PROPOSAL, by=By(key=key))
+    assert (log.head(), [one.operation for one in log.refusals()]) == (0, ["agent propose"])

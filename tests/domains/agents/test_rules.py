@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from everlog.core.event import Event
@@ -14,7 +15,8 @@ from everlog.testing.given_when_then import Given, given
 
 
 def happened(what: str, **payload: Any) -> Event:
-    return builders.event(f"agent.command.{what}", stream="command/c1", payload=payload)
+    actor = "agent:builder" if what == "proposed" else "user:ada"
+    return builders.event(f"agent.command.{what}", stream="command/c1", payload=payload, actor=actor)
 
 
 PROPOSED = happened(
@@ -74,3 +76,18 @@ def test_a_refusal_names_the_rule_what_was_tried_what_is_allowed_and_what_to_typ
     assert error.details["tried"] == "fail c1"
     assert error.details["allowed"] == ["approve", "reject", "validate"]
     assert error.hint == "everlog agent approve c1"
+
+
+def test_who_proposed_in_the_name_of_an_agent_does_not_approve_it_either() -> None:
+    asked = msgspec.structs.replace(PROPOSED, actor="user:eve")
+    history(asked).when(rules.approve, "c1", actor="user:eve").refused(RuleRefused, saying="its own command")
+    looked_at = history(asked, happened("validated", valid=True, findings=[]))
+    looked_at.when(rules.approve, "c1", actor="user:eve").refused(RuleRefused, saying="its own command")
+    looked_at.when(rules.approve, "c1", actor="user:ada").then(Approved(note=""))
+
+
+def test_what_can_only_be_rejected_is_rejected_with_a_reason() -> None:
+    invalid = history(PROPOSED, happened("validated", valid=False, findings=[]))
+    error = invalid.when(rules.approve, "c1", actor="user:ada").error
+    assert isinstance(error, RuleRefused)
+    assert error.hint == 'everlog agent reject c1 --reason "…"'

@@ -109,7 +109,8 @@ def listed(log: Log, *, status: Iterable[str] = ()) -> list[dict[str, Any]]:
     """Every command, the oldest first; or those of a status, such as pending."""
     wanted = set(status)
     found = [{"id": key.partition("/")[2], **state} for key, state in log.view(Commands).items()]
-    return [one for one in found if not wanted or one["status"] in wanted]
+    there = [one for one in found if not wanted or one["status"] in wanted]
+    return sorted(there, key=lambda one: (one["proposed_at"], one["id"]))
 
 
 def pending(log: Log) -> list[dict[str, Any]]:

@@ -36,6 +36,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     status: str
     agent_id: str = ""
+    proposed_by: str = ""
 
 
 def status_after(event: Event) -> str:
@@ -59,10 +60,12 @@ def command_of(command: str, events: Iterable[Event]) -> Command | None:
     """
     found: Command | None = None
     for event in sorted(events, key=lambda event: event.causal_order):
-        agent = (
-            event.payload["agent_id"] if event.type == "agent.command.proposed" else found.agent_id if found else ""
-        )
-        found = Command(id=command, status=status_after(event), agent_id=agent)
+        status = status_after(event)
+        if event.type == "agent.command.proposed":
+            agent = event.payload["agent_id"]
+            found = Command(id=command, status=status, agent_id=agent, proposed_by=event.actor)
+        else:
+            found = msgspec.structs.replace(found or Command(id=command, status=status), status=status)
     return found
 
 
@@ -93,7 +96,7 @@ def validate(command: Command | None, name: str, *, valid: bool, findings: list[
 
 def approve(command: Command | None, name: str, *, actor: str, note: str = "") -> list[Any]:
     known = _require(command, name, "approve", "approved")
-    if actor in (known.agent_id, f"agent:{known.agent_id}"):
+    if actor in (known.agent_id, f"agent:{known.agent_id}", known.proposed_by):
         raise RuleRefused(
             f"{actor} cannot approve its own command {name}",
             rule="nobody approves what they proposed",
@@ -140,7 +143,8 @@ def _require(command: Command | None, name: str, verb: str, becomes: str) -> Com
             tried=f"{verb} {name}",
             allowed=verbs,
             why=f"it is {command.status}" + ("" if allowed else ", and nothing follows that"),
-            hint=f"everlog agent {verbs[0]} {name}" if verbs else f"everlog agent show {name}",
+            hint=f"everlog agent {verbs[0] if verbs else 'show'} {name}"
+            + (' --reason "…"' if verbs == ["reject"] else ""),
             current=command.status,
             requested=becomes,
         )

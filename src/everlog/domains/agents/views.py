@@ -46,6 +46,11 @@ class Commands(View):
     order = CAUSAL
     uses = (status_after, validation_status)
 
+    def initial(self) -> dict[str, Any]:
+        """Whoever lists commands finds these, also where the proposal has not arrived yet."""
+        names = ("agent_id", "tool_name", "why", "risk", "proposed_at", "proposed_by", "session")
+        return {**dict.fromkeys(names, ""), "tool_input": {}}
+
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
         said = event.payload
         if event.type == "agent.command.proposed":
