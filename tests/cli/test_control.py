@@ -68,7 +68,7 @@ def test_an_environment_has_routes_secrets_volumes_and_processes(plane: Run) -> 
 def test_places_are_closed_from_the_inside(plane: Run) -> None:
     refused = plane("control", "org", "close", "acme", "--reason", "over")
     assert refused.code == 3
-    assert 'fix: everlog control app close acme/shop --reason "over"' in refused.err
+    assert 'fix: everlog control environment close acme/shop/prod --reason "…"' in refused.err
     for kind, place in (("environment", PROD), ("app", "acme/shop"), ("org", "acme")):
         assert plane("control", kind, "close", place, "--reason", "over").rows[0][1] == "closed"
     assert [row[2] for row in plane("control", "list", "acme").rows] == ["closed"] * 3

@@ -40,7 +40,7 @@ def list_places(session: Session, place: str, scope: str) -> None:
             data=found,
             ids=[one["place"] for one in found],
             columns=columns,
-            rows=[[one[name] for name in columns] for one in found],
+            rows=[[one.get(name, "") for name in columns] for one in found],
             facts={"count": len(found)},
         )
     )

@@ -17,7 +17,7 @@ from everlog.domains.controlplane.events import (
     RouteSet,
     VolumeAttached,
 )
-from everlog.domains.deciding import By
+from everlog.domains.deciding import By, decide
 from everlog.errors import EverlogError, GroupDiffers, InvalidField, KeyReuse, NoSuchSubject, RuleRefused, SecretFound
 from everlog.log.log import Log
 
@@ -407,3 +407,43 @@ def test_the_first_version_of_a_request_is_read_as_the_second(plane: Log) -> Non
     assert plane.catalog.upcast(before).payload == {"artifact": "shop:1.4", "note": ""}
     without = msgspec.structs.replace(recorded.event, version=1, payload={"image": "shop"})
     assert plane.catalog.upcast(without).payload["artifact"] == "shop:latest"
+
+
+def test_a_retry_lets_go_of_a_host_once_whoever_has_it_by_then(plane: Log) -> None:
+    host, route = "www.example.org", RouteSet(process="web", port=8080)
+    commands.set_route(plane, host, PROD, route)
+    commands.remove_route(plane, host, by=By(key="k1"))
+    commands.set_route(plane, host, "umbra/shop/prod", route)
+    for by in (By(key="k1"), By(key="k1", scope="acme")):
+        assert commands.remove_route(plane, host, by=by).done.replayed
+    assert asking.desired(plane, "umbra/shop/prod")["routes"] == {host: {"process": "web", "port": 8080}}
+    with pytest.raises(NoSuchSubject):
+        commands.remove_route(plane, host, by=By(key="k1", scope="umbra/other"))
+    # Somebody else's key of the same name is another request.
+    assert commands.remove_route(plane, host, by=By(key="k1", actor="user:eve")).becomes == "removed"
+
+
+def test_a_rollback_is_decided_from_one_moment_though_the_deploy_succeeds_meanwhile(
+    plane: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ship(plane, PROD, "shop:1", "d1")
+    commands.deploy(plane, PROD, DeployRequested(artifact="shop:2"), id="d2")
+    commands.start(plane, "d2", by=DEPLOYER)
+
+    def late(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(commands, "decide", decide)
+        commands.succeed(plane, "d2", by=DEPLOYER)
+        return decide(*given, **named)
+
+    monkeypatch.setattr(commands, "decide", late)
+    commands.roll_back(plane, "d2", reason="it is slow")
+    assert asking.desired(plane, PROD)["release"]["deploy"] == "d1"
+
+
+def test_no_word_of_a_request_is_in_what_is_remembered_of_its_refusal(plane: Log) -> None:
+    with pytest.raises(RuleRefused) as refused:
+        commands.close(plane, "acme", reason="xylophone $(reboot)")
+    assert refused.value.hint == 'everlog control environment close acme/shop/prod --reason "…"'
+    with pytest.raises(NoSuchSubject):
+        commands.deploy(plane, "acme/shop/none", DeployRequested(artifact="xylophone:1"))
+    assert "xylophone" not in str(plane.refusals())

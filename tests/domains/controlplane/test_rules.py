@@ -89,7 +89,7 @@ def test_what_is_inside_is_closed_first() -> None:
     refused = full.when(rules.close, shop, actor=ADA, reason="over")
     refused.refused(RuleRefused, saying="acme/shop/prod is open")
     assert isinstance(refused.error, RuleRefused)
-    assert refused.error.hint == 'everlog control environment close acme/shop/prod --reason "over"'
+    assert refused.error.hint == 'everlog control environment close acme/shop/prod --reason "…"'
     empty = given(born(shop), born(PROD), died(PROD))
     empty.when(rules.close, shop, actor=ADA, reason="over").then(AppClosed(reason="over"))
 
@@ -146,7 +146,7 @@ def test_a_deploy_takes_its_steps_in_order() -> None:
     refused.refused(RuleRefused, saying="it is requested")
     assert isinstance(refused.error, RuleRefused)
     assert refused.error.details["allowed"] == ["start", "fail"]
-    assert refused.error.hint == "everlog control deploy start d1"
+    assert refused.error.hint == "everlog control deploy start d1 --actor service:NAME"
     failed = given(*deployed("d1", "requested", "failed"))
     failed.when(rules.start, "d1", actor=DEPLOYER).refused(RuleRefused, saying="nothing follows that")
     given().when(rules.start, "d1", actor=DEPLOYER).refused(NoSuchSubject)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.event import Recorded
+from everlog.core.event import Position, Recorded
 from everlog.core.ids import new_id
 from everlog.core.query import Query
 from everlog.domains.controlplane import DOMAIN, rules
@@ -33,6 +33,7 @@ from everlog.domains.controlplane.events import (
 from everlog.domains.controlplane.places import Place, place_of, require_name, require_within
 from everlog.domains.controlplane.rules import History
 from everlog.domains.deciding import NOBODY, By, Done, Looks, Newest, decide
+from everlog.domains.deciding import History as Seen
 from everlog.errors import EverlogError, NoSuchSubject
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
@@ -56,6 +57,7 @@ class _Plan(msgspec.Struct, frozen=True):
     stream: str
     looks: Sequence[Looks]
     rule: Callable[[History, str], Iterable[Any]]  # of the history and of who acts
+    also: Callable[[Seen], Iterable[Recorded]] = lambda seen: ()  # what the rule needs that only the first ones tell
 
 
 # ---- places
@@ -159,16 +161,22 @@ def roll_back(log: Log, deploy: str, *, reason: str, to: str | None = None, by: 
 
     def plan() -> _Plan:
         at, stream = _place_of_deploy(log, deploy, by)
-        target = _before(log, at, deploy) if to is None else to
+        target = require_name("deploy", to) if to else ""
+
+        def also(seen: Seen) -> Iterable[Recorded]:
+            nonlocal target
+            if to is None:  # asked here, where nothing is newer than what is decided on
+                target = _before(log, at, deploy, upto=seen.upto)
+            return seen.also(Query(stream=f"deploy/{target}", scope=at.scope)) if target else ()
+
         looks = [Query(stream=stream), _newest(at, DEPLOYS), _newest(at, RELEASES)]
-        if target:
-            looks.append(Query(stream=f"deploy/{require_name('deploy', target)}", scope=at.scope))
         return _Plan(
             at,
             deploy,
             stream,
             looks,
             lambda history, actor: rules.roll_back(history, deploy, to=target, reason=reason),
+            also,
         )
 
     return _do(log, by, "control deploy rollback", {"id": deploy, "to": to, "reason": reason}, plan)
@@ -192,10 +200,11 @@ def set_route(log: Log, host: str, environment: str, wanted: RouteSet, *, by: By
 
 def remove_route(log: Log, host: str, *, reason: str = "", by: By = NOBODY) -> Step:
     """Let a host go."""
+    operation, request = "control route remove", {"host": host, "reason": reason}
 
     def plan() -> _Plan:
         stream = f"route/{require_name('host', host)}"
-        at = _place_of(next(log.read(Query(stream=stream), limit=1, newest_first=True), None), by)
+        at = _place_of(_made_before(log, stream, operation, request, by) or _newest_of(log, stream), by)
         if at is None:
             raise rules.no_such_route(host)
         looks = [Newest(Query(stream=stream))]
@@ -203,7 +212,7 @@ def remove_route(log: Log, host: str, *, reason: str = "", by: By = NOBODY) -> S
             at, host, stream, looks, lambda history, actor: rules.remove_route(history, at, host, reason=reason)
         )
 
-    return _do(log, by, "control route remove", {"host": host, "reason": reason}, plan)
+    return _do(log, by, operation, request, plan)
 
 
 def set_secret(log: Log, environment: str, name: str, *, version_id: str, by: By = NOBODY) -> Step:
@@ -283,8 +292,9 @@ def _do(log: Log, by: By, operation: str, request: Any, plan: Callable[[], _Plan
             log.remember_refusal(error, [Draft("", "", {}, by.actor, by.scope)], operation)
         raise
 
-    def decision(records: Sequence[Recorded]) -> Iterable[Any]:
+    def decision(seen: Seen) -> Iterable[Any]:
         rules.require_actor(actor, tried="take part in a control plane")
+        records = sorted([*seen, *planned.also(seen)], key=lambda recorded: recorded.position)
         return planned.rule([recorded.event for recorded in records], actor)
 
     done = decide(
@@ -353,6 +363,23 @@ def _place_of(recorded: Recorded | None, by: By) -> Place | None:
     return at
 
 
+def _newest_of(log: Log, stream: str) -> Recorded | None:
+    return next(log.read(Query(stream=stream), limit=1, newest_first=True), None)
+
+
+def _made_before(log: Log, stream: str, operation: str, request: Any, by: By) -> Recorded | None:
+    """What this very request recorded, if it is a retry. A host may belong to another org by now, and a key counts in
+    the org in which it was used: so a retry must not be taken for a request to them."""
+    if not by.key:
+        return None
+    for recorded in log.read(Query(stream=stream), newest_first=True):
+        if recorded.event.idempotency_key == by.key and _place_of(recorded, by) is not None:
+            org = recorded.event.scope.partition("/")[0]
+            if log.answered(operation, by.key, request, actor=by.actor, scope=org) is not None:
+                return recorded
+    return None
+
+
 def _place_of_deploy(log: Log, deploy: str, by: By) -> tuple[Place, str]:
     stream = f"deploy/{require_name('deploy', deploy)}"
     at = _place_of(next(log.read(Query(stream=stream, types=frozenset(DEPLOYS)), limit=1), None), by)
@@ -369,10 +396,10 @@ def _newest(at: Place, types: Sequence[str]) -> Looks:
     return Newest(Query(scope=at.scope, types=frozenset(types)))
 
 
-def _before(log: Log, at: Place, deploy: str) -> str:
+def _before(log: Log, at: Place, deploy: str, *, upto: Position) -> str:
     """The deploy whose artifact ran when this one took its place; empty if none did."""
     query, found = Query(scope=at.scope, types=frozenset(RELEASES)), False
-    for recorded in log.read(query, newest_first=True):
+    for recorded in log.read(query, upto=upto, newest_first=True):
         event = recorded.event
         if found:
             return rules.runs_after(event)

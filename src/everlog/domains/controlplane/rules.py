@@ -37,7 +37,7 @@ from everlog.domains.controlplane.events import (
     VolumeDetached,
     VolumeGrown,
 )
-from everlog.domains.controlplane.places import Place, no_such
+from everlog.domains.controlplane.places import Place, no_such, place_of
 from everlog.errors import NoSuchSubject, RuleRefused, SecretFound
 
 History = Sequence[Event]
@@ -116,14 +116,14 @@ def close(history: History, place: Place, *, actor: str, reason: str) -> list[An
         - {event.scope for event in history if event.type.endswith(".closed")}
     )
     if inside:
-        part = "environment" if place.kind == "app" else "app"
+        first = max(inside, key=lambda name: name.count("/"))  # which has nothing inside that would be in the way
         raise RuleRefused(
             f"the {place.kind} {place} cannot be closed",
             rule="what is inside is closed first",
             tried=f"close {place}",
             allowed=[f"close {name}" for name in inside],
             why=f"{', '.join(inside)} {'is' if len(inside) == 1 else 'are'} open",
-            hint=f'everlog control {part} close {inside[0]} --reason "{reason}"',
+            hint=f'everlog control {place_of(first).kind} close {first} --reason "…"',
         )
     if place.kind == "environment":
         _require_idle(history, place.scope, tried=f"close {place}")
@@ -179,7 +179,7 @@ def deploy_of(history: History, deploy: str) -> Deploy | None:
 
 
 def request_deploy(history: History, place: Place, deploy: str, asked: DeployRequested, *, actor: str) -> list[Any]:
-    tried = f"deploy {asked.artifact} to {place}"
+    tried = f"deploy to {place}"
     require_open(history, place, tried=tried)
     if _is_protected(history, place):
         require_actor(actor, tried=f"deploy to {place}, which is protected", allowed=("user", "system"))
@@ -250,11 +250,16 @@ def _require_next(history: History, deploy: str, becomes: str) -> Deploy:
             tried=f"{_VERBS[becomes]} {deploy}",
             allowed=verbs,
             why=f"it is {known.status}" + ("" if allowed else ", and nothing follows that"),
-            hint=f"everlog control deploy {verbs[0] if verbs else 'show'} {deploy}",
+            hint=_to_type(verbs[0], deploy) if verbs else f"everlog control deploy show {deploy}",
             current=known.status,
             requested=becomes,
         )
     return known
+
+
+def _to_type(verb: str, deploy: str) -> str:
+    needs = {"fail": ' --error "…"', "rollback": ' --reason "…"'}.get(verb, " --actor service:NAME")
+    return f"everlog control deploy {verb} {deploy}{needs}"
 
 
 def no_such_deploy(deploy: str) -> NoSuchSubject:
@@ -276,7 +281,7 @@ def _require_idle(history: History, environment: str, *, tried: str) -> None:
             tried=tried,
             allowed=[f"{_VERBS[after]} {deploy}" for after in NEXT[status]],
             why=f"it is {status}",
-            hint=f"everlog control deploy {verb} {deploy} --actor service:NAME",
+            hint=_to_type(verb, deploy),
             current=status,
         )
 
