@@ -16,6 +16,7 @@ from everlog.errors import (
     ConfirmationNeeded,
     InvalidField,
     InvalidPayload,
+    LookAlike,
     NoSuchSubject,
     QueryMatched,
     RuleRefused,
@@ -321,3 +322,44 @@ def test_an_import_of_the_trackers_export_is_a_list_of_issues(tmp_path: Path) ->
         commands.reopen(log, "cdep", by=By(scope="kata"))
         assert asking.listed(log)[0]["id"] == "cdep"
         assert log.view("issues.current").dead_letters() == []
+
+
+def test_a_beginning_that_several_have_names_none_of_them_however_many_lie_elsewhere(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uids = iter(f"01M7Q2X4T9ZK3V5B8N6W1Y0{end}" for end in ("0AA", "0BB", "0CC", "0DD"))
+    monkeypatch.setattr(commands, "new_uid", lambda: next(uids))
+    for title in ("one", "two"):
+        commands.create(log, New(title=title), by=By(scope="garden"))
+    made(log, "three")
+    assert commands.comment(log, "01M7Q2X4T9", "mine", by=HOUSE).title == "three"
+    made(log, "four")
+    with pytest.raises(RuleRefused, match="may be any of 2 issues") as refused:
+        commands.close(log, "01M7Q2X4T9", by=HOUSE)
+    assert refused.value.hint == "everlog issue show 01M7Q2X4T9ZK3V5B8N6W1Y00CC"
+
+
+def test_that_an_issue_was_purged_is_not_told_beyond_its_scope(log: Log) -> None:
+    issue = made(log)
+    log.purge(f"issue/{issue.uid}", reason="by hand")
+    with pytest.raises(NoSuchSubject, match="was purged, and nothing was left"):
+        asking.show(log, issue.short_id, scope="house")
+    with pytest.raises(NoSuchSubject, match="nothing was created under this name"):
+        asking.show(log, issue.short_id, scope="garden")
+
+
+def test_a_look_alike_that_is_purged_meanwhile_is_told_without_its_title(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issue = made(log)
+    remember = log.remember_refusal
+
+    def late(*given: object) -> None:
+        remember(*given)  # type: ignore[arg-type]
+        words = f"purge {issue.short_id}"
+        commands.purge(log, issue.short_id, force=True, confirm=words, reason="a request", by=HOUSE)
+
+    monkeypatch.setattr(log, "remember_refusal", late)
+    with pytest.raises(LookAlike, match=issue.short_id) as refused:
+        made(log)
+    assert [one["title"] for one in refused.value.details["candidates"]] == [""]

@@ -100,7 +100,7 @@ def test_a_reference_is_a_short_id_a_uid_or_a_beginning_that_only_one_has(log: L
     assert asking.show(log, "hrac", scope="garden")["uid"] == UIDS[3]
     with pytest.raises(RuleRefused, match="may be any of 2 issues"):
         asking.show(log, "hrac")
-    with pytest.raises(RuleRefused, match="may be any of 3 issues"):
+    with pytest.raises(RuleRefused, match="may be any of 4 issues"):
         asking.show(log, UIDS[0][:-6])
     for text in ("1", "#1", "12345", "rac", "zzzz", "", "hr\0c", "../x", UIDS[4]):
         with pytest.raises(NoSuchSubject):

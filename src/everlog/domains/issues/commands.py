@@ -155,7 +155,8 @@ def _with_titles(log: Log, error: LookAlike) -> LookAlike:
     """The same refusal with titles, for who is told. What is remembered of it has none: they may be purged later."""
     candidates = error.details["candidates"]
     for one in candidates:
-        one["title"] = log.view(Current).get(f"{KIND}/{one['uid']}").state["title"]
+        row = log.view(Current).get(f"{KIND}/{one['uid']}").state
+        one["title"] = "" if row is None else row["title"]  # it may have been purged since
     error.why = ", ".join(
         f"{one['short_id']} ({one['status']}) by {one['score']:.0%}: {one['title']}" for one in candidates
     )

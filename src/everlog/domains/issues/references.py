@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import takewhile
 
 from everlog.core.ids import parse_id
 from everlog.core.query import in_scope
@@ -36,14 +37,14 @@ def find(log: Log, text: str, *, scope: str, verb: str) -> Name:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise _unknown(log, text, asked, verb)
+        raise _unknown(log, text, asked, verb, scope)
     raise RuleRefused(
         f"{text} may be any of {len(found)} issues",
         rule="a reference names one issue",
         tried=f"{verb} {text}",
         allowed=[name.uid for name in found],
         why=", ".join(f"{name.uid} in {name.scope or 'no scope'}" for name in found),
-        hint=f"everlog issue {verb.split()[0]} {found[0].uid}",
+        hint=f"everlog issue show {found[0].uid}",
     )
 
 
@@ -72,7 +73,8 @@ def _begun_with(log: Log, asked: str) -> list[Name]:
     if len(asked) < PREFIX_MIN:
         return []
     start = f"{KIND}/{asked.upper()}"
-    keys = [key for key, _ in log.view(Current).items(after=start, limit=3) if key.startswith(start)]
+    # All of them: which ones lie within the scope of who asks is not known before they are named.
+    keys = takewhile(lambda key: key.startswith(start), (key for key, _ in log.view(Current).items(after=start)))
     return list(names_of(log, [key.partition("/")[2] for key in keys]).values())
 
 
@@ -85,14 +87,15 @@ def _uid(asked: str) -> str:
     return uid if is_uid(uid) else ""
 
 
-def _unknown(log: Log, text: str, asked: str, verb: str) -> NoSuchSubject:
+def _unknown(log: Log, text: str, asked: str, verb: str, scope: str) -> NoSuchSubject:
     tried = f"{verb} {text}"
     number = asked.lstrip("#")
     if number.isdigit() and len(number) < PREFIX_MIN:
         return no_such(text, tried, "numbers do not name issues here; a short id has a letter in it")
     end = asked.translate(_ALIKE).upper()
     if len(end) >= LENGTH_MIN and any(
-        _is_issue(purge.stream) and purge.stream.endswith(end) for purge in log.purges()
+        _is_issue(purge.stream) and purge.stream.endswith(end) and any(in_scope(one, scope) for one in purge.scopes)
+        for purge in log.purges()
     ):
         return no_such(
             text, tried, "the stream of an issue that ends so was purged, and nothing was left in its place"
