@@ -223,6 +223,7 @@ class Recorder:
         self, reader: Reader, *, scope: str, actor: str, operation: str, key: str, request: Any
     ) -> Receipt | None:
         """What an earlier request under this key made, asked before anything is decided; None when it is free."""
+        require_text("idempotency key", key)
         name = idempotency.claim_name(scope, actor or self._actor, operation, key)
         claim = reader.claimed(name)
         if claim is None:

@@ -391,3 +391,19 @@ def _a_life(number: int) -> list[Draft]:
         Draft("WPCreated", stream, born),
         *(Draft("WPStatusChanged", stream, move) for move in moves[:19]),
     ]
+
+
+def test_a_retry_tells_the_lane_in_which_the_package_is(log: Log) -> None:
+    commands.create(log, Created(work_package_id="WP01", title="Day files", subtasks=["write"]))
+    commands.move(log, "WP01", "doing")
+    again = By(key="k1")
+    seen = [commands.complete(log, "WP01", 1, by=again) for _ in range(2)]
+    assert [(step.lane, step.done.replayed) for step in seen] == [("doing", False), ("doing", True)]
+
+
+def test_no_title_is_in_what_is_remembered_of_a_refusal(log: Log) -> None:
+    commands.create(log, Created(work_package_id="WP01", title="Xylophone"))
+    with pytest.raises(RuleRefused, match="is there already: it is in planned"):
+        commands.create(log, Created(work_package_id="WP01", title="Another xylophone"))
+    assert log.refusals()
+    assert "xylophone" not in str(log.refusals()).lower()

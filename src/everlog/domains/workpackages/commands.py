@@ -224,6 +224,8 @@ def _step(
         request=asked,
         rule=decision,
     )
+    if done.replayed:  # nothing was decided: it may be anywhere by now
+        lane = _lane_of(_package(log.read(_lane_query(package)))) or ""
     for event in done.events:
         lane = event.payload["new_status"] if event.type in _MOVES else lane or "planned"
     return Step(id=package, lane=lane, done=done)

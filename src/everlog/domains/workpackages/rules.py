@@ -338,7 +338,7 @@ def _since(package: State) -> str:
 
 def _described(package: State) -> str:
     of = f" of {package['feature']}" if package["feature"] else ""
-    return f"in {package['lane']}{of}: {package['title'] or 'without a title'}"
+    return f"in {package['lane']}{of}"  # without its title: what is remembered of a refusal holds no payload
 
 
 def _once(names: Iterable[str]) -> list[str]:
