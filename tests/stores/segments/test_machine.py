@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from everlog.stores.contract import Store
-from everlog.stores.segments import index, writing
+from everlog.stores.segments import index, inside, writing
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.store_machine import StoreMachine
 
@@ -35,6 +35,8 @@ class SmallPiecesMachine(SegmentsMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(index, "BLOCK_POSITIONS", 2)
+        self.patch.setattr(inside, "LARGE", 2)
+        self.patch.setattr(inside, "GROUP", 2)
         self.patch.setattr(index, "PART_EVENTS_MAX", 6)
         self.patch.setattr(writing, "PART_EVENTS_MIN", 1)
         self.patch.setattr(writing, "SPACE_AFTER_FRAMES", 1)

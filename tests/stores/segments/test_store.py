@@ -42,6 +42,8 @@ class TestSegmentsStoreInSmallPieces(StoreContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenStore:
         monkeypatch.setattr("everlog.stores.segments.index.BLOCK_POSITIONS", 4)
+        monkeypatch.setattr("everlog.stores.segments.inside.LARGE", 3)
+        monkeypatch.setattr("everlog.stores.segments.inside.GROUP", 2)
         monkeypatch.setattr("everlog.stores.segments.index.PART_EVENTS_MAX", 16)
         monkeypatch.setattr("everlog.stores.segments.writing.PART_EVENTS_MIN", 1)
 

@@ -175,6 +175,14 @@ def _decode_some(body: memoryview, holding: Sequence[bytes]) -> Frame:
     return Frame(around.mark, around.at, around.fence, around.clock, records, around.rest)
 
 
+def record_bytes(frame: Frame, body: memoryview) -> tuple[int, list[msgspec.Raw]]:
+    """Where in the body of a frame its records begin, and the bytes of each; they stand one after the other."""
+    raws = _decode_around(body).records
+    before = len(_encode((frame.mark, frame.at, frame.fence, frame.clock)))
+    # A list of up to 15 has its length in its first byte; then two or four bytes follow that one.
+    return before + (1 if len(raws) < 16 else 3 if len(raws) < 2**16 else 5), raws
+
+
 def find_frame(data: memoryview, start: int, *, mark: int, offset: int) -> tuple[Frame, int, int] | None:
     """The next frame in the data after some that are not, with its place and size. `offset` is that of the data."""
     content = bytes(data)

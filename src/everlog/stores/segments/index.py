@@ -1,9 +1,10 @@
 """The sparse index: for a stretch of a segment, which blocks of it hold a stream, a type, a scope, an id or a claim.
 
-A block is a run of whole frames with 32 positions or 64 KiB. The index leads to blocks, and whoever asks reads those
-and looks for himself: so an index never says anything that the log does not. The newest stretch is a `LivePart`, in
-memory and true from the moment of the commit. When it has grown it becomes a `PackedPart`: sorted arrays, kept in a
-file of its own beside the segments, and read back instead of walking through the log again.
+A block is a run of whole frames with 32 positions or 64 KiB, or one frame of many records, of which more is known
+(`inside`). The index leads to blocks, and whoever asks reads those and looks for himself: so an index never says
+anything that the log does not. The newest stretch is a `LivePart`, in memory and true from the moment of the commit.
+When it has grown it becomes a `PackedPart`: sorted arrays, kept in a file of its own beside the segments, and read
+back instead of walking through the log again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Event, Link, Position, Purge, Purged
 from everlog.stores.contract import CLAIM_BYTES, Claim
 from everlog.stores.segments.frame import CLOSED, PURGING, SWEPT, Frame
+from everlog.stores.segments.inside import Inside, look_inside
 from everlog.stores.segments.walk import Found, Gap
 
 BLOCK_POSITIONS = 32
@@ -51,6 +53,7 @@ class LivePart:
         self.sequences: dict[str, int] = {}
         self.names: tuple[dict[str, list[int]], ...] = ({}, {}, {})
         self.made: dict[bytes, Claim] = {}
+        self.inside: dict[int, Inside] = {}  # of blocks that are one large frame
         self.fence_back: Position | None = None  # where a frame of a writer stood that had been replaced
         self._after_gap = False
         self._links: dict[str, Link] = {}
@@ -72,7 +75,10 @@ class LivePart:
     def add(self, found: Found) -> None:
         """Take a frame in."""
         frame = found.frame
-        block = self._block_for(found)
+        inside = look_inside(frame, found.body)
+        block = self._block_for(found, alone=inside is not None)
+        if inside is not None:
+            self.inside[block] = inside
         if frame.records:
             self._add_records(frame, block)
             self._remember_ends(frame)
@@ -115,10 +121,12 @@ class LivePart:
     def claims(self) -> Iterator[tuple[bytes, Claim]]:
         return iter(list(self.made.items()))
 
-    def _block_for(self, found: Found) -> int:
+    def _block_for(self, found: Found, *, alone: bool) -> int:
         before = found.frame.before
         if (
             not self.offsets
+            or alone
+            or len(self.offsets) - 1 in self.inside
             or before - self.befores[-1] >= BLOCK_POSITIONS
             or found.start - self.offsets[-1] >= BLOCK_BYTES
             or self._after_gap

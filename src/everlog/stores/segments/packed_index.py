@@ -18,9 +18,10 @@ from everlog.core.event import Link, Position, Purge, Purged
 from everlog.stores.contract import CLAIM_BYTES, Claim
 from everlog.stores.segments.frame import enclose, open_body
 from everlog.stores.segments.index import KIND, SCOPE, TYPE, LivePart
+from everlog.stores.segments.inside import Inside
 from everlog.stores.segments.walk import Gap
 
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 _NONE: Sequence[int] = ()
 
 
@@ -61,6 +62,7 @@ class Columns(msgspec.Struct, frozen=True, array_like=True):
     claim_names: bytes  # 16 each, sorted
     claim_firsts: bytes  # Q
     claim_counts: bytes  # I
+    inside: list[tuple[int, Inside]]  # with the block that it is the inside of
 
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
@@ -112,6 +114,7 @@ def pack_part(part: LivePart, *, log_id: str, generation: int) -> bytes:
         b"".join(name for name, _ in claims),
         _bytes("Q", [claim.first for _, claim in claims]),
         _bytes("I", [claim.count for _, claim in claims]),
+        list(part.inside.items()),
     )
     return enclose(_encode(columns))
 
@@ -165,6 +168,7 @@ class PackedPart:
         self._claim_keys = _array("Q", _every_other_word(columns.claim_names), swap=True)
         self._claim_firsts = _array("Q", columns.claim_firsts)
         self._claim_counts = _array("I", columns.claim_counts)
+        self.inside: Mapping[int, Inside] = dict(columns.inside)
 
     @property
     def links(self) -> Mapping[str, Link]:

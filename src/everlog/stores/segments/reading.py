@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -13,7 +14,9 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
 from everlog.stores.segments.book import Book, Segment
 from everlog.stores.segments.frame import Frame, mark_of
+from everlog.stores.segments.inside import Inside
 from everlog.stores.segments.lookup import Part, block_end, block_of_id, candidate_blocks
+from everlog.stores.segments.source import Source
 from everlog.stores.segments.walk import Found, Gap, Tail, Walk
 
 
@@ -25,6 +28,7 @@ class Stretch(msgspec.Struct, frozen=True, gc=False):
     end: int
     before: Position
     gap: Gap | None = None
+    inside: Inside | None = None  # it is one large frame, and this is known of its records
 
 
 def stretches(book: Book, query: Query, after: Position, upto: Position, *, whole: bool = True) -> Iterator[Stretch]:
@@ -33,7 +37,8 @@ def stretches(book: Book, query: Query, after: Position, upto: Position, *, whol
         for part in segment.parts:
             if part.head <= after or part.before >= upto:
                 continue
-            found = list(_of_blocks(segment, part, candidate_blocks(part, query, after, upto), whole=whole))
+            blocks = candidate_blocks(part, query, after, upto)
+            found = list(_of_blocks(segment, part, blocks, whole=whole, into=bool(query.stream and part.inside)))
             found += [
                 Stretch(segment, gap.start, gap.end, gap.before, gap)
                 for gap in part.gaps
@@ -57,9 +62,18 @@ def _start(stretch: Stretch) -> int:
     return stretch.start
 
 
-def _of_blocks(segment: Segment, part: Part, blocks: Sequence[int], *, whole: bool) -> Iterator[Stretch]:
+def _of_blocks(segment: Segment, part: Part, blocks: Sequence[int], *, whole: bool, into: bool) -> Iterator[Stretch]:
+    """The blocks, neighbours in one; with `into`, large frames by themselves, with what is inside them."""
     start, last = -1, -2
     for block in blocks:
+        inside = part.inside.get(block) if into else None
+        if inside is not None:
+            if last >= 0:
+                yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
+                start, last = -1, -2
+            before = Position(part.befores[block])
+            yield Stretch(segment, part.offsets[block], block_end(part, block), before, None, inside)
+            continue
         if last >= 0 and not (whole and block == last + 1 and block_end(part, last) == part.offsets[block]):
             yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
             start = block
@@ -70,19 +84,23 @@ def _of_blocks(segment: Segment, part: Part, blocks: Sequence[int], *, whole: bo
         yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
 
 
-def frames(book: Book, stretch: Stretch, holding: Sequence[bytes] = ()) -> Iterator[Frame]:
+def frames(book: Book, stretch: Stretch) -> Iterator[Frame]:
     """The frames of a stretch. Damage that nobody knew of is told here."""
+    with book.source(stretch.segment) as source:
+        yield from _frames(book, source, stretch)
+
+
+def _frames(book: Book, source: Source, stretch: Stretch, holding: Sequence[bytes] = ()) -> Iterator[Frame]:
     if stretch.gap is not None:
         raise told(stretch.gap, stretch.segment)
-    with book.source(stretch.segment) as source:
-        mark = mark_of(book.identity.log_id, stretch.segment.number)
-        walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end, holding=holding)
-        for found in walk:
-            if isinstance(found, Gap):
-                raise told(found, stretch.segment)
-            yield found.frame
-        if walk.tail is not Tail.END or walk.end != stretch.end:
-            raise told(Gap(walk.end, stretch.end, walk.head, Position(walk.head + 1)), stretch.segment)
+    mark = mark_of(book.identity.log_id, stretch.segment.number)
+    walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end, holding=holding)
+    for found in walk:
+        if isinstance(found, Gap):
+            raise told(found, stretch.segment)
+        yield found.frame
+    if walk.tail is not Tail.END or walk.end != stretch.end:
+        raise told(Gap(walk.end, stretch.end, walk.head, Position(walk.head + 1)), stretch.segment)
 
 
 def told(gap: Gap, segment: Segment) -> Damaged:
@@ -101,22 +119,35 @@ def records(
     book: Book, query: Query, after: Position, upto: Position, *, newest_first: bool = False
 ) -> Iterator[list[Recorded]]:
     """What matches, in lists of a frame or a block each: one by one would cost as much as the decoding."""
-    everything = query == EVERYTHING
     wanted = stretches(book, query, after, upto, whole=not newest_first)
+    in_order: Iterable[Stretch] = reversed(list(wanted)) if newest_first else wanted
+    for segment, mine in groupby(in_order, key=lambda stretch: stretch.segment):
+        with book.source(segment) as source:
+            for stretch in mine:
+                pieces = _pieces(book, source, stretch, query, after, upto)
+                if newest_first:
+                    yield [record for piece in pieces for record in piece][::-1]
+                else:
+                    yield from pieces
+
+
+def _pieces(
+    book: Book, source: Source, stretch: Stretch, query: Query, after: Position, upto: Position
+) -> Iterator[list[Recorded]]:
+    everything = query == EVERYTHING
+    if stretch.inside is not None:
+        found = stretch.inside.read(source, stretch.start, query.stream)
+        if found is not None:
+            yield [r for r in found if _fits(book, r, query, after, upto, everything=everything)]
+            return
     # What a record of this query holds literally, so that others need not be decoded.
     holding = [name.encode() for name in ([query.stream] if query.stream else sorted(query.types))]
-    for stretch in reversed(list(wanted)) if newest_first else wanted:
-        if newest_first:
-            block = [record for frame in frames(book, stretch, holding) for record in frame.records]
-            block.reverse()
-            yield [record for record in block if _fits(book, record, query, after, upto, everything=everything)]
-            continue
-        for frame in frames(book, stretch, holding):
-            found = frame.records
-            if everything and not book.purged_at and frame.before >= after and frame.head <= upto:
-                yield found
-            else:
-                yield [r for r in found if _fits(book, r, query, after, upto, everything=everything)]
+    for frame in _frames(book, source, stretch, holding):
+        found = frame.records
+        if everything and not book.purged_at and frame.before >= after and frame.head <= upto:
+            yield found
+        else:
+            yield [r for r in found if _fits(book, r, query, after, upto, everything=everything)]
 
 
 def _fits(book: Book, record: Recorded, query: Query, after: Position, upto: Position, *, everything: bool) -> bool:

@@ -12,7 +12,7 @@ from enum import Enum
 import msgspec
 
 from everlog.core.event import Position
-from everlog.stores.segments.frame import AROUND_BYTES, LENGTH, Frame, decode_frame, find_frame, is_torn
+from everlog.stores.segments.frame import AROUND_BYTES, HASH_BYTES, LENGTH, Frame, decode_frame, find_frame, is_torn
 from everlog.stores.segments.source import Source
 
 CHUNK_BYTES = 1024 * 1024
@@ -34,11 +34,18 @@ class Tail(Enum):
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
-    """A frame with its place."""
+    """A frame with its place, and the bytes that it lies in, from `at` on."""
 
     frame: Frame
     start: int
     end: int
+    data: memoryview
+    at: int
+
+    @property
+    def body(self) -> memoryview:
+        """What the frame was decoded from."""
+        return self.data[self.start - self.at + LENGTH.size : self.end - self.at - HASH_BYTES]
 
 
 class Walk:
@@ -77,7 +84,7 @@ class Walk:
                 place += size
                 self.end = at + place
                 self.head = frame.head
-                yield Found(frame, self.end - size, self.end)
+                yield Found(frame, self.end - size, self.end, data, at)
             rest = len(data) - place
             if place and rest < CHUNK_BYTES and not self._at_end(at + len(data)):
                 at += place  # the frame goes on behind what was read
@@ -89,7 +96,7 @@ class Walk:
                 found = decode_frame(data, 0, mark=mark, offset=at, holding=holding)
                 if found is not None:
                     self.end, self.head = at + found[1], found[0].head
-                    yield Found(found[0], at, self.end)
+                    yield Found(found[0], at, self.end, data, at)
                     at = self.end
                     continue
             gap = self._gap(at)

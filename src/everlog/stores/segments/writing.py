@@ -144,7 +144,7 @@ class Writer:
         if frame is None:
             frame = Frame(self._mark, at, self.fence, staged.clock, records)
         self._book.links.update(staged.links)
-        self._took(Found(frame, at, at + len(data)))
+        self._took(Found(frame, at, at + len(data), memoryview(data), at))
 
     def _put(self, data: bytes, at: int) -> None:
         end = at + len(data)
@@ -288,7 +288,8 @@ class Writer:
         rest = Rest(kind, book.head, book.head)
         data = encode_frame(self._mark, at, self.fence, book.clock, [], rest)
         self._put(data, at)
-        self._took(Found(Frame(self._mark, at, self.fence, book.clock, [], rest), at, at + len(data)))
+        frame = Frame(self._mark, at, self.fence, book.clock, [], rest)
+        self._took(Found(frame, at, at + len(data), memoryview(data), at))
 
     def close(self) -> None:
         """Mark the end as a clean one, give unused space back, and keep the index."""
