@@ -186,14 +186,13 @@ def damage_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(book.Book, "what_is_wrong", lambda self: iter(()))
     patch.setattr(index.LivePart, "add_gap", lambda self, gap: setattr(self, "end", gap.end))
 
-    def frames(found: book.Book, stretch: reading.Stretch) -> Any:
-        with found.source(stretch.segment) as opened:
-            mark = frame.mark_of(found.identity.log_id, stretch.segment.number)
-            for one in walk.Walk(opened, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end):
-                if isinstance(one, walk.Found):
-                    yield one.frame
+    def frames(found: book.Book, opened: source.Source, stretch: reading.Stretch, holding: Any = ()) -> Any:
+        mark = frame.mark_of(found.identity.log_id, stretch.segment.number)
+        for one in walk.Walk(opened, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end):
+            if isinstance(one, walk.Found):
+                yield one.frame
 
-    patch.setattr(reading, "frames", frames)
+    patch.setattr(reading, "_frames", frames)
 
 
 def sweep_is_forgotten(patch: pytest.MonkeyPatch) -> None:
