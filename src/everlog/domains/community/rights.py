@@ -1,0 +1,279 @@
+"""Who may do what in a community: decided from its history alone, the same in any order of arrival.
+
+What was said in `community/ID` is taken in causal order, and each of it is judged by how the community stands at that
+place. Two rules keep a claimed clock from deciding anything:
+
+    What takes a role back (a revocation, a demotion) names the points in the chains of the member's nodes up to which
+    the role counts. It can so undo what stands before it; then everything is judged anew with that taking known
+    beforehand, as often as needed. A taking that would undo what its own right rests on does not count.
+
+    Roles are taken back downwards only: from a lower role, or between admins by who has been one for longer.
+    Otherwise two admins could each revoke the other, and neither clock nor chain could tell who was first.
+
+A refusal here is no error: what does not count stays in the log, and the view shows it as ignored, with the reason.
+"""
+
+from __future__ import annotations
+
+from base64 import b32encode
+from collections.abc import Callable
+from hashlib import sha256
+
+import msgspec
+
+from everlog.domains.community.said import No, Said, ignored
+from everlog.domains.community.standing import RANKS, TAKINGS, Standing, State, nothing_said
+
+
+def take(state: State, said: Said, community: str) -> State:
+    """The standing after something more was said; everything is said in causal order."""
+    state["said"].append(msgspec.to_builtins(said))
+    if _take(Standing(state, community), said):
+        return state
+    everything = msgspec.convert(state["said"], list[Said])
+    while True:
+        fresh = nothing_said() | {name: state[name] for name in ("said", "known_takings", "void_takings")}
+        ahead = [one for one in everything if one.id in fresh["known_takings"]]
+        standing = Standing(fresh, community, ahead)
+        if all(_take(standing, one) for one in everything):
+            return fresh
+        state = fresh  # one more taking is known, or is void: so this ends
+
+
+def _take(standing: Standing, said: Said) -> bool:
+    """Let something count or not; False if because of it all must be judged anew."""
+    state = standing.state
+    known = said.id in state["known_takings"]
+    no = judge(standing, said)
+    if no is None and said.id in state["void_takings"]:
+        no = No(rule="a taking stands on its own", why="it would undo what its own right rests on")
+    if no is not None and known:
+        state["known_takings"].remove(said.id)
+        state["void_takings"].append(said.id)
+        return False
+    if no is not None:
+        state["ignored"].append(ignored(said, no))
+        return True
+    if said.type in TAKINGS and not known and standing.undoes(said):
+        state["known_takings"].append(said.id)
+        return False
+    standing.apply(said)
+    return True
+
+
+def judge(standing: Standing, said: Said) -> No | None:
+    """Why something that was said of the community itself does not count; None if it does."""
+    return _JUDGES[said.type](standing, said)
+
+
+def refuse_below(standing: Standing, said: Said, role: str, rule: str) -> No | None:
+    """Why somebody may not say what takes at least this role."""
+    if said.bad:
+        return No(rule="what is said fits its type and its community", why=said.bad)
+    if not standing.exists:
+        return No(
+            rule="a community is created before anything else",
+            why=f"there is no community {standing.community}",
+            hint=f"everlog community create {standing.community}",
+            missing=True,
+        )
+    held = standing.role_of(said)
+    if not held:
+        return _why_nobody(standing, said)
+    if RANKS[held] >= RANKS[role]:
+        return None
+    return No(
+        rule=rule,
+        why=f"{said.by} is {_a(held)}, and it takes {_a(role)}",
+        allowed=tuple(name for name in RANKS if RANKS[name] >= RANKS[role]),
+        hint=f"everlog community promote {said.by} --to {role} --actor {_somebody(standing)}",
+    )
+
+
+def fingerprint(actor: str, origin: str) -> str:
+    """What an id ends in that names its founder: nobody else can begin that community."""
+    return b32encode(sha256(f"{actor}\n{origin}".encode()).digest()[:10]).decode().lower()
+
+
+# ---- one judge for each type
+
+
+def _created(standing: Standing, said: Said) -> No | None:
+    rule = "a community is created once, by the founder that its id names if it names one"
+    if said.bad:
+        return No(rule=rule, why=said.bad)
+    community = standing.community
+    if standing.exists:
+        why = f"{community} was created by {standing.state['created_by']}"
+        return No(rule=rule, why=why, hint=f"everlog community show --scope {community}")
+    name, sealed, founder = community.partition("~")
+    if sealed and founder != fingerprint(said.by, said.origin):
+        hint = f"everlog community create {name} --sealed"
+        return No(rule=rule, why=f"{community} names another founder", hint=hint)
+    return None
+
+
+def _invited(standing: Standing, said: Said) -> No | None:
+    rule = "the policy says who invites; only admins invite to more than a member's role"
+    takes = standing.policy_at(said.place).get("who_invites", "")
+    no = refuse_below(standing, said, takes, rule)
+    if no is not None:
+        return no
+    who, role, held = said.payload["member"], said.payload["role"], standing.role_of(said)
+    if role != "member" and held != "admin":
+        hint = f"everlog community invite {who} --actor {said.by}"
+        return No(rule=rule, why=f"{said.by} is {_a(held)}", allowed=("member",), hint=hint)
+    if standing.status(who) == "member":
+        hint = f"everlog community promote {who} --to {role}" if role != "member" else "everlog community members"
+        return No(rule=rule, why=f"{who} is a member already", hint=hint)
+    return None
+
+
+def _joined(standing: Standing, said: Said) -> No | None:
+    rule = "who was invited may join, from the node that the invitation names if it names one"
+    if said.bad or not standing.exists:
+        return refuse_below(standing, said, "", rule)
+    status = standing.status(said.by)
+    if status == "member":
+        return No(rule=rule, why=f"{said.by} is a member already", hint="everlog community members")
+    if status != "invited":
+        why = f"{said.by} has no invitation"
+        hint = f"everlog community invite {said.by} --actor {_somebody(standing)}"
+        return No(rule=rule, why=why, allowed=standing.with_status("invited"), hint=hint)
+    node = standing.invitation(said.by)["node"]
+    if node not in ("", said.origin):
+        why = f"{said.by} was invited to join from the node {node}, and this is {said.origin}"
+        hint = f"everlog community invite {said.by} --node {said.origin} --actor {_somebody(standing)}"
+        return No(rule=rule, why=why, allowed=(node,), hint=hint)
+    return None
+
+
+def _revoked(standing: Standing, said: Said) -> No | None:
+    rule = "who ranks above a member may revoke them, and everybody may leave; the last admin stays"
+    who = said.payload.get("member", "")
+    if standing.status(who) == "invited":  # then it withdraws the invitation
+        return refuse_below(standing, said, standing.policy_at(said.place)["who_invites"], rule)
+    return _taking(standing, said, rule)
+
+
+def _promoted(standing: Standing, said: Said) -> No | None:
+    rule = "admins promote members"
+    no = refuse_below(standing, said, "admin", rule) or _refuse_stranger(standing, said, rule)
+    if no is not None:
+        return no
+    who, role = said.payload["member"], said.payload["role"]
+    held = standing.role(who)
+    if RANKS[role] > RANKS[held]:
+        return None
+    higher = tuple(name for name in RANKS if RANKS[name] > RANKS[held])
+    hint = f"everlog community demote {who} --to {role}" if role != held else "everlog community members"
+    return No(rule=rule, why=f"{who} is {_a(held)} already", allowed=higher, hint=hint)
+
+
+def _demoted(standing: Standing, said: Said) -> No | None:
+    rule = "who ranks above a member may demote them, and everybody may step down; the last admin stays"
+    no = _taking(standing, said, rule)
+    if no is not None:
+        return no
+    who, role = said.payload["member"], said.payload["role"]
+    held = standing.role(who)
+    if RANKS[role] < RANKS[held]:
+        return None
+    lower = tuple(name for name in RANKS if 0 < RANKS[name] < RANKS[held])
+    hint = f"everlog community demote {who} --to {lower[0]}" if lower else f"everlog community revoke {who}"
+    return No(rule=rule, why=f"{who} is {_a(held)}", allowed=lower, hint=hint)
+
+
+def _taking(standing: Standing, said: Said, rule: str) -> No | None:
+    """What a revocation and a demotion of a member have in common."""
+    no = refuse_below(standing, said, "member", rule) or _refuse_stranger(standing, said, rule)
+    if no is not None:
+        return no
+    who = said.payload["member"]
+    role, held = standing.role(who), standing.role_of(said)
+    if role == "admin" and len(standing.with_role("admin")) == 1:
+        others = [name for name in standing.with_status("member") if name != who]
+        hint = f"everlog community promote {others[0] if others else 'MEMBER'} --to admin --actor {who}"
+        return No(rule=rule, why=f"{who} is the last admin", hint=hint)
+    # Whoever acts does so in their present role, or in none: an older, higher one does not come back for it.
+    if who == said.by or (RANKS[held] >= RANKS[standing.role(said.by)] and standing.outranks(said.by, who)):
+        return None
+    above = tuple(name for name in standing.with_status("member") if standing.outranks(name, who))
+    longer = role == held == "admin"
+    why = f"{who} has been an admin for longer" if longer else f"{who} is {_a(role)}, and {said.by} is {_a(held)}"
+    return No(rule=rule, why=why, allowed=above or (who,), hint=_same_by(said, above[0] if above else who))
+
+
+def _policy(standing: Standing, said: Said) -> No | None:
+    return refuse_below(standing, said, "admin", "admins decide on the policy")
+
+
+def _manifest(standing: Standing, said: Said) -> No | None:
+    rule = "a node is described by who speaks from it"
+    no = refuse_below(standing, said, "member", rule)
+    if no is not None:
+        return no
+    node = said.payload["node"]
+    owners = standing.owners_of(node)
+    if not owners or said.by in owners or said.origin == node:
+        return None
+    hint = f"everlog community node {node} --actor {owners[0]}"
+    return No(rule=rule, why=f"the node {node} is one of {owners[0]}", allowed=tuple(owners), hint=hint)
+
+
+_JUDGES: dict[str, Callable[[Standing, Said], No | None]] = {
+    "community.created": _created,
+    "community.member.invited": _invited,
+    "community.member.joined": _joined,
+    "community.member.revoked": _revoked,
+    "community.member.promoted": _promoted,
+    "community.member.demoted": _demoted,
+    "community.policy.updated": _policy,
+    "node.manifest.updated": _manifest,
+}
+
+
+# ---- inside
+
+
+def _refuse_stranger(standing: Standing, said: Said, rule: str) -> No | None:
+    who = said.payload["member"]
+    if standing.status(who) == "member":
+        return None
+    members = standing.with_status("member")[:20]
+    return No(rule=rule, why=f"{who} is not a member", allowed=members, hint="everlog community members")
+
+
+def _why_nobody(standing: Standing, said: Said) -> No:
+    rule, who, status = "members take part, from nodes of theirs", said.by, standing.status(said.by)
+    nodes = standing.nodes_of(who)
+    invite = f"everlog community invite {who} --actor {_somebody(standing)}"
+    if status == "invited":
+        return No(rule=rule, why=f"{who} has not joined yet", hint=f"everlog community join --actor {who}")
+    if not nodes:
+        return No(rule=rule, why=f"{who} is not a member", hint=invite)
+    if said.origin not in nodes:
+        why = f"{who} does not speak from the node {said.origin}; it takes a word from a node where they do"
+        return No(
+            rule=rule, why=why, allowed=tuple(nodes), hint=f"everlog community node {said.origin} --actor {who}"
+        )
+    if standing.role_of(said, if_nothing_were_taken=True):
+        return No(rule=rule, why=f"{who} was revoked", hint=invite)
+    return No(rule=rule, why=f"{who} was not a member yet", hint="everlog community members")
+
+
+def _same_by(said: Said, actor: str) -> str:
+    """The command that says the same, for somebody else."""
+    who = said.payload["member"]
+    if said.type == "community.member.revoked":
+        return f"everlog community revoke {who} --actor {actor}"
+    return f"everlog community demote {who} --to {said.payload['role']} --actor {actor}"
+
+
+def _somebody(standing: Standing) -> str:
+    """An admin, for a hint."""
+    return next(iter(standing.with_role("admin")), "ADMIN")
+
+
+def _a(role: str) -> str:
+    return f"an {role}" if role.startswith("a") else f"a {role}"
