@@ -53,7 +53,7 @@ from everlog.domains.community.rights import fingerprint
 from everlog.domains.community.said import Said, in_order, saying
 from everlog.domains.community.standing import Standing
 from everlog.domains.deciding import NOBODY, By, Done, History, decide
-from everlog.errors import InvalidField
+from everlog.errors import EverlogError, InvalidField
 from everlog.log.log import Log
 
 _ids = IdSource()
@@ -197,7 +197,7 @@ def mark(
         for message in wanted:
             what = model(message=message)
             said = _saying(log, what, given)
-            rules.insist(found.standing, said, f"mark {message}", kind=THREAD, subject=known, name=thread)
+            _insist(log, found.standing, said, f"mark {message}", kind=THREAD, subject=known, name=thread)
             if actor not in known[message][verb]:
                 yield what
 
@@ -292,7 +292,7 @@ def _govern(
         _require(ID_PATTERN, "id of a community", community, "hearth")
         standing = answers.standing(log, community)
         payload = what(standing) if callable(what) else what
-        rules.insist(standing, _saying(log, payload, given), tried)
+        _insist(log, standing, _saying(log, payload, given), tried)
         return [] if unless(standing) else [payload]
 
     done = decide(
@@ -333,7 +333,7 @@ def _tell(
         before = rules.tell(standing, kind, name, in_order([recorded.event for recorded in history]))
         payload = what() if callable(what) else what
         said = _saying(log, payload, given)
-        rules.insist(standing, said, tried, kind=kind, subject=before.subject, name=name)
+        _insist(log, standing, said, tried, kind=kind, subject=before.subject, name=name)
         return [] if unless(before.subject) else [payload]
 
     done = decide(
@@ -348,6 +348,16 @@ def _tell(
     )
     recorded = done.events[0].stream if done.events else stream
     return Step(community=community, name=recorded.rpartition(":")[2], done=done)
+
+
+def _insist(log: Log, standing: Standing, said: Said, tried: str, **about: Any) -> None:
+    try:
+        rules.insist(standing, said, tried, **about)
+    except EverlogError as error:
+        alone = len(answers.communities(log)) < 2
+        if error.hint.startswith("everlog community ") and "--scope" not in error.hint and not alone:
+            error.hint += f" --scope {standing.community}"  # without it, the command would ask which one is meant
+        raise
 
 
 def _by(log: Log, community: str, by: By) -> By:

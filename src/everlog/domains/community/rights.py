@@ -4,8 +4,9 @@ What was said in `community/ID` is taken in causal order, and each of it is judg
 place. Two rules keep a claimed clock from deciding anything:
 
     What takes a role back (a revocation, a demotion) names the points in the chains of the member's nodes up to which
-    the role counts. It can so undo what stands before it; then everything is judged anew with that taking known
-    beforehand, as often as needed. A taking that would undo what its own right rests on does not count.
+    the role counts. So it can undo what stands before it, and it is judged as if that were gone already: whoever is
+    revoked cannot save themselves by something that they claim to have said long ago. Where takings contradict each
+    other, the one said in the higher role holds.
 
     Roles are taken back downwards only: from a lower role, or between admins by who has been one for longer.
     Otherwise two admins could each revoke the other, and neither clock nor chain could tell who was first.
@@ -16,49 +17,85 @@ A refusal here is no error: what does not count stays in the log, and the view s
 from __future__ import annotations
 
 from base64 import b32encode
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
-from everlog.domains.community.said import No, Said, ignored
+from everlog.domains.community.said import No, Place, Said, ignored
 from everlog.domains.community.standing import RANKS, TAKINGS, Standing, State, nothing_said
 
 
 def take(state: State, said: Said, community: str) -> State:
     """The standing after something more was said; everything is said in causal order."""
     state["said"].append(msgspec.to_builtins(said))
-    if _take(Standing(state, community), said):
+    contested: list[str] = state["contested"]
+    try:
+        _take(Standing(state, community), said)
         return state
-    everything = msgspec.convert(state["said"], list[Said])
+    except _Contested as found:
+        contested.append(found.id)
     while True:
-        fresh = nothing_said() | {name: state[name] for name in ("said", "known_takings", "void_takings")}
-        ahead = [one for one in everything if one.id in fresh["known_takings"]]
-        standing = Standing(fresh, community, ahead)
-        if all(_take(standing, one) for one in everything):
-            return fresh
-        state = fresh  # one more taking is known, or is void: so this ends
+        try:
+            return _settled(state["said"], contested, community)
+        except _Contested as found:  # another one, in a world in which other things count; each is found once
+            contested.append(found.id)
 
 
-def _take(standing: Standing, said: Said) -> bool:
-    """Let something count or not; False if because of it all must be judged anew."""
-    state = standing.state
-    known = said.id in state["known_takings"]
+class _Contested(Exception):
+    """A taking that would undo what counts: all must be judged anew."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+
+
+def _settled(rows: list[dict[str, Any]], contested: list[str], community: str) -> State:
+    """Let contested takings hold, one after the other: the one said in the highest role first, then the earliest."""
+    everything = msgspec.convert(rows, list[Said])
+    said_so_far = {"said": rows, "contested": contested}
+    held: list[str] = []
+    state, _ = _judged(everything, nothing_said() | said_so_far, held, community)
+    while True:
+        best: tuple[tuple[int, Place], str, State] | None = None
+        for one in everything:
+            if one.id in contested and one.id not in held:
+                trial, rank = _judged(everything, nothing_said() | said_so_far, [*held, one.id], community)
+                if rank and (best is None or (-rank, one.place) < best[0]):
+                    best = (-rank, one.place), one.id, trial
+        if best is None:
+            return state
+        _, last, state = best
+        held.append(last)
+
+
+def _judged(everything: Sequence[Said], state: State, held: Sequence[str], community: str) -> tuple[State, int]:
+    """The standing if these takings are known beforehand, and in which rank the last was said; 0 if one cannot be."""
+    standing = Standing(state, community, [said for said in everything if said.id in held])
+    rank = 0
+    for said in everything:
+        if said.id in held:
+            if judge(standing, said) is not None:
+                return state, 0
+            rank = RANKS[standing.role_of(said)] if said.id == held[-1] else rank
+        _take(standing, said, held)
+    return state, rank
+
+
+def _take(standing: Standing, said: Said, held: Collection[str] = ()) -> None:
+    """Let something count or not."""
     no = judge(standing, said)
-    if no is None and said.id in state["void_takings"]:
-        no = No(rule="a taking stands on its own", why="it would undo what its own right rests on")
-    if no is not None and known:
-        state["known_takings"].remove(said.id)
-        state["void_takings"].append(said.id)
-        return False
-    if no is not None:
-        state["ignored"].append(ignored(said, no))
-        return True
-    if said.type in TAKINGS and not known and standing.undoes(said):
-        state["known_takings"].append(said.id)
-        return False
-    standing.apply(said)
-    return True
+    if said.id in standing.state["contested"]:
+        if said.id not in held:
+            no = no or No(
+                rule="a taking rests on nothing that it takes", why="what it rests on would be undone by it"
+            )
+    elif said.type in TAKINGS and not said.bad and standing.undoes(said):
+        raise _Contested(said.id)
+    if no is None:
+        standing.apply(said)
+    else:
+        standing.state["ignored"].append(ignored(said, no))
 
 
 def judge(standing: Standing, said: Said) -> No | None:

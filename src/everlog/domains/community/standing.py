@@ -44,14 +44,13 @@ def nothing_said() -> State:
         "nodes": {},
         "ignored": [],
         "said": [],
-        "known_takings": [],
-        "void_takings": [],
+        "contested": [],
     }
 
 
 class Standing:
     def __init__(self, state: State, community: str, ahead: Sequence[Said] = ()) -> None:
-        """`ahead` are takings that come later and are known all the same: see `rights`."""
+        """`ahead` are takings that come later and are known beforehand: see `rights`."""
         self.state = state
         self.community = community
         self._ahead = ahead
