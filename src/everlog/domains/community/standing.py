@@ -187,12 +187,8 @@ class Standing:
         member.update(status="revoked", role="", invited=None, ended_at=said.at, ended_by=said.by, reason=reason)
 
     def _demote(self, said: Said) -> None:
-        who, role = said.payload["member"], said.payload["role"]
         self._take_back(said)
-        member = self._member(who)
-        if not any(grant["role"] == role for grant in _open_grants(member)):
-            self._grant(who, role, said.place)
-        member["role"] = role
+        self._member(said.payload["member"])["role"] = said.payload["role"]
 
     def _change_policy(self, said: Said) -> None:
         policy = self.state["policy"] | {name: value for name, value in said.payload.items() if value is not None}
@@ -206,10 +202,16 @@ class Standing:
         self.state["nodes"][node] = described | {"by": said.by, "at": said.at}
 
     def _grant(self, who: str, role: str, place: Place) -> None:
-        ahead = next((taking for taking in self._ahead if taking.place > place and _takes(taking, who, role)), None)
-        upto = None if ahead is None else ahead.payload["upto"]
+        """Give somebody a role, and those below it: they are what is left when it is taken back."""
         member = self._member(who)
-        member["terms"][-1]["grants"].append({"role": role, "since": list(place), "upto": upto, "until": None})
+        held = [grant["role"] for grant in _open_grants(member)]
+        for each in RANKS:
+            if 0 < RANKS[each] <= RANKS[role] and each not in held:
+                later = (taking for taking in self._ahead if taking.place > place and _takes(taking, who, each))
+                ahead = next(later, None)
+                upto = None if ahead is None else ahead.payload["upto"]
+                grant = {"role": each, "since": list(place), "upto": upto, "until": None}
+                member["terms"][-1]["grants"].append(grant)
         member["role"] = role
 
     def _take_back(self, taking: Said) -> None:

@@ -1,0 +1,263 @@
+"""The order of arrival never shows: not in the views, not in the answers, whatever a peer claims."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given as for_every
+from hypothesis import settings
+from hypothesis import strategies as some
+from tests.domains.community.people import ADA, BOB, CYD, DAN, HOME, Story, founded
+
+import everlog
+from everlog.core.event import Event
+from everlog.domains.community import answers, commands
+from everlog.domains.community.events import Created, Invited, ManifestUpdated
+from everlog.domains.community.rights import fingerprint
+from everlog.domains.community.views import VIEWS, Chats, Documents, Files, Manifest, Market, Threads
+from everlog.domains.deciding import By
+from everlog.log.log import Log
+from everlog.testing.view_contract import ViewContract
+
+CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
+PEOPLE = [ADA, BOB, CYD, DAN]
+ROLES = ["member", "moderator", "admin"]
+
+
+def a_full_life() -> list[Event]:
+    """Something of every type, with and without a right to it."""
+    story = founded((BOB, "moderator"), (CYD, "member"))
+    story.said(ADA, "community.policy.updated", who_posts="member")
+    story.said(BOB, "node.manifest.updated", node="NODE-SECOND")
+    lamp, talk, file, manual = "post/hearth:lamp", "thread/hearth:general", f"file/hearth:{CID}", "document/hearth:m"
+    for who in (CYD, DAN):
+        story.said(who, "market.post.created", stream=lamp, title="A lamp", version=2)
+        sent = story.said(who, "chat.message.sent", stream=talk, text="hello")
+        story.said(who, "file.cid.advertised", stream=file, cid=CID)
+        story.said(who, "rag.document.ingested", stream=manual, title="A manual")
+        story.said(BOB, "chat.message.delivered", stream=talk, message=sent.id)
+        story.said(BOB, "chat.message.read", stream=talk, message=sent.id)
+    story.said(BOB, "chat.message.read", stream=talk, message="nonsense")
+    story.said(CYD, "market.post.updated", stream=lamp, price="5")
+    story.said(BOB, "market.post.expired", stream=lamp, reason="sold")
+    story.said(CYD, "file.cid.unpinned", stream=file, cid=CID)
+    story.said(ADA, "community.member.promoted", member=CYD, role="moderator")
+    story.said(ADA, "community.member.demoted", member=CYD, role="member", upto={HOME[CYD]: 99})
+    story.revoked(BOB, upto={HOME[BOB]: 3})
+    return story.events
+
+
+class TestManifest(ViewContract):
+    view = Manifest
+    events = a_full_life()
+
+
+class TestMarket(ViewContract):
+    view = Market
+    events = a_full_life()
+
+
+class TestThreads(ViewContract):
+    view = Threads
+    events = a_full_life()
+
+
+class TestChats(ViewContract):
+    view = Chats
+    events = a_full_life()
+
+
+class TestFiles(ViewContract):
+    view = Files
+    events = a_full_life()
+
+
+class TestDocuments(ViewContract):
+    view = Documents
+    events = a_full_life()
+
+
+# ---- everything, in any order, through real logs
+
+
+def told(log: Log, community: str = "hearth") -> str:
+    """All that can be asked, as one text."""
+    found = {
+        "manifest": answers.manifest(log, community),
+        "members": answers.members(log, community, everybody=True),
+        "posts": answers.posts(log, community, over=True),
+        "threads": answers.threads(log, community),
+        "messages": [
+            answers.messages(log, community, one["thread"]).messages for one in answers.threads(log, community)
+        ],
+        "files": answers.files(log, community),
+        "documents": answers.documents(log, community),
+        "ignored": answers.ignored(log, community),
+        "views": [log.view(view).digest() for view in VIEWS],
+    }
+    return json.dumps(found, sort_keys=True)
+
+
+@some.composite
+def wild_histories(draw: some.DrawFn) -> list[Event]:
+    """What people might say who are honest, mistaken or lying: about anybody, from any node, at any time."""
+    story = Story()
+    story.created()
+    for _ in range(draw(some.integers(3, 25))):
+        who, other = draw(some.sampled_from(PEOPLE)), draw(some.sampled_from(PEOPLE))
+        how: dict[str, Any] = {}
+        if draw(some.integers(0, 3)) == 0:
+            how = {"lamport": draw(some.integers(1, 30)), "seq": draw(some.integers(1, 12))}
+        if draw(some.integers(0, 9)) == 0:
+            how["from_node"] = draw(some.sampled_from([*HOME.values(), "NODE-NEW"]))
+        upto = {HOME[other]: draw(some.sampled_from([story.chain(other), draw(some.integers(0, 12))]))}
+        match draw(some.integers(0, 9)):
+            case 0 | 1:
+                role = draw(some.sampled_from(ROLES))
+                story.said(who, "community.member.invited", member=other, role=role, **how)
+                story.said(other, "community.member.joined")
+            case 2:
+                story.said(who, "community.member.joined", **how)
+            case 3:
+                story.said(who, "community.member.revoked", member=other, upto=upto, **how)
+            case 4:
+                role = draw(some.sampled_from(ROLES[:2]))
+                story.said(who, "community.member.demoted", member=other, role=role, upto=upto, **how)
+            case 5 | 6:
+                role = draw(some.sampled_from(ROLES[1:]))
+                story.said(
+                    ADA if draw(some.booleans()) else who, "community.member.promoted", member=other, role=role
+                )
+            case 7:
+                story.said(who, "community.policy.updated", who_invites=draw(some.sampled_from(ROLES)), **how)
+            case 8:
+                story.said(
+                    who, "node.manifest.updated", node=draw(some.sampled_from(["NODE-NEW", HOME[other]])), **how
+                )
+            case _:
+                story.said(who, "chat.message.sent", stream="thread/hearth:general", text="hello", **how)
+    return story.events
+
+
+@settings(max_examples=60, deadline=None)
+@for_every(wild_histories(), some.randoms(use_true_random=False))
+def test_every_order_of_arrival_leads_to_the_same_answers(events: list[Event], chance: Any) -> None:
+    texts = set()
+    for _ in range(3):
+        arriving = [*events, *chance.sample(events, 2)]
+        chance.shuffle(arriving)
+        with everlog.open("memory:", actor=ADA) as log:
+            while arriving:
+                size = chance.randint(1, len(arriving))
+                log.admit(arriving[:size])
+                arriving = arriving[size:]
+                if chance.random() < 0.5:  # the views are somewhere on the way when the rest arrives
+                    log.view(Manifest).catch_up()
+                    log.view(Chats).catch_up()
+            texts.add(told(log))
+    assert len(texts) == 1
+
+
+@settings(max_examples=150, deadline=None)
+@for_every(wild_histories())
+def test_whatever_is_said_there_is_an_admin_and_nothing_is_lost(events: list[Event]) -> None:
+    story = Story()
+    story.events = events
+    standing = story.standing()
+    assert standing.with_role("admin")
+    governance = [event for event in events if event.kind == "community"]
+    assert len(standing.state["said"]) == len(governance)
+    assert len({one["id"] for one in standing.state["ignored"]}) == len(standing.state["ignored"])
+
+
+@settings(max_examples=150, deadline=None)
+@for_every(wild_histories(), some.data())
+def test_who_is_revoked_changes_nothing_by_what_they_say_beyond_the_point_whatever_clock_it_claims(
+    events: list[Event], data: some.DataObject
+) -> None:
+    """The founder revokes bob, and bob, who may have been anything before, writes a forgery into the past."""
+    sealed = f"hearth~{fingerprint(ADA, HOME[ADA])}"
+    story = Story(sealed)
+    story.events = [_moved(event, sealed) for event in events if event.kind == "community"]
+    story._clock, story._chains = 100, dict.fromkeys(HOME.values(), 50)
+    story.revoked(BOB)
+    before = story.standing()
+    if before.status(BOB) != "revoked":
+        return  # there was nothing to revoke, or ada had left
+    forgeries: list[tuple[str, dict[str, Any]]] = [
+        ("community.created", {"name": "Mine"}),
+        ("community.member.joined", {}),
+        ("community.policy.updated", {"who_invites": "member"}),
+        ("node.manifest.updated", {"node": "NODE-EVIL"}),
+        *(("community.member.invited", {"member": who, "role": "admin"}) for who in PEOPLE),
+        *(("community.member.promoted", {"member": who, "role": "admin"}) for who in PEOPLE),
+        *(("community.member.revoked", {"member": who, "upto": {}}) for who in PEOPLE),
+        *(("community.member.demoted", {"member": who, "role": "member", "upto": {}}) for who in PEOPLE),
+    ]
+    kind, payload = data.draw(some.sampled_from(forgeries))
+    lamport = data.draw(some.integers(1, 120))
+    if kind == "community.member.joined" and _was_invited_at(story, lamport):
+        return  # whoever is invited may join: the invitation was never taken back
+    story.said(BOB, kind, lamport=lamport, seq=60, **payload)
+    after = story.standing()
+    for part in ("members", "policy", "policies", "nodes"):
+        assert after.state[part] == before.state[part], part
+
+
+def _moved(event: Event, community: str) -> Event:
+    return msgspec.structs.replace(event, stream=f"community/{community}", scope=community)
+
+
+def _was_invited_at(story: Story, lamport: int) -> bool:
+    earlier = Story(story.community)
+    earlier.events = [event for event in story.events if event.lamport <= lamport]
+    return bool(earlier.events) and earlier.standing().status(BOB) == "invited"
+
+
+# ---- two nodes that were apart
+
+
+@pytest.fixture
+def apart() -> Any:
+    with everlog.open("memory:", actor=ADA) as here, everlog.open("memory:", actor=BOB) as there:
+        commands.create(here, "hearth", Created(name="The hearth"))
+        commands.invite(here, "hearth", Invited(member=BOB, role="moderator"))
+        _send(here, there)
+        commands.join(there, "hearth", by=By(actor=BOB))
+        _send(there, here)
+        yield here, there
+
+
+def _send(source: Log, target: Log) -> None:
+    target.admit([recorded.event for recorded in source.read() if target.get(recorded.event.id) is None])
+
+
+def test_two_nodes_that_were_apart_agree_on_everything_after_they_met(apart: tuple[Log, Log]) -> None:
+    here, there = apart
+    commands.say(there, "hearth", "general", "known to both", by=By(actor=BOB))
+    _send(there, here)
+    commands.revoke(here, "hearth", BOB, reason="a quarrel")
+    commands.say(there, "hearth", "general", "not known to ada", by=By(actor=BOB))
+    commands.invite(there, "hearth", Invited(member=CYD), by=By(actor=BOB))
+    _send(here, there)
+    _send(there, here)
+    assert told(here) == told(there)
+    texts = [one["text"] for one in answers.messages(here, "hearth", "general").messages]
+    assert texts == ["known to both"]
+    assert [one["why"] for one in answers.ignored(here, "hearth")] == ["user:bob was revoked"] * 2
+
+
+def test_a_member_is_not_believed_on_a_node_that_they_did_not_announce(apart: tuple[Log, Log]) -> None:
+    here, there = apart
+    elsewhere = commands.here(there)
+    with pytest.raises(everlog.EverlogError, match="user:ada does not speak from the node") as refused:
+        commands.say(there, "hearth", "general", "it is me", by=By(actor=ADA))
+    assert refused.value.hint == f"everlog community node {elsewhere} --actor user:ada"
+    commands.describe_node(here, "hearth", ManifestUpdated(node=elsewhere, name="the laptop"))
+    _send(here, there)
+    commands.say(there, "hearth", "general", "it is me", by=By(actor=ADA))
+    _send(there, here)
+    assert [one["by"] for one in answers.messages(here, "hearth", "general").messages] == [ADA]
