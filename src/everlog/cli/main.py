@@ -25,6 +25,7 @@ COMMANDS = {
     "append": ("Write", "append", "Record an event, or a batch of them."),
     "purge": ("Write", "purge", "Remove a stream's events for good."),
     "agent": ("Programs", "agent", "Commands of agents: propose, approve, list, trace and more."),
+    "community": ("Programs", "community", "A community: members, market, chats, files and more."),
     "issue": ("Programs", "issue", "Issues: create, comment, link, close, list, search and more."),
     "control": ("Programs", "control", "A control plane: deploy, desired, audit, follow and more."),
     "wp": ("Programs", "wp", "Work packages: create, move, gate, status, board and more."),

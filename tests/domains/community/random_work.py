@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from everlog.domains.community import answers, commands
+from everlog.domains.community import asking, commands
 from everlog.domains.community.events import (
     Created,
     Invited,
@@ -29,7 +29,7 @@ CIDS = [
 def step(log: Log, chance: random.Random) -> None:
     who, other = chance.choice(PEOPLE), chance.choice(PEOPLE)
     by = By(actor=who)
-    if not answers.communities(log):
+    if not asking.communities(log):
         commands.create(log, "hearth", Created(name="The hearth"), by=by)
         return
     match chance.randrange(4):

@@ -1,4 +1,4 @@
-"""The order of arrival never shows: not in the views, not in the answers, whatever a peer claims."""
+"""The order of arrival never shows: not in the views, not in the asking, whatever a peer claims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.domains.community.people import ADA, BOB, CYD, DAN, HOME, Story, foun
 
 import everlog
 from everlog.core.event import Event
-from everlog.domains.community import answers, commands
+from everlog.domains.community import asking, commands
 from everlog.domains.community.events import Created, Invited, ManifestUpdated
 from everlog.domains.community.rights import fingerprint
 from everlog.domains.community.views import VIEWS, Chats, Documents, Files, Manifest, Market, Threads
@@ -86,16 +86,16 @@ class TestDocuments(ViewContract):
 def told(log: Log, community: str = "hearth") -> str:
     """All that can be asked, as one text."""
     found = {
-        "manifest": answers.manifest(log, community),
-        "members": answers.members(log, community, everybody=True),
-        "posts": answers.posts(log, community, over=True),
-        "threads": answers.threads(log, community),
+        "manifest": asking.manifest(log, community),
+        "members": asking.members(log, community, everybody=True),
+        "posts": asking.posts(log, community, over=True),
+        "threads": asking.threads(log, community),
         "messages": [
-            answers.messages(log, community, one["thread"]).messages for one in answers.threads(log, community)
+            asking.messages(log, community, one["thread"]).messages for one in asking.threads(log, community)
         ],
-        "files": answers.files(log, community),
-        "documents": answers.documents(log, community),
-        "ignored": answers.ignored(log, community),
+        "files": asking.files(log, community),
+        "documents": asking.documents(log, community),
+        "ignored": asking.ignored(log, community),
         "views": [log.view(view).digest() for view in VIEWS],
     }
     return json.dumps(found, sort_keys=True)
@@ -245,9 +245,9 @@ def test_two_nodes_that_were_apart_agree_on_everything_after_they_met(apart: tup
     _send(here, there)
     _send(there, here)
     assert told(here) == told(there)
-    texts = [one["text"] for one in answers.messages(here, "hearth", "general").messages]
+    texts = [one["text"] for one in asking.messages(here, "hearth", "general").messages]
     assert texts == ["known to both"]
-    assert [one["why"] for one in answers.ignored(here, "hearth")] == ["user:bob was revoked"] * 2
+    assert [one["why"] for one in asking.ignored(here, "hearth")] == ["user:bob was revoked"] * 2
 
 
 def test_a_member_is_not_believed_on_a_node_that_they_did_not_announce(apart: tuple[Log, Log]) -> None:
@@ -260,4 +260,4 @@ def test_a_member_is_not_believed_on_a_node_that_they_did_not_announce(apart: tu
     _send(here, there)
     commands.say(there, "hearth", "general", "it is me", by=By(actor=ADA))
     _send(there, here)
-    assert [one["by"] for one in answers.messages(here, "hearth", "general").messages] == [ADA]
+    assert [one["by"] for one in asking.messages(here, "hearth", "general").messages] == [ADA]

@@ -167,6 +167,15 @@ def test_who_is_revoked_cannot_save_themselves_by_a_revocation_of_long_ago() -> 
     assert {(who, why) for who, _, why in story.ignored()} == {(BOB, "user:bob was revoked")}
 
 
+def test_who_has_left_cannot_take_that_back_by_something_of_long_ago() -> None:
+    story = founded((BOB, "admin"))
+    point = story.chain(BOB)
+    story.revoked(BOB, by=BOB)
+    story.said(BOB, "community.policy.updated", who_invites="member", lamport=3, seq=point + 2)
+    assert story.members() == {ADA: "admin"}
+    assert story.ignored() == [(BOB, "updated", "user:bob was revoked")]
+
+
 def test_two_admins_who_revoke_each_other_without_knowing_are_told_apart_by_who_is_senior_not_by_the_clock() -> None:
     for first, second in ((20, 10), (10, 20)):
         story = founded((BOB, "admin"), (CYD, "admin"))

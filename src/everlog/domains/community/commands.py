@@ -5,7 +5,7 @@
     commands.join(log, "hearth", by=By(actor="user:bob"))
     commands.say(log, "hearth", "general", "hello", by=By(actor="user:bob"))
 
-Whoever does something must have the right to it now, and speak from a node of theirs: this log. `answers` has what
+Whoever does something must have the right to it now, and speak from a node of theirs: this log. `asking` has what
 can be asked.
 """
 
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from everlog.core.ids import IdSource, parse_id
 from everlog.core.query import Query
-from everlog.domains.community import DOMAIN, answers, rules
+from everlog.domains.community import DOMAIN, asking, rules
 from everlog.domains.community.events import (
     COMMUNITY,
     DOCUMENT,
@@ -160,8 +160,8 @@ def expire(log: Log, community: str, name: str, *, reason: str = "", by: By = NO
 def expire_due(log: Log, community: str, *, now: datetime | None = None, by: By = NOBODY) -> list[Step]:
     """Say of every post whose time has passed that it is over: of one's own, and as a moderator of all."""
     actor = by.actor or log.actor
-    all_of_them = answers.standing(log, community).role(actor) in ("moderator", "admin")
-    due = [one for one in answers.posts(log, community, now=now, over=True) if one["due"]]
+    all_of_them = asking.standing(log, community).role(actor) in ("moderator", "admin")
+    due = [one for one in asking.posts(log, community, now=now, over=True) if one["due"]]
     mine = [one["post"] for one in due if all_of_them or one["by"] == actor]
     return [expire(log, community, name, reason="its time has passed", by=replace(by, key="")) for name in mine]
 
@@ -191,7 +191,7 @@ def mark(
         history.relies_on(Query(stream=_stream(community)))
         history.relies_on(Query(stream=stream, actor=given.actor, types=frozenset((f"chat.message.{verb}",))))
         named = [parse_id(message) for message in messages]
-        found = answers.messages(log, community, thread, named=named or None)
+        found = asking.messages(log, community, thread, named=named or None)
         known = {one["message"]: one for one in found.messages}
         wanted = named or [one["message"] for one in found.messages if one["by"] != actor]
         for message in wanted:
@@ -290,7 +290,7 @@ def _govern(
     def rule(history: History) -> Iterable[Any]:
         history.relies_on(Query(stream=stream))
         _require(ID_PATTERN, "id of a community", community, "hearth")
-        standing = answers.standing(log, community)
+        standing = asking.standing(log, community)
         payload = what(standing) if callable(what) else what
         _insist(log, standing, _saying(log, payload, given), tried)
         return [] if unless(standing) else [payload]
@@ -329,7 +329,7 @@ def _tell(
     def rule(history: History) -> Iterable[Any]:
         history.relies_on(Query(stream=_stream(community)))
         _require(NAME_PATTERN, f"name of a {kind}", name, "lamp-1")
-        standing = answers.standing(log, community)
+        standing = asking.standing(log, community)
         before = rules.tell(standing, kind, name, in_order([recorded.event for recorded in history]))
         payload = what() if callable(what) else what
         said = _saying(log, payload, given)
@@ -354,7 +354,7 @@ def _insist(log: Log, standing: Standing, said: Said, tried: str, **about: Any) 
     try:
         rules.insist(standing, said, tried, **about)
     except EverlogError as error:
-        alone = len(answers.communities(log)) < 2
+        alone = len(asking.communities(log)) < 2
         if error.hint.startswith("everlog community ") and "--scope" not in error.hint and not alone:
             error.hint += f" --scope {standing.community}"  # without it, the command would ask which one is meant
         raise

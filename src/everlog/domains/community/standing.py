@@ -121,7 +121,7 @@ class Standing:
 
     def undoes(self, taking: Said) -> bool:
         """True when something that counted lies beyond the point that a taking names."""
-        who, upto = taking.payload["member"], taking.payload["upto"]
+        who, upto = taking.payload["member"], _upto(taking)
         grants = [grant for grant in _open_grants(self._member(who)) if _takes(taking, who, grant["role"])]
         since = min((tuple(grant["since"]) for grant in grants), default=NEXT)
         left_out = {one["id"] for one in self.state["ignored"]}
@@ -209,7 +209,7 @@ class Standing:
             if 0 < RANKS[each] <= RANKS[role] and each not in held:
                 later = (taking for taking in self._ahead if taking.place > place and _takes(taking, who, each))
                 ahead = next(later, None)
-                upto = None if ahead is None else ahead.payload["upto"]
+                upto = None if ahead is None else _upto(ahead)
                 grant = {"role": each, "since": list(place), "upto": upto, "until": None}
                 member["terms"][-1]["grants"].append(grant)
         member["role"] = role
@@ -218,7 +218,7 @@ class Standing:
         who = taking.payload["member"]
         for grant in _open_grants(self._member(who)):
             if _takes(taking, who, grant["role"]):
-                grant.update(until=list(taking.place), upto=taking.payload["upto"])
+                grant.update(until=list(taking.place), upto=_upto(taking))
 
     def _member(self, who: str) -> dict[str, Any]:
         found: dict[str, Any] = self.state["members"].get(who, _STRANGER)
@@ -246,6 +246,14 @@ def _open_grants(member: dict[str, Any]) -> list[dict[str, Any]]:
 def _since(member: dict[str, Any], role: str) -> Place:
     found = [tuple(grant["since"]) for grant in _open_grants(member) if grant["role"] == role]
     return min(found, default=NEXT)
+
+
+def _upto(taking: Said) -> dict[str, int]:
+    """The points that a taking names. Whoever leaves or steps down says so within their own chain."""
+    upto: dict[str, int] = taking.payload["upto"]
+    if taking.by != taking.payload["member"]:
+        return upto
+    return {**upto, taking.origin: max(taking.seq, upto.get(taking.origin, 0))}
 
 
 def _takes(taking: Said, who: str, role: str) -> bool:

@@ -43,6 +43,22 @@ def communities(log: Log) -> list[dict[str, Any]]:
     return found
 
 
+def meant(log: Log, *, named: str = "", usual: str = "") -> str:
+    """The community that somebody means: the one that they name, their usual one, or the only one that there is."""
+    if named:
+        return named
+    found = [str(one["community"]) for one in communities(log)]
+    if usual in found:
+        return usual
+    if len(found) == 1:
+        return found[0]
+    raise NoSuchSubject(
+        "it is not said which community is meant" if found else "there is no community",
+        why=f"the communities here are {', '.join(found)}" if found else "none was created in this log",
+        hint=f"everlog community show --scope {found[0]}" if found else "everlog community create NAME",
+    )
+
+
 def standing(log: Log, community: str) -> Standing:
     """How a community stands, for the rules; one of which nothing is known stands like that."""
     answer = log.view(Manifest).get(f"{COMMUNITY}/{community}")
