@@ -98,12 +98,12 @@ def expire(session: Session, name: str, due: bool, reason: str, **by: Any) -> No
 
 @click.command("posts")
 @click.option("--over", is_flag=True, help="Also those that are over.")
-@click.option("--kind", type=click.Choice(["offer", "request", "notice"]), default="", help="Only these.")
+@click.option("--kind", type=click.Choice(["offer", "request", "notice"]), help="Only these.")
 @click.option("--by", metavar="ACTOR", default="", help="Only those of one member.")
 @scope_option
 @common_options
 @pass_session
-def posts(session: Session, over: bool, kind: str, by: str, scope: str) -> None:
+def posts(session: Session, over: bool, kind: str | None, by: str, scope: str) -> None:
     """Show what is on the market, what is over soonest first.
 
     Columns when piped: post, status, kind, by, price, expires_at, title.
@@ -112,7 +112,7 @@ def posts(session: Session, over: bool, kind: str, by: str, scope: str) -> None:
     Example:
       everlog community posts --kind offer
     """
-    found = asked(session, "posts", scope, over=over, kind=kind, by=by)
+    found = asked(session, "posts", scope, over=over, kind=kind or "", by=by)
     columns = ("post", "status", "kind", "by", "price", "expires_at", "title")
     listed(session, found, columns, empty="nothing is on the market: everlog community post --help")
 
