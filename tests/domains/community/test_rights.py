@@ -167,6 +167,16 @@ def test_who_is_revoked_cannot_save_themselves_by_a_revocation_of_long_ago() -> 
     assert {(who, why) for who, _, why in story.ignored()} == {(BOB, "user:bob was revoked")}
 
 
+def test_of_two_revocations_that_contradict_each_other_the_one_of_the_higher_authority_holds() -> None:
+    """Bob's, which is older and undoes the joining of cyd; and ada's, which undoes bob's."""
+    story = founded((BOB, "admin"), (CYD, "member"))
+    point = story.chain(BOB)
+    story.revoked(CYD, by=BOB, upto={})
+    story.revoked(BOB, upto={HOME[BOB]: point})
+    assert story.members() == {ADA: "admin", CYD: "member"}
+    assert story.ignored() == [(BOB, "revoked", "user:bob was revoked")]
+
+
 def test_who_has_left_cannot_take_that_back_by_something_of_long_ago() -> None:
     story = founded((BOB, "admin"))
     point = story.chain(BOB)
@@ -190,7 +200,7 @@ def test_a_taking_that_would_undo_what_its_own_right_rests_on_does_not_count() -
     story.said(ADA, "community.member.promoted", member=CYD, role="admin")
     story.revoked(BOB, by=CYD, upto={})
     assert story.members() == {ADA: "admin", BOB: "moderator", CYD: "admin"}
-    assert story.ignored() == [(CYD, "revoked", "what it rests on would be undone by it")]
+    assert story.ignored() == [(CYD, "revoked", "it would undo its own right")]
 
 
 def test_who_joins_again_speaks_again_but_what_lies_between_stays_without_a_right() -> None:
@@ -234,6 +244,15 @@ def test_nobody_describes_the_node_of_another_member() -> None:
     story.said(BOB, "node.manifest.updated", node=HOME[ADA], name="mine now")
     assert story.standing().state["nodes"][HOME[ADA]]["name"] == "ada's"
     assert story.ignored() == [(BOB, "updated", "the node NODE-ADA is one of user:ada")]
+
+
+def test_a_member_may_speak_from_the_node_of_another_without_changing_what_it_is() -> None:
+    story = founded((BOB, "moderator"))
+    story.said(ADA, "node.manifest.updated", node=HOME[ADA], name="ada's")
+    story.said(BOB, "node.manifest.updated", node=HOME[ADA])
+    story.said(BOB, "community.member.invited", member=CYD, from_node=HOME[ADA])
+    assert story.standing().state["nodes"][HOME[ADA]]["name"] == "ada's"
+    assert (story.standing().status(CYD), story.ignored()) == ("invited", [])
 
 
 def test_a_revocation_that_names_no_point_of_a_node_leaves_nothing_that_came_from_there() -> None:

@@ -6,7 +6,7 @@ place. Two rules keep a claimed clock from deciding anything:
     What takes a role back (a revocation, a demotion) names the points in the chains of the member's nodes up to which
     the role counts. So it can undo what stands before it, and it is judged as if that were gone already: whoever is
     revoked cannot save themselves by something that they claim to have said long ago. Where takings contradict each
-    other, the one said in the higher role holds.
+    other, the one of the higher authority holds.
 
     Roles are taken back downwards only: from a lower role, or between admins by who has been one for longer.
     Otherwise two admins could each revoke the other, and neither clock nor chain could tell who was first.
@@ -24,78 +24,138 @@ from typing import Any
 import msgspec
 
 from everlog.domains.community.said import No, Place, Said, ignored
-from everlog.domains.community.standing import RANKS, TAKINGS, Standing, State, nothing_said
+from everlog.domains.community.standing import (
+    RANKS,
+    TAKINGS,
+    Authority,
+    Standing,
+    State,
+    Taking,
+    description,
+    nothing_said,
+)
 
 
 def take(state: State, said: Said, community: str) -> State:
     """The standing after something more was said; everything is said in causal order."""
     state["said"].append(msgspec.to_builtins(said))
-    contested: list[str] = state["contested"]
-    try:
-        _take(Standing(state, community), said)
-        return state
-    except _Contested as found:
-        contested.append(found.id)
-    while True:
-        try:
-            return _settled(state["said"], contested, community)
-        except _Contested as found:  # another one, in a world in which other things count; each is found once
-            contested.append(found.id)
+    standing = Standing(state, community)
+    if _may_undo(standing, said):
+        return _judged_anew(state["said"], community)
+    _count(standing, said, judge(standing, said))
+    return state
 
 
-class _Contested(Exception):
-    """A taking that would undo what counts: all must be judged anew."""
-
-    def __init__(self, id: str) -> None:
-        self.id = id
-
-
-def _settled(rows: list[dict[str, Any]], contested: list[str], community: str) -> State:
-    """Let contested takings hold, one after the other: the one said in the highest role first, then the earliest."""
-    everything = msgspec.convert(rows, list[Said])
-    said_so_far = {"said": rows, "contested": contested}
-    held: list[str] = []
-    state, _ = _judged(everything, nothing_said() | said_so_far, held, community)
-    while True:
-        best: tuple[tuple[int, Place], str, State] | None = None
-        for one in everything:
-            if one.id in contested and one.id not in held:
-                trial, rank = _judged(everything, nothing_said() | said_so_far, [*held, one.id], community)
-                if rank and (best is None or (-rank, one.place) < best[0]):
-                    best = (-rank, one.place), one.id, trial
-        if best is None:
-            return state
-        _, last, state = best
-        held.append(last)
-
-
-def _judged(everything: Sequence[Said], state: State, held: Sequence[str], community: str) -> tuple[State, int]:
-    """The standing if these takings are known beforehand, and in which rank the last was said; 0 if one cannot be."""
-    standing = Standing(state, community, [said for said in everything if said.id in held])
-    rank = 0
-    for said in everything:
-        if said.id in held:
-            if judge(standing, said) is not None:
-                return state, 0
-            rank = RANKS[standing.role_of(said)] if said.id == held[-1] else rank
-        _take(standing, said, held)
-    return state, rank
-
-
-def _take(standing: Standing, said: Said, held: Collection[str] = ()) -> None:
-    """Let something count or not."""
-    no = judge(standing, said)
-    if said.id in standing.state["contested"]:
-        if said.id not in held:
-            no = no or No(
-                rule="a taking rests on nothing that it takes", why="what it rests on would be undone by it"
-            )
-    elif said.type in TAKINGS and not said.bad and standing.undoes(said):
-        raise _Contested(said.id)
+def _count(standing: Standing, said: Said, no: No | None) -> None:
+    """Let something count, or not."""
     if no is None:
         standing.apply(said)
     else:
         standing.state["ignored"].append(ignored(said, no))
+
+
+def _may_undo(standing: Standing, said: Said) -> bool:
+    """True of a taking that would undo something that counts, if its author had the highest authority."""
+    return said.type in TAKINGS and not said.bad and standing.undoes(Taking(said, Authority(RANKS["admin"], _FIRST)))
+
+
+def _judged_anew(rows: list[dict[str, Any]], community: str) -> State:
+    """Let takings hold that undo something, one after the other, those of the highest authority first.
+
+    It ends: every round gives one more taking its place, and what holds stays.
+    """
+    history = _History(rows, community)
+    held: list[Taking] = []
+    void: list[Said] = []  # what would undo what its own right rests on, unless more that holds changes that
+    left: set[str] = set()  # what undoes nothing that can be given up, and counts from its own place on
+    world = history.judged(held, void)
+    while True:
+        assert world is not None, "what holds can be said"
+        trials = [history.trial(held, void, said) for said in (*world.undoing, *void)]
+        holding = [taking for taking in trials if taking is not None]
+        if holding:
+            held.append(min(holding, key=_rank))
+            void = [said for said in void if said.id != held[-1].said.id]
+            world = history.judged(held, void)
+            continue
+        ignored_ids = {one["id"] for one in world.state["ignored"]} | left
+        broken = next((said for said in world.undoing if said.id not in ignored_ids), None)
+        if broken is None:
+            return world.state
+        without = history.judged(held, [*void, broken])
+        if without is None:
+            left.add(broken.id)
+        else:
+            void.append(broken)
+            world = without
+
+
+def _rank(taking: Taking) -> tuple[int, Place, Place]:
+    """Whose taking goes first: that of the higher role, then of who has had it for longer, then the earlier one."""
+    return -taking.authority.rank, taking.authority.since, taking.said.place
+
+
+class _World(msgspec.Struct):
+    """The standing if some takings are known beforehand."""
+
+    state: State
+    undoing: list[Said] = []  # takings that are not, and would undo something
+    authority: Authority = Authority()  # with which the last of the known ones was said
+
+
+class _History:
+    """All that was said, to be judged with this or that known beforehand."""
+
+    def __init__(self, rows: list[dict[str, Any]], community: str) -> None:
+        self._rows = rows
+        self._everything = msgspec.convert(rows, list[Said])
+        self._community = community
+
+    def trial(self, held: Sequence[Taking], void: Sequence[Said], said: Said) -> Taking | None:
+        """A taking with the authority that it has when it is known beforehand itself; None if it has none then.
+
+        How deep it cuts depends on its authority, and that on what it cuts: so it is tried from the highest down.
+        """
+        others = [other for other in void if other is not said]
+        if said.by == said.payload["member"]:
+            world = self.judged([*held, Taking(said, Authority())], others)
+            return None if world is None else Taking(said, world.authority)
+        for rank in (RANKS["admin"], RANKS["moderator"]):
+            taking = Taking(said, Authority(rank, _FIRST))
+            for _ in range(
+                2
+            ):  # with the highest authority in that role, then with the one that it turned out to have
+                world = self.judged([*held, taking], others)
+                if world is None:
+                    break
+                if world.authority == taking.authority:
+                    return taking
+                taking = Taking(said, world.authority)
+        return None
+
+    def judged(self, held: Sequence[Taking], void: Collection[Said]) -> _World | None:
+        """What comes of it if these takings are known beforehand; None if one of them cannot be said then."""
+        world = _World(nothing_said() | {"said": self._rows})
+        known = {taking.said.id: taking for taking in held}
+        standing = Standing(world.state, self._community, sorted(held, key=lambda taking: taking.said.place))
+        for said in self._everything:
+            no = judge(standing, said)
+            taking = known.get(said.id)
+            if taking is not None:
+                authority = standing.authority(said)
+                if no is not None or authority.rank < taking.authority.rank:
+                    return None
+                if taking is held[-1]:
+                    world.authority = authority
+            elif said in void:
+                no = no or No(rule="a taking rests on nothing that it takes", why="it would undo its own right")
+            elif _may_undo(standing, said):
+                world.undoing.append(said)
+            _count(standing, said, no)
+        return world
+
+
+_FIRST: Place = (0, "")
 
 
 def judge(standing: Standing, said: Said) -> No | None:
@@ -190,6 +250,8 @@ def _revoked(standing: Standing, said: Said) -> No | None:
     who = said.payload.get("member", "")
     if standing.status(who) == "invited":  # then it withdraws the invitation
         return refuse_below(standing, said, standing.policy_at(said.place)["who_invites"], rule)
+    if standing.has_left(who) and who != said.by and standing.can_take_from(standing.authority(said), who):
+        return None  # then it names the point up to which they count
     return _taking(standing, said, rule)
 
 
@@ -232,10 +294,11 @@ def _taking(standing: Standing, said: Said, rule: str) -> No | None:
         others = [name for name in standing.with_status("member") if name != who]
         hint = f"everlog community promote {others[0] if others else 'MEMBER'} --to admin --actor {who}"
         return No(rule=rule, why=f"{who} is the last admin", hint=hint)
-    # Whoever acts does so in their present role, or in none: an older, higher one does not come back for it.
-    if who == said.by or (RANKS[held] >= RANKS[standing.role(said.by)] and standing.outranks(said.by, who)):
+    authority = standing.authority(said)
+    if who == said.by or authority.is_above(role, standing.since(who)):
         return None
-    above = tuple(name for name in standing.with_status("member") if standing.outranks(name, who))
+    members = standing.with_status("member")
+    above = tuple(name for name in members if standing.authority_of(name).is_above(role, standing.since(who)))
     longer = role == held == "admin"
     why = f"{who} has been an admin for longer" if longer else f"{who} is {_a(role)}, and {said.by} is {_a(held)}"
     return No(rule=rule, why=why, allowed=above or (who,), hint=_same_by(said, above[0] if above else who))
@@ -246,15 +309,15 @@ def _policy(standing: Standing, said: Said) -> No | None:
 
 
 def _manifest(standing: Standing, said: Said) -> No | None:
-    rule = "a node is described by who speaks from it"
+    rule = "everybody may say that they speak from a node; it is described by who spoke from it before"
     no = refuse_below(standing, said, "member", rule)
     if no is not None:
         return no
     node = said.payload["node"]
     owners = standing.owners_of(node)
-    if not owners or said.by in owners or said.origin == node:
+    if not owners or said.by in owners or said.origin == node or not description(said):
         return None
-    hint = f"everlog community node {node} --actor {owners[0]}"
+    hint = f"everlog community node {node} --actor {said.by}"
     return No(rule=rule, why=f"the node {node} is one of {owners[0]}", allowed=tuple(owners), hint=hint)
 
 
