@@ -39,7 +39,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 LAUNCHER_EXIT = 69
-PROGRAMS = {"agent": "agents", "community": "community", "control": "controlplane", "issue": "issues", "wp": "workpackages"}
+PROGRAMS = {
+    "agent": "agents",
+    "community": "community",
+    "control": "controlplane",
+    "issue": "issues",
+    "wp": "workpackages",
+}
 
 
 # ---- commands
