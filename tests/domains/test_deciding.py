@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 
 from everlog.core.event import Recorded
@@ -12,6 +13,7 @@ from everlog.domains.agents import DOMAIN, commands
 from everlog.domains.agents.events import Approved, Proposed
 from everlog.domains.deciding import ATTEMPTS, By, Done, History, Newest, On, decide
 from everlog.errors import KeyReuse, QueryMatched, RuleRefused
+from everlog.log.drafts import Draft
 from everlog.log.log import Log
 
 PROPOSAL = Proposed(agent_id="builder", tool_name="pytest")
@@ -158,6 +160,23 @@ def test_a_key_names_one_request_in_its_own_scope(log: Log) -> None:
 def test_a_rule_that_has_nothing_to_say_records_nothing(log: Log) -> None:
     assert decided(log, lambda history: []).records == ()
     assert log.head() == 0
+
+
+def test_that_a_rule_had_nothing_to_say_is_remembered_as_long_as_a_key_is(log: Log) -> None:
+    asked: Any = {"looks_at": [], "stream": "command/c9", "operation": "test", "request": {"n": 1}}
+
+    def by_key(said: list[Any], **other: Any) -> Any:
+        return decide(log, DOMAIN, **{**asked, **other}, by=By(key="k"), rule=lambda history: said)
+
+    assert (by_key([]).records, by_key([PROPOSAL]).replayed) == ((), True)
+    assert log.head() == 0
+    with pytest.raises(KeyReuse):
+        by_key([PROPOSAL], request={"n": 2})
+    # Also who decided before that was remembered, and records after it.
+    log.answer_nothing("test", "late", {"n": 1})
+    draft = Draft("agent.command.proposed", "command/c9", msgspec.to_builtins(PROPOSAL))
+    receipt = log.commit([draft], key="late", operation="test", request={"n": 1})
+    assert (receipt.records, receipt.replayed, log.head()) == ((), True, 0)
 
 
 def test_a_decision_after_a_purge_of_its_stream_is_possible(log: Log) -> None:

@@ -9,14 +9,14 @@ The rule sees the events that match `looks_at` (a query, or several of which an 
 since: so a decision is never based on what was not true any more. A rule that asks a kept view, because that history
 is too long to be read each time, says so with `history.relies_on(query)`. A refusal is remembered in the error log,
 and nothing is written; who repeats a mistake is told so. With a key, a retry is answered with what the first attempt
-recorded, before anything is decided.
+recorded, before anything is decided; also if that was nothing, and by now there would be something to do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -69,6 +69,10 @@ class Newest(msgspec.Struct, frozen=True):
 Looks = Query | Newest
 
 
+class CarryOut(Protocol):
+    def __call__(self, drafts: Sequence[Draft], *, key: str, operation: str, request: Any) -> Receipt: ...
+
+
 class Done(msgspec.Struct, frozen=True):
     """What a command recorded. `replayed`: an earlier attempt under the same key had done it."""
 
@@ -119,11 +123,12 @@ def decide(
     operation: str,
     request: Any,
     rule: Callable[[History], Iterable[Any]],
-    carry_out: Callable[[Sequence[Draft]], Receipt] | None = None,
+    carry_out: CarryOut | None = None,
 ) -> Done:
     """Record what a rule makes of the history that it looks at; nothing, if it makes nothing of it.
 
-    `carry_out` records the drafts, and does what must be done with that in the same write, such as a purge.
+    `carry_out` records the drafts, and does what must be done with that in the same write, such as a purge. It gets
+    the key, the operation and the request as `commit` does.
     """
     try:
         before = _answered(log, by, operation, request) if by.key else None
@@ -146,11 +151,14 @@ class _Refused(Exception):
 
 
 def _answered(log: Log, by: By, operation: str, request: Any) -> Receipt | None:
-    scope = by.scope if by.key_scope is None else by.key_scope
     try:
-        return log.answered(operation, by.key, request, actor=by.actor, scope=scope)
+        return log.answered(operation, by.key, request, actor=by.actor, scope=_key_scope(by))
     except EverlogError as error:  # the key was used for another request, or what it made was purged
         raise _Refused(error) from error
+
+
+def _key_scope(by: By) -> str:
+    return by.scope if by.key_scope is None else by.key_scope
 
 
 def _decided(
@@ -162,7 +170,7 @@ def _decided(
     operation: str,
     request: Any,
     rule: Callable[[History], Iterable[Any]],
-    carry_out: Callable[[Sequence[Draft]], Receipt] | None,
+    carry_out: CarryOut | None,
 ) -> Done:
     for attempt in range(1, ATTEMPTS + 1):
         history = History(log, looks, log.head())
@@ -171,6 +179,8 @@ def _decided(
         except EverlogError as error:
             raise _Refused(error) from error
         if not said:
+            if by.key and not by.dry_run:
+                log.answer_nothing(operation, by.key, request, actor=by.actor, scope=_key_scope(by))
             return Done((), dry_run=by.dry_run)
         unchanged = _unchanged(history)
         drafts = [
@@ -178,7 +188,7 @@ def _decided(
         ]
         try:
             if carry_out is not None and not by.dry_run:
-                receipt = carry_out(drafts)
+                receipt = carry_out(drafts, key=by.key, operation=operation, request=request)
             else:
                 receipt = log.commit(
                     drafts,

@@ -97,6 +97,24 @@ def find(
     return records, extra.response
 
 
+def was_nothing(reader: Reader, name: bytes, key: str, request: Any) -> bool:
+    """True when this request was answered before, and there was nothing to record; another one is refused."""
+    noted = reader.noted(_note_of(name))
+    if noted is None:
+        return False
+    extra = msgspec.json.decode(noted, type=Extra)
+    if extra.ids:
+        return False  # left over from a claim that is not remembered any more
+    if extra.request != _fingerprint(request):
+        raise KeyReuse(
+            f"the idempotency key {key!r} was used for another request",
+            why="a key names one request; for that one there was nothing to record",
+            hint="use a new key for a new request, or repeat the first one exactly",
+            key=key,
+        )
+    return True
+
+
 def upcast(catalog: Catalog, recorded: Recorded) -> Recorded:
     event = catalog.upcast(recorded.event)
     return recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)

@@ -163,6 +163,14 @@ class Log:
             self.store, scope=scope, actor=actor, operation=operation, key=key, request=request
         )
 
+    def answer_nothing(self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = "") -> None:
+        """Have a request that was decided and led to nothing be answered so again, whatever becomes of the log."""
+        self._committer.submit(
+            lambda writer: self._recorder.answer_nothing(
+                writer, scope=scope, actor=actor, operation=operation, key=key, request=request
+            )
+        )
+
     def request(
         self, drafts: Sequence[Draft], key: str, operation: str, request: Any = None, response: Any = None
     ) -> Request:
@@ -333,15 +341,26 @@ class Log:
         return self.purge_leaving(stream, (), actor=actor, reason=reason)[0]
 
     def purge_leaving(
-        self, stream: str, drafts: Sequence[Draft], *, actor: str = "", reason: str
+        self,
+        stream: str,
+        drafts: Sequence[Draft],
+        *,
+        actor: str = "",
+        reason: str,
+        key: str = "",
+        operation: str = "purge",
+        request: Any = None,
     ) -> tuple[Purge, tuple[Recorded, ...]]:
-        """Purge a stream, and record on others what must stay known of it: both at once, or neither."""
+        """Purge a stream, and record on others what must stay known of it: both at once, or neither.
+
+        With `key`, what it left is found again by `answered`, as after a `commit`.
+        """
         by = actor or self.actor
         require_shape("stream", stream)
         require_shape("actor", by)
         require_text("reason", reason)
         refuse_secrets("the purge's reason", {"reason": reason})
-        left = Request(self._recorder, tuple(drafts), "", "purge")
+        left = Request(self._recorder, tuple(drafts), key, operation, request)
         if drafts:
             self._recorder.make_ready([left])
             if left.refusal is not None:
@@ -350,13 +369,15 @@ class Log:
         def work(writer: Writer) -> tuple[Purge, tuple[Recorded, ...]]:
             gone = {recorded.event.id for recorded in writer.read(Query(stream=stream))}
             # First, because what they expect is a matter of the history that the purge takes away.
-            records = left.do(writer).records if drafts else ()
+            receipt = left.do(writer) if drafts else Receipt(())
+            if receipt.replayed:  # somebody with the same key was faster
+                return next(done for done in reversed(writer.purges()) if done.stream == stream), receipt.records
             purge = writer.purge(stream, actor=by, reason=reason)
             # What was kept beside the events about this stream may hold words of it.
             forget_refusals(writer, stream)
             forget_letters(writer, stream)
             forget_responses(writer, gone)
-            return purge, records
+            return purge, receipt.records
 
         done = self._committer.submit(work, alone=True)
         if self._make_views is not None:

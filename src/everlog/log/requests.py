@@ -205,7 +205,9 @@ class Recorder:
         """What an earlier, equal request made; None when its key is free."""
         claim = writer.claimed(request.claim)
         if claim is None:
-            return None
+            asked = request.request  # only who says what was asked can have been answered with nothing
+            nothing = asked is not None and idempotency.was_nothing(writer, request.claim, request.key, asked)
+            return Receipt((), replayed=True) if nothing else None
         found = idempotency.find(
             writer,
             claim,
@@ -227,7 +229,7 @@ class Recorder:
         name = idempotency.claim_name(scope, actor or self._actor, operation, key)
         claim = reader.claimed(name)
         if claim is None:
-            return None
+            return Receipt((), replayed=True) if idempotency.was_nothing(reader, name, key, request) else None
         found = idempotency.find(
             reader,
             claim,
@@ -240,6 +242,15 @@ class Recorder:
             kept_us=self._keys_kept_us,
         )
         return None if found is None else Receipt(found[0], replayed=True, response=found[1])
+
+    def answer_nothing(
+        self, writer: Writer, *, scope: str, actor: str, operation: str, key: str, request: Any
+    ) -> None:
+        """Remember that there was nothing to record for a request: a retry must not find something to do later."""
+        name = idempotency.claim_name(scope, actor or self._actor, operation, key)
+        if writer.claimed(name) is None and not idempotency.was_nothing(writer, name, key, request):
+            expires_us = writer.now_us + self._keys_kept_us
+            idempotency.remember_extra(writer, name, request, (), None, expires_us=expires_us)
 
     def _retry(self, writer: Writer, prepared: Sequence[Prepared]) -> Receipt | None:
         """A draft that brings its own id is a retry if that id is here with the same content (G5)."""

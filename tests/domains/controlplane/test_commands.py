@@ -447,3 +447,19 @@ def test_no_word_of_a_request_is_in_what_is_remembered_of_its_refusal(plane: Log
     with pytest.raises(NoSuchSubject):
         commands.deploy(plane, "acme/shop/none", DeployRequested(artifact="xylophone:1"))
     assert "xylophone" not in str(plane.refusals())
+
+
+def test_a_retry_of_what_changed_nothing_changes_nothing_later_either(plane: Log) -> None:
+    by = By(key="k1")
+    commands.scale(plane, PROD, "web", count=3)
+    assert commands.scale(plane, PROD, "web", count=3, by=By(key="k1", dry_run=True)).becomes == "unchanged"
+    assert not commands.scale(plane, PROD, "web", count=3, by=by).done.replayed
+    commands.scale(plane, PROD, "web", count=5)
+    again = commands.scale(plane, PROD, "web", count=3, by=by)
+    assert (again.becomes, again.done.replayed) == ("unchanged", True)
+    assert asking.desired(plane, PROD)["processes"] == {"web": 5}
+    with pytest.raises(KeyReuse):
+        commands.scale(plane, PROD, "web", count=4, by=by)
+    # Somebody else's key, and one of another org, are others.
+    assert commands.scale(plane, PROD, "web", count=4, by=By(key="k1", actor="user:eve")).becomes == "set"
+    assert commands.scale(plane, "umbra/shop/prod", "web", count=4, by=by).becomes == "set"

@@ -16,6 +16,7 @@ from everlog.errors import (
     ConfirmationNeeded,
     InvalidField,
     InvalidPayload,
+    KeyReuse,
     LookAlike,
     NoSuchSubject,
     QueryMatched,
@@ -363,3 +364,19 @@ def test_a_look_alike_that_is_purged_meanwhile_is_told_without_its_title(
     with pytest.raises(LookAlike, match=issue.short_id) as refused:
         made(log)
     assert [one["title"] for one in refused.value.details["candidates"]] == [""]
+
+
+def test_a_retry_of_a_purge_under_its_key_is_answered_and_another_purge_is_refused(log: Log) -> None:
+    door, gate = made(log), made(log, "Paint the gate")
+
+    def purge(issue: Step) -> Step:
+        words = f"purge {issue.short_id}"
+        by = By(scope="house", key="k")
+        return commands.purge(log, issue.short_id, force=True, confirm=words, reason="a request", by=by)
+
+    first, again = purge(door), purge(door)
+    assert (again.done.replayed, again.done.events, again.state) == (True, first.done.events, "purged")
+    assert len(log.purges()) == 1
+    with pytest.raises(KeyReuse):
+        purge(gate)
+    assert asking.show(log, gate.short_id)["status"] == "open"

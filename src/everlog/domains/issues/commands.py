@@ -18,7 +18,7 @@ import msgspec
 
 from everlog.core.ids import new_id
 from everlog.core.query import Query
-from everlog.domains.deciding import NOBODY, By, Done, History, decide
+from everlog.domains.deciding import NOBODY, By, CarryOut, Done, History, decide
 from everlog.domains.issues import DOMAIN, rules
 from everlog.domains.issues.events import KIND, Created, Endpoint, Linked, LinkKind, Unlinked
 from everlog.domains.issues.likeness import TITLES_ALIKE_MIN, likeness
@@ -271,8 +271,9 @@ def purge(log: Log, issue: str, *, force: bool = False, confirm: str = "", reaso
         stream = own[0] if own else ""
         return rules.purge(found, name, force=force, confirm=confirm, reason=why, events=len(own))
 
-    def carry_out(drafts: Sequence[Draft]) -> Receipt:
-        return Receipt(log.purge_leaving(stream, drafts, actor=by.actor, reason=why)[1])
+    def carry_out(drafts: Sequence[Draft], *, key: str, operation: str, request: Any) -> Receipt:
+        asked: Any = {"key": key, "operation": operation, "request": request}
+        return Receipt(log.purge_leaving(stream, drafts, actor=by.actor, reason=why, **asked)[1])
 
     step = _step(log, issue, "purge", {"reason": why}, by, rule, carry_out=carry_out)
     if not step.done.records and stream and not by.dry_run:
@@ -293,7 +294,7 @@ def _step(
     by: By,
     rule: _Rule,
     *,
-    carry_out: Callable[[Sequence[Draft]], Receipt] | None = None,
+    carry_out: CarryOut | None = None,
 ) -> Step:
     """Decide from the history of one issue and of what a purge left of it."""
     operation = f"issue {verb}"
