@@ -67,6 +67,23 @@ def world(make_world: Callable[..., World]) -> World:
     return make_world()
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte, in memory; only root can mount one."""
+    import os
+    import subprocess
+
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if made.returncode:
+        pytest.skip(f"no small disk here: {made.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
 def sorted_batches(
     log: Log, view: View, *, size: int, after: int = 0, upto: int | None = None, stored: Any = None
 ) -> list[pa.RecordBatch]:

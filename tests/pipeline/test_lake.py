@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -398,23 +397,6 @@ def fill(disk: Path) -> None:
                 file.write(bytes(4096))
         except OSError:
             pass
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte, in memory; only root can mount one."""
-    import os
-    import subprocess
-
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"no small disk here: {made.stderr.decode().strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_a_discarded_write_that_cannot_be_removed_is_told_of(lake: Lake) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ from tests.pipeline.shop import SHOP, Moved, name_the_lane
 from tests.pipeline.world import World
 
 import everlog
+from everlog import Draft
 from everlog.catalog.catalog import Catalog
-from everlog.errors import Busy, Damaged, NewerFormat, NotFound, SparkFailed
-from everlog.pipeline import bronze
+from everlog.errors import Busy, Damaged, NewerFormat, NotFound, SparkFailed, StorageFull
+from everlog.pipeline import bronze, silver
+from everlog.pipeline.lake import Lake
 
 # ---- the whole way
 
@@ -184,6 +188,31 @@ def test_a_run_that_ends_at_any_commit_is_finished_by_the_next(
     ]
 
 
+def test_typing_that_fails_leaves_no_files(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.say("one")
+    world.run()
+    world.say("two")
+    real = silver.typing_task
+
+    def failing(*args: Any) -> Any:
+        task = real(*args)
+
+        def run(batches: Any) -> Any:
+            yield from task(batches)
+            raise OSError(28, "No space left on device")
+
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(silver, "typing_task", failing)
+        with pytest.raises(StorageFull, match="while typing the events"):
+            world.run()
+    assert world.lake.silver("note.added").unnamed() == []
+    assert world.texts() == ["one"]
+    world.run()
+    assert world.texts() == ["one", "two"]
+
+
 # ---- restores
 
 
@@ -246,6 +275,24 @@ def test_a_table_of_a_newer_program_is_not_written_over(make_world: Callable[...
     with pytest.raises(NewerFormat, match="version 2"):
         world.run()
     assert world.lake.silver("parcel.moved").version() == before
+
+
+def test_a_full_disk_leaves_the_last_good_version_of_every_table(world: World, small_disk: Path) -> None:
+    world.lake = Lake.open(small_disk / "lake", log_id=world.log.identity.log_id, create=True)
+    world.say("one")
+    world.run()
+    world.log.append_batch(
+        [Draft("note.added", f"note/{number}", {"text": os.urandom(500).hex()}) for number in range(3_000)]
+    )
+
+    with pytest.raises(StorageFull) as told:
+        world.run()
+    assert told.value.hint
+    assert world.texts() == ["one"]
+    assert world.lake.events.unnamed() == [], "what was half written is gone"
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    assert world.run().events == 3_000
+    assert world.same_as_the_log()
 
 
 def test_a_table_that_is_not_there_cannot_be_made_anew(world: World) -> None:

@@ -135,9 +135,17 @@ def _write(
     events: DataFrame, lake: Lake, catalog: Catalog, cursor: Cursor, *, after: Mapping[str, int] | None = None
 ) -> dict[str, list[DataFile]]:
     """Type events in one pass; the files that were written, by table. Nothing is committed yet."""
-    task = typing_task(str(lake.path), lake.events.new_folder(cursor), catalog, after or {})
-    with own_errors("typing the events"):
-        reports = events.select(*NEEDED).mapInArrow(task, REPORT).collect()
+    folder = lake.events.new_folder(cursor)
+    task = typing_task(str(lake.path), folder, catalog, after or {})
+    try:
+        with own_errors("typing the events"):
+            reports = events.select(*NEEDED).mapInArrow(task, REPORT).collect()
+    except BaseException as error:
+        # A full disk is the last place to leave something behind.
+        for path in lake.path.glob(f"{SILVER}/*"):
+            lake.table(f"{SILVER}/{path.name}").discard(folder, error)
+        lake.quarantine.discard(folder, error)
+        raise
     found: dict[str, list[DataFile]] = {}
     for report in reports:
         found.setdefault(report["table"], []).append(DataFile(*report[1:]))
