@@ -12,14 +12,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 import msgspec
 
 from everlog import errors
-from everlog.errors import EverlogError, SparkFailed, StorageFull
+from everlog.errors import Damaged, EverlogError, SparkFailed, StorageFull
 
 _MARK = "everlog-error:"
 _CARRIED = re.compile(re.escape(_MARK) + r"([A-Za-z0-9+/=]+)")
+# A file of a table of the lake that Spark gave up on; which table it is says its path.
+_UNREADABLE = re.compile(
+    r"FAILED_READ_FILE\S* .*?file://(?P<path>\S*?/(?P<table>(?:silver|gold|letters)/[^/\s]+|events|quarantine|buckets)/data/"
+    r"\S+?\.parquet)",
+    re.DOTALL,
+)
 _PYTHON_ERROR = re.compile(r"^\s*(?:[\w.]*\.)?(\w+(?:Error|Exception|Warning)): (.+)$", re.MULTILINE)
 
 
@@ -69,6 +76,14 @@ def told(error: BaseException, doing: str) -> EverlogError:
             f"the disk became full while {doing}",
             why="Spark and its workers write to the lake and to their own temporary folders",
             hint="free some space and run it again; every table stands as it was",
+        )
+    damaged = _UNREADABLE.search(text)
+    if damaged is not None:
+        return Damaged(
+            f"{unquote(damaged['path'])} cannot be read",
+            why="it is there with the right size, and its content is not what was written",
+            hint=f"everlog pipeline run --rebuild {damaged['table']}",
+            table=damaged["table"],
         )
     reasons = _PYTHON_ERROR.findall(text)
     why = f"{reasons[-1][0]}: {reasons[-1][1]}" if reasons else text.strip().partition("\n")[0]
