@@ -51,6 +51,14 @@ def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str =
     )
 
 
+def rehearsal(log: Log) -> Log:
+    """An empty log in memory that takes itself for another one: the same identity, types and actor. What is decided
+    there from the beginning on can be recorded in the other in the same order, as if it had been decided in it."""
+    settings = Settings()
+    store = open_store("memory:", base=Path(), identity=log.identity)
+    return _log(store, log.catalog, settings, log.actor, _Beside(settings, "memory:", Path()))
+
+
 def open_folder(
     folder: Path,
     *,

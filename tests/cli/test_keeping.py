@@ -17,7 +17,7 @@ from tests.cli.conftest import Run
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.cli import doctor
-from everlog.cli.demo_story import TYPES
+from everlog.demo.customers import TYPES
 from everlog.errors import Damaged
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
@@ -245,8 +245,8 @@ def test_schema_alone_exports_json_schema(log: Run) -> None:
 
 def test_a_rule_is_part_of_what_a_type_shows(log: Run) -> None:
     Path(".everlog/types.toml").write_text(TYPES)
-    rule = log("schema", "show", "workpackage.moved", "--json").data["transitions"][0]
-    assert (rule["initial"], rule["allowed"]["planned"]) == ("planned", ["doing"])
+    rule = log("schema", "show", "customer.plan_changed", "--json").data["transitions"][0]
+    assert (rule["initial"], rule["allowed"]["trial"]) == ("free", ["team", "free"])
 
 
 def test_the_lock_tells_additions_from_breaches(log: Run) -> None:

@@ -1,36 +1,27 @@
-"""`everlog demo`: a sample log, and everything a log does, one stage a line.
-
-Each stage checks what it shows: a demo that only prints would still print when the log is broken.
-"""
+"""`everlog demo`: a week of all programs on one log, one stage a line, and what it looks like at the end."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlog.cli.demo_stages import StageFailed, Stages
 from everlog.cli.output import safe
 from everlog.cli.session import Session, common_options, pass_session
 
 if TYPE_CHECKING:
-    from everlog.errors import EverlogError
     from everlog.log.log import Log
     from everlog.testing.postgres_server import PostgresServer
 
-BATCH = 40
 EXIT_FAILED = 1
 OWN_POSTGRES = "everlog init --store postgresql://HOST/DATABASE"
 # What a demo may remove: the files of a folder that says demo = true, and nothing else. Lock files stay (files.py).
 OWN_FILES = ("log.db", "log.db-wal", "log.db-shm", "types.toml", "schema.lock.json", ".gitignore", "everlog.toml")
-
-
-class StageFailed(Exception):
-    """A stage did not show what it should."""
 
 
 @click.command("demo")
@@ -40,7 +31,7 @@ class StageFailed(Exception):
 def demo_command(session: Session, store: str) -> None:
     """Write a sample log and show what a log can do.
 
-    It makes .everlog/ in this folder or in DIR: three days of a small team, a few hundred events. A demo made
+    It makes .everlog/ in this folder or in DIR: a week of all five programs, a few thousand events. A demo made
     before is replaced; any other log is left alone. With --store postgres it starts a server of its own in a
     temporary folder, and removes both at the end.
 
@@ -68,22 +59,13 @@ def _show(tour: _Tour, folder: Path, *, lasting: bool = True) -> None:
     from everlog import wiring
 
     log = wiring.open_folder(folder, actor="user:ada")
+    stages = Stages(log)
     try:
-        for name, stage in (
-            ("types", _types),
-            ("history", _history),
-            ("retry", _retry),
-            ("transition", _transition),
-            ("expectation", _expectation),
-            ("secret", _secret),
-            ("batch", _batch),
-            ("purge", _purge),
-            ("verify", _verify),
-            ("errors", _errors),
-        ):
-            tour.stage(name, lambda stage=stage: stage(log))  # type: ignore[misc]
-        tour.end(log, lasting=lasting)
+        for name, stage in stages.all():
+            tour.stage(name, stage)
+        tour.end(log, stages, lasting=lasting)
     finally:
+        stages.close()
         log.close()
 
 
@@ -109,15 +91,14 @@ class _Tour:
             raise
         self._line("ok", name, started, shown)
 
-    def end(self, log: Log, *, lasting: bool) -> None:
-        from everlog.cli.records import table_lines
+    def end(self, log: Log, stages: Stages, *, lasting: bool) -> None:
+        from everlog.cli.demo_shown import lines, shown
 
-        newest = list(log.read(limit=5, newest_first=True))[::-1]
-        told = max((found for found in newest if found.event.causation_id), key=lambda found: found.position)
-        commands = _next_commands(told.position, self._session.directory) if lasting else [OWN_POSTGRES]
+        commands = _next_commands(self._session.directory) if lasting else [OWN_POSTGRES]
         if self._out.json:
             head = {"head": log.head(), "log_id": log.identity.log_id}
-            self._out.envelope({"stages": self._stages, **head}, next=commands)
+            told = {"stages": self._stages, **stages.facts, "shown": shown(log), **head}
+            self._out.envelope(told, next=commands)
             return
         if self._out.quiet:
             self._out.line(log.identity.log_id)
@@ -125,9 +106,8 @@ class _Tour:
         if self._out.agent:
             self._out.line(f"OK stages={len(self._stages)} head={log.head()}")
             return
-        self._out.line("\nThe last 5 events:")
-        for line in table_lines(self._out, newest):
-            self._out.line("  " + line)
+        for line in lines(log, self._out, shown(log)):
+            self._out.line(self._out.as_typed(line))
         self._out.line("\nNow try:")
         for command in commands:
             self._out.line("  " + self._out.as_typed(command))
@@ -144,19 +124,22 @@ class _Tour:
         sys.stdout.flush()
 
 
-def _next_commands(position: int, directory: Path) -> list[str]:
+def _next_commands(directory: Path) -> list[str]:
     at = "" if directory == Path() else f"-C {directory} "
     return [
         f"everlog {at}log -n 5",
-        f"everlog {at}log --stream workpackage/WP03",
-        f"everlog {at}show {position}",
-        f"everlog {at}tail",
+        f"everlog {at}wp status WP07",
+        f"everlog {at}issue list",
+        f"everlog {at}community posts",
+        f"everlog {at}control desired acme/shop/prod --as-of '#1500'",
+        f"everlog {at}agent trace WP07",
+        f"everlog {at}why workpackage/WP07 new_status",
         f"everlog {at}errors --stats",
         f"everlog {at}verify",
     ]
 
 
-# ---- the stages: each returns what a newcomer should see
+# ---- where it happens
 
 
 def _server(tour: _Tour) -> PostgresServer:
@@ -181,8 +164,8 @@ def _server(tour: _Tour) -> PostgresServer:
 
 
 def _make(folder: Path, *, url: str = "sqlite:log.db") -> str:
-    from everlog.cli.demo_story import TYPES
     from everlog.cli.init import make_folder
+    from everlog.demo.customers import TYPES
     from everlog.files import DiskFiles
 
     files = DiskFiles()
@@ -219,125 +202,3 @@ def _remove_demo(folder: Path) -> bool:
             files.unlink(folder / name)
     files.fsync_dir(folder)
     return True
-
-
-def _types(log: Log) -> str:
-    names = [info.type for info in log.catalog.types()]
-    _require(len(names) >= 9, f"only {len(names)} types are known")
-    return f"{len(names)} event types, most from types.toml: {', '.join(names[-3:])} ..."
-
-
-def _history(log: Log) -> str:
-    from everlog.cli.demo_story import story
-
-    drafts = story(datetime.now(UTC))
-    started = time.monotonic()
-    for start in range(0, len(drafts), BATCH):
-        log.append_batch(drafts[start : start + BATCH])
-    took_s = time.monotonic() - started
-    _require(log.head() == len(drafts), f"{len(drafts)} events were written, the head is {log.head()}")
-    actors = len({draft.actor for draft in drafts})
-    return (
-        f"{len(drafts)} events of 3 days by {actors} actors, {len(drafts) / took_s:,.0f} a second, each batch flushed"
-    )
-
-
-def _retry(log: Log) -> str:
-    first = log.append("issue.commented", stream="issue/130", payload={"text": "Thank you!"}, key="demo-thanks")
-    again = log.append("issue.commented", stream="issue/130", payload={"text": "Thank you!"}, key="demo-thanks")
-    _require(first == again, "a retry made a second event")
-    return f"the same request twice, one event: #{first.position} {first.event.id}"
-
-
-def _transition(log: Log) -> str:
-    from everlog.cli.demo_story import LAST_MOVED
-    from everlog.errors import TransitionRefused
-
-    error = _refused(
-        TransitionRefused,
-        lambda: log.append(
-            "workpackage.moved", stream=LAST_MOVED, payload={"went_to": "done"}, actor="agent:builder"
-        ),
-    )
-    return f"refused: {error}"
-
-
-def _expectation(log: Log) -> str:
-    from everlog.cli.demo_story import LAST_MOVED
-    from everlog.errors import WrongSequence
-
-    error = _refused(
-        WrongSequence,
-        lambda: log.append(
-            "workpackage.moved", stream=LAST_MOVED, payload={"went_to": "doing"}, actor="agent:builder", expect=7
-        ),
-    )
-    return f"refused: {error.what}"
-
-
-def _secret(log: Log) -> str:
-    from everlog.errors import SecretFound
-
-    made_up = "ghp_" + "Zx9Qw3Er7Ty1Ui5Op2As" + "8Df4Gh6Jk0LzXcVb"
-    error = _refused(
-        SecretFound,
-        lambda: log.append("issue.commented", stream="issue/130", payload={"text": f"try it with {made_up}"}),
-    )
-    _require(made_up not in str(error), "the refusal quotes the secret")
-    return f"refused: {error.what}"
-
-
-def _batch(log: Log) -> str:
-    from everlog.core.event import Recorded
-    from everlog.log.drafts import Draft
-
-    drafts = [
-        Draft(
-            type="workpackage.moved", stream="workpackage/WP22", payload={"went_to": "doing"}, scope="acme/billing"
-        ),
-        Draft(
-            type="issue.commented", stream="issue/129", payload={"text": "Work on it has begun."}, scope="acme/shop"
-        ),
-    ]
-    found: list[Recorded] = log.append_batch(drafts)
-    _require(len(found) == 2, "a batch of two made another number of events")
-    return f"two streams, all or nothing: #{found[0].position} and #{found[1].position}"
-
-
-def _purge(log: Log) -> str:
-    from everlog.cli.demo_story import CUSTOMER
-
-    cursor = log.page_after(0, limit=200).next_cursor
-    purge = log.purge(CUSTOMER, reason="erasure request 17")
-    page = log.page_after(cursor)
-    _require(page.reset is not None and page.reset.reason == "purged", "an old cursor was not told of the purge")
-    _require(next(log.read(stream=CUSTOMER), None) is None, "a purged event can still be read")
-    return (
-        f"{purge.count} events of {CUSTOMER} are gone for good, #{purge.reserved} holds the record; "
-        f"the cursor {cursor} gets one reset"
-    )
-
-
-def _verify(log: Log) -> str:
-    report = log.verify()
-    _require(report.ok, f"{len(report.problems)} problems, the first: {report.problems[:1]}")
-    return f"{report.events} events and {report.purged} purged places proved, digest {report.digest[:16]}..."
-
-
-def _errors(log: Log) -> str:
-    counts = log.refusal_counts()
-    _require(len(counts) == 3, f"3 refusals should be on record, there are {counts}")
-    return "on record: " + ", ".join(sorted(code for code, _, _ in counts))
-
-
-def _refused(kind: type[EverlogError], attempt: Callable[[], object]) -> EverlogError:
-    try:
-        attempt()
-    except kind as error:
-        return error
-    raise StageFailed(f"the log accepted what it should refuse ({kind.__name__})")
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise StageFailed(otherwise)
