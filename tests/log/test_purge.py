@@ -141,3 +141,12 @@ def test_what_must_stay_known_is_recorded_with_the_purge_or_neither_is_done(log:
         log.purge_leaving("thing/0", [Draft("thing.said", "tombstone/1", {"value": 1})], reason="again")
     assert (log.head(), log.purges(), len(list(log.read(stream="thing/1")))) == (8, [purge], 3)
     assert log.verify().ok
+
+
+def test_what_is_remembered_of_refusals_about_a_stream_goes_with_it_and_of_others_stays(log: Log) -> None:
+    fill(log)
+    for stream in ("thing/0", "thing/1"):
+        with pytest.raises(WrongSequence):
+            log.append("thing.said", stream=stream, payload={"value": 1}, expect=99)
+    log.purge("thing/0", reason="asked to")
+    assert [refusal.stream for refusal in log.refusals()] == ["thing/1"]

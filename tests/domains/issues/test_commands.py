@@ -12,6 +12,7 @@ from everlog.domains.deciding import By
 from everlog.domains.issues import asking, commands
 from everlog.domains.issues.commands import New, Step
 from everlog.domains.issues.rules import Issue, issue_of
+from everlog.domains.issues.views import Backlinks
 from everlog.errors import (
     ConfirmationNeeded,
     InvalidField,
@@ -380,3 +381,15 @@ def test_a_retry_of_a_purge_under_its_key_is_answered_and_another_purge_is_refus
     with pytest.raises(KeyReuse):
         purge(gate)
     assert asking.show(log, gate.short_id)["status"] == "open"
+
+
+def test_what_points_to_an_issue_is_the_same_whatever_order_the_links_arrive_in(log: Log) -> None:
+    door, oil = made(log), made(log, "Buy oil")
+    commands.link(log, oil.short_id, "blocks", door.short_id, by=HOUSE)
+    commands.remove_link(log, oil.short_id, "blocks", door.short_id, by=HOUSE)
+    assert asking.show(log, door.short_id)["linked_from"] == []
+    with everlog.open("memory:") as clone:
+        for recorded in log.read(newest_first=True):
+            clone.admit([recorded.event])
+            clone.view(Backlinks).catch_up()
+        assert asking.show(clone, door.short_id)["linked_from"] == []
