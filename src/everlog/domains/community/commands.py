@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from everlog.core.ids import IdSource, parse_id
+from everlog.core.ids import new_id, parse_id
 from everlog.core.query import Query
 from everlog.domains.community import DOMAIN, asking, rules
 from everlog.domains.community.events import (
@@ -55,8 +55,6 @@ from everlog.domains.community.standing import Standing
 from everlog.domains.deciding import NOBODY, By, Done, History, decide
 from everlog.errors import EverlogError, InvalidField
 from everlog.log.log import Log
-
-_ids = IdSource()
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +133,7 @@ def describe_node(log: Log, community: str, what: ManifestUpdated | None = None,
 
 def post(log: Log, community: str, what: PostCreated, *, name: str = "", by: By = NOBODY) -> Step:
     """Put something on the market."""
-    called = name or _ids.take(1)[0].lower()
+    called = name or new_id().lower()
     asked = {"name": name, "post": msgspec.to_builtins(what)}
     return _tell(log, community, POST, called, "post", what, by, f"create the post {called}", asked)
 
@@ -253,7 +251,7 @@ def ingest(
     by: By = NOBODY,
 ) -> Step:
     """Tell that a document was made searchable, for the first time or anew."""
-    called = name or _ids.take(1)[0].lower()
+    called = name or new_id().lower()
     what: dict[str, Any] = {"title": title, "source": source, "cid": cid, "chunks": chunks, "model": model}
     asked = {"name": name, **what}
 
