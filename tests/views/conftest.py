@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.conftest import CATALOG
+from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog.core.event import Event
+from everlog.log.log import Log
 from everlog.views.view import CAUSAL, View
+from everlog.views.views import Views
+
+__all__ = ["postgres_schemas", "postgres_url"]
 
 
-@pytest.fixture(params=["memory", "sqlite", "jsonl", "segments"])
+@pytest.fixture(params=["memory", "sqlite", "jsonl", "segments", "postgresql"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Each kind of store that needs no server; PostgreSQL has tests of its own."""
+    """Each kind of store in turn."""
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def make_log(make_log: Callable[..., Log], request: pytest.FixtureRequest) -> Iterator[Callable[..., Log]]:
+    """As everywhere, and with PostgreSQL: a schema for each log, the same for the same path."""
+    made: list[tuple[Log, str]] = []
+    kept: dict[Path, str] = {}
+
+    def make(kind: str = "memory", path: Path | None = None, **options: Any) -> Log:
+        if kind != "postgresql":
+            return make_log(kind, path, **options)
+        from everlog.stores.postgres.store import PostgresStore
+
+        schemas = request.getfixturevalue("postgres_schemas")
+        for log, url in [one for one in made if one[0].waiters.closed]:
+            made.remove((log, url))
+            if url not in kept.values():
+                schemas.drop(url)
+        url = schemas.new() if path is None else kept.get(path) or schemas.new()
+        if path is not None:
+            kept[path] = url
+        timed = {"now_us": options["now_us"]} if "now_us" in options else {}
+        options.setdefault("catalog", CATALOG)
+        options.setdefault("make_views", Views)
+        opened = Log(PostgresStore(url, **timed), **options)
+        made.append((opened, url))
+        return opened
+
+    yield make
+    for log, _ in made:
+        log.close()
 
 
 class Said(View):

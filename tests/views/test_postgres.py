@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.errors import InvalidSettings
@@ -15,8 +14,6 @@ from everlog.stores.shelf import MemoryShelf
 from everlog.views.builtin import Streams, Types
 from everlog.views.fold import fold_all
 from everlog.views.view import View, digest
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 
 @pytest.fixture

@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.core.event import Event
 from everlog.core.words import words
 from everlog.log.log import Log
 from everlog.views.view import Text, View
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 VOCABULARY = [*"abcdefgh", "straße", "日本語", "it's", "x_y", "don't", 'say "no"', "a:b", "NOT", "title", "*"]
 
