@@ -1,7 +1,12 @@
-"""A process that rebuilds a view again and again while it appends: the victim of the crash tests of views.
+"""A process that appends, takes snapshots and rebuilds again and again: the victim of the crash tests of views.
 
-Run as `python rebuilder.py URL`. It tells when it is ready, and then of every step, so that it can be killed after
-any of them, however slow the machine is.
+Run as `python rebuilder.py URL`. It tells of everything that it begins and of everything that it has done, so that it
+can be killed in the middle of any of it, however slow the machine is:
+
+    ready                  it begins
+    snap, snapped VIEW N   before and after a snapshot, with the position that it covers
+    step                   after each page of a rebuild
+    switch, switched       before and after a build takes the place of another
 """
 
 from __future__ import annotations
@@ -10,22 +15,37 @@ import os
 import sys
 
 import everlog
+from everlog.stores.shelf import Shelf
+from everlog.views import rebuild
+from everlog.views.builder import Builder
 from everlog.views.builtin import Streams, Types
 
 
-def tell(line: bytes) -> None:
-    os.write(1, line)
+def tell(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
 
 
 def main(url: str) -> None:
+    activate = rebuild.activate
+
+    def told(shelf: Shelf, builder: Builder) -> bool:
+        tell("switch")
+        done = activate(shelf, builder)
+        tell("switched")
+        return done
+
+    rebuild.activate = told
     with everlog.open(url, actor="agent:rebuilder") as log:
         streams = log.views.register(Streams, mode="inline")
         types = log.view(Types)
-        tell(b"ready\n")
-        while True:
+        tell("ready")
+        for number in range(1_000_000):
             log.append("note.added", stream=f"note/{log.head() % 7}", payload={"text": "more"})
             for handle in (streams, types):
-                done = handle.rebuild(limit=2, progress=lambda position: tell(b"step\n"))
+                tell("snap")
+                entry = handle.snapshot(full=number % 3 == 0)
+                tell(f"snapped {handle.view.name} {entry.position}")
+                done = handle.rebuild(limit=5, progress=lambda position: tell("step"))
                 assert done.same is not False, done
 
 
