@@ -1,11 +1,13 @@
-"""Any history: what is kept live, what is rebuilt and what is folded from nothing are the same, on every store."""
+"""Any history: what is kept live, what is rebuilt and what is folded from nothing are the same, on every store.
+
+Hypothesis finds the small histories; `test_same_digest` goes through hundreds, with snapshots.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.views.conftest import ALL, ByActor, Causal, CausalByStream
@@ -70,15 +72,6 @@ HISTORIES = st.lists(st.one_of(say, say, admit, purge, look, look, rebuild), max
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(history=HISTORIES)
 def test_live_rebuilt_and_from_nothing_are_the_same(
-    make_log: Callable[..., Log], kind: str, history: list[tuple[Any, ...]]
-) -> None:
-    require_the_same(make_log, kind, history)
-
-
-@pytest.mark.slow
-@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(history=HISTORIES)
-def test_live_rebuilt_and_from_nothing_are_the_same_in_500_histories(
     make_log: Callable[..., Log], kind: str, history: list[tuple[Any, ...]]
 ) -> None:
     require_the_same(make_log, kind, history)

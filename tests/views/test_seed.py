@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.views.conftest import Said
+from tests.views.snapshot_logs import forget_states, reopened, with_snapshots
 
+from everlog.core.event import Event
 from everlog.errors import NotFound
 from everlog.log.log import Log
 from everlog.testing.builders import event
@@ -101,6 +106,32 @@ def test_snapshot_roundtrip(log: Log) -> None:
     other = Market()
     other.restore_state(state)
     assert other.snapshot_state() == state
+
+
+def test_snapshot_assisted_join(make_log: Callable[..., Log], kind: str, tmp_path: Path) -> None:
+    """Who comes without any state begins at the snapshot and takes only what came after it."""
+    taken: list[str] = []
+
+    class Taking(Said):
+        name = "taking"
+
+        def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+            taken.append(event.id)
+            return super().apply(state, event)
+
+    with make_log(kind, **with_snapshots(tmp_path / "snapshots")) as log:
+        filled(log, 40)
+        log.view(Taking).snapshot()
+        filled(log, 6)
+        expected = log.view(Taking).digest()
+        forget_states(log)
+        taken.clear()
+        joined = reopened(log.store, tmp_path / "snapshots")
+        assert joined.view(Taking).digest() == expected
+        assert len(taken) == 6
+        taken.clear()
+        assert joined.view(Taking).rebuild().digest == expected
+        assert len(taken) == 46, "and without it, everything"
 
 
 def test_duplicate_event_id_is_noop(log: Log) -> None:

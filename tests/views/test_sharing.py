@@ -1,0 +1,125 @@
+"""Views in another copy of the log, in other processes, on a damaged shelf, for who may not write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.views.conftest import Said, Total
+from tests.views.said import from_nothing, say
+
+from everlog.errors import ReadOnly
+from everlog.log.log import Log
+
+# ---- another copy, other processes, a damaged shelf
+
+
+def test_a_restored_older_copy_brings_its_own_views(make_log: Callable[..., Log], tmp_path: Path) -> None:
+    path = tmp_path / "log.db"
+    with make_log("sqlite", path) as log:
+        say(log, 1)
+        log.view(Total).catch_up()
+    older = path.read_bytes()
+    with make_log("sqlite", path) as log:
+        say(log, 2)
+        assert log.view(Total).get("all").state["values"] == [1, 2]
+    path.write_bytes(older)
+    with make_log("sqlite", path) as log:
+        say(log, 3)
+        assert log.view(Total).get("all").state["values"] == [1, 3]
+        assert log.view(Total).audit().ok
+
+
+def test_a_cursor_ahead_of_the_log_builds_anew(log: Log) -> None:
+    import msgspec
+
+    from everlog.views.states import put_build, require_active
+
+    say(log, 1)
+    handle = log.view(Total)
+    handle.catch_up()
+    log.views.close()
+    build = require_active(log.views.shelf, "total")
+    with log.views.shelf.change() as change:
+        put_build(change, msgspec.structs.replace(build, cursor="900"))
+    handle = log.view(Total)
+    assert handle.get("all").state["values"] == [1]
+    assert handle.position() == 1
+    assert handle.audit().ok
+
+
+def test_two_handles_on_one_log_never_apply_twice(make_log: Callable[..., Log], tmp_path: Path, kind: str) -> None:
+    if kind in ("memory", "segments"):
+        pytest.skip("such a log has one writer")
+    with make_log(kind, tmp_path / "log") as one, make_log(kind, tmp_path / "log") as other:
+        handles = [one.view(Total), other.view(Total)]
+        for number in range(12):
+            say((one, other)[number % 2], number)
+            if number % 3:
+                handles[number % 2].catch_up(limit=2)
+        threads = [threading.Thread(target=handle.catch_up) for handle in handles]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [handle.get("all").state["count"] for handle in handles] == [12, 12]
+        assert handles[0].digest() == handles[1].digest() == from_nothing(one, Total)
+
+
+def test_two_workers_on_one_view_agree(make_log: Callable[..., Log], tmp_path: Path) -> None:
+    with make_log("sqlite", tmp_path / "log.db") as one, make_log("sqlite", tmp_path / "log.db") as other:
+        for log in (one, other):
+            log.views.register(Total, mode="async")
+        for number in range(30):
+            position = say((one, other)[number % 2], number)
+        for log in (one, other):
+            log.wait_for(Total, position, 20)
+            assert log.view(Total).get("all").state["count"] == 30
+            assert log.view(Total).audit().ok
+
+
+def test_a_damaged_file_of_views_is_made_again(
+    make_log: Callable[..., Log], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with make_log("jsonl", tmp_path / "log") as log:
+        say(log, 1)
+        log.view(Total).catch_up()
+    (tmp_path / "log" / "local" / "views.db").write_bytes(b"this is no database" * 1000)
+    with make_log("jsonl", tmp_path / "log") as log:
+        assert log.view(Total).get("all").state["values"] == [1]
+        assert "made again" in caplog.text
+
+
+def test_a_rebuild_that_was_stopped_goes_on(log: Log) -> None:
+    from everlog.views.rebuild import rebuild
+
+    for number in range(20):
+        say(log, number)
+    handle = log.view(Total)
+    handle.catch_up()
+    steps = iter([False, False, False])
+    rebuild(log, log.views.shelf, Total(), stop=lambda: next(steps, True), limit=3)
+    done = handle.rebuild(limit=3)
+    assert (done.resumed_at, done.same, done.build) == (9, True, 2)
+    assert handle.rebuild(fresh=True).resumed_at == 0
+
+
+def test_who_may_not_write_gets_an_old_answer_that_says_so(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(log, 1)
+    handle = log.view(Total)
+    handle.catch_up()
+    say(log, 2)
+
+    def refuse() -> Any:
+        raise ReadOnly("this disk cannot be written")
+
+    monkeypatch.setattr(log.views.shelf, "change", refuse)
+    answer = handle.get("all")
+    assert (answer.state["values"], answer.lag) == ([1], 1)
+    with pytest.raises(ReadOnly):
+        log.view(Said).get("thing/1")
+    monkeypatch.undo()
+    assert handle.get("all").state["values"] == [1, 2]

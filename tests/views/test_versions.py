@@ -1,0 +1,95 @@
+"""A new version beside the old one, the way back, and who is told of changes, on every store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.views.conftest import Said
+from tests.views.said import say
+
+from everlog.errors import NotFound
+from everlog.log.log import Log
+from everlog.views.states import active_build, builds_of
+from everlog.views.view import Change
+
+# ---- versions
+
+
+def test_a_new_version_is_built_beside_and_the_old_one_is_kept(log: Log) -> None:
+    class Newer(Said):
+        version = 2
+
+        def initial(self) -> dict[str, Any]:
+            return {"values": ["new"], "count": 0}
+
+    say(log, 1)
+    log.view(Said).catch_up()
+    log.views.close()
+    handle = log.view(Newer)
+    assert handle.get("thing/1").state["values"] == ["new", 1]
+    names = [(build.number, build.version) for build in builds_of(log.views.shelf, "said")]
+    assert names == [(1, 1), (2, 2)]
+
+    assert handle.rollback().version == 1
+    active = active_build(log.views.shelf, "said")
+    assert active is not None
+    assert active.version == 1
+
+
+def test_old_code_does_not_take_the_place_of_new_code(log: Log) -> None:
+    class Newer(Said):
+        version = 2
+
+    say(log, 1)
+    log.view(Newer).catch_up()
+    log.views.close()
+    say(log, 2)
+    assert log.view(Said).get("thing/1").state["values"] == [1, 2]
+    active = active_build(log.views.shelf, "said")
+    assert active is not None
+    assert active.version == 2
+
+
+def test_a_rollback_needs_something_to_go_back_to(log: Log) -> None:
+    say(log, 1)
+    log.view(Said).catch_up()
+    with pytest.raises(NotFound):
+        log.view(Said).rollback()
+
+
+# ---- effects
+
+
+class Telling(Said):
+    name = "telling"
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int]] = []
+
+    def on_change(self, changes: Sequence[Change]) -> None:
+        self.told += [(change.key, change.state["count"]) for change in changes]
+
+
+@pytest.mark.parametrize("mode", ["on-demand", "inline"])
+def test_effects_are_told_once_and_never_by_a_rebuild(log: Log, mode: str) -> None:
+    view = Telling()
+    handle = log.views.register(view, mode=mode)
+    handle.catch_up()
+    say(log, 1)
+    handle.catch_up()
+    say(log, 2)
+    handle.catch_up()
+    handle.rebuild()
+    handle.catch_up()
+    log.purge("thing/1", reason="a request")
+    handle.catch_up()
+    assert view.told == [("thing/1", 1), ("thing/1", 2)]
+
+
+def test_the_first_build_of_a_view_tells_nobody(log: Log) -> None:
+    say(log, 1)
+    view = Telling()
+    log.views.register(view).catch_up()
+    assert view.told == []
