@@ -19,6 +19,7 @@ from __future__ import annotations
 from base64 import b32encode
 from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -317,7 +318,7 @@ def _manifest(standing: Standing, said: Said) -> No | None:
     owners = standing.owners_of(node)
     if not owners or said.by in owners or said.origin == node or not description(said):
         return None
-    hint = f"everlog community node {node} --actor {said.by}"
+    hint = f"everlog community node {quote(node)} --actor {said.by}"
     return No(rule=rule, why=f"the node {node} is one of {owners[0]}", allowed=tuple(owners), hint=hint)
 
 

@@ -76,7 +76,7 @@ def _judge_post(standing: Standing, post: Subject, name: str, said: Said) -> No 
         rule = "the policy says who posts; a post is created once, and has a time at which it is over"
         no = refuse_below(standing, said, policy.get("who_posts", ""), rule)
         if no is None and post:
-            no = No(rule=rule, why=f"{post['by']} created it", hint=f"everlog community post NAME TITLE, not {name}")
+            no = No(rule=rule, why=f"{post['by']} created it", hint="everlog community post NEW-NAME TITLE")
         return no or _refuse_time(said, policy, rule)
     rule = "a post is changed by its author while it is open, and ended by its author or a moderator"
     no = refuse_below(standing, said, "member", rule)
