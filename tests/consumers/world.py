@@ -241,10 +241,10 @@ class World:
         self.poison.clear()
         self.pass_time(LEASE_S + 1)
         self.join("last", 1)
-        for letter in self.group.dead_letters():
-            if letter.what == FAILED:
-                self.group.retry(letter.position)
         for _ in range(20 * (len(self.events) + 5)):
+            for letter in self.group.dead_letters():
+                if letter.what == FAILED:  # also those that become one now, because they ended consumers
+                    self.group.retry(letter.position)
             self.take("last")
             self.settle_one("last", 0)
             self.pass_time(0.6)

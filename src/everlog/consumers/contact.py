@@ -14,8 +14,11 @@ import msgspec
 
 from everlog.consumers import dealing
 from everlog.consumers.states import Grant, GroupState, Place, Seat, keep_group, keep_place, read_group, read_place
-from everlog.log.letters import Letter, keep_letter, read_letters, remove_letter
+from everlog.log.letters import OPEN, Letter, keep_letter, read_letters, remove_letter
 from everlog.stores.contract import Writer
+
+WATCHED = 100
+"""Events that are watched after an owner vanished: as many as one has in hand, as a rule."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ def contact(writer: Writer, ask: Ask, agreed: Callable[[Writer, GroupState | Non
         outcome.lost = set(ask.finished)
         outcome.overtaken = seat is not None
         return outcome
+    for partition in _abandoned(found, state):
+        _watch(writer, ask.group, partition, state)
     for partition, finished in ask.finished.items():
         if not _has(state, ask.member, partition, finished.token):
             outcome.lost.add(partition)
@@ -91,6 +96,31 @@ def contact(writer: Writer, ask: Ask, agreed: Callable[[Writer, GroupState | Non
         keep_group(writer, ask.group, state)
     outcome.state = state
     return outcome
+
+
+def _abandoned(found: GroupState, state: GroupState) -> list[int]:
+    """The partitions whose owner went without a word: its lease ended, or its name joined again."""
+    pairs = zip(found.grants, state.grants, strict=True)
+    return [number for number, (before, now) in enumerate(pairs) if before.member and not now.member]
+
+
+def _watch(writer: Writer, group: str, partition: int, state: GroupState) -> None:
+    """Have the next owner write down what it gives out, and count what the last one had written down as a failure.
+
+    So an event that ends its consumer is found out at its second attempt, and nobody else pays for that.
+    """
+    place = read_place(writer, group, partition) or Place(cursor=state.start)
+    attempts = dict(place.attempts)
+    letters = {letter.position: letter for letter in read_letters(writer, group, partition) if letter.what in OPEN}
+    for position in place.begun:
+        letter = letters.get(position)
+        if letter is not None:
+            keep_letter(writer, msgspec.structs.replace(letter, attempts=letter.attempts + 1))
+        else:
+            attempts[position] = (attempts.get(position, (0, 0))[0] + 1, writer.now_us)
+    watched = msgspec.structs.replace(place, attempts=attempts, watched=WATCHED, begun=())
+    if watched != place:
+        keep_place(writer, group, partition, watched)
 
 
 def _has(state: GroupState, member: str, partition: int, token: int) -> bool:

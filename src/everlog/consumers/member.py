@@ -124,8 +124,9 @@ class Member:
                 fill(self._windows, self._log, self.group)
                 delivery = self._pick()
             letters = any(window.letters_to_store for window in self._windows.values())
+            watched = delivery is not None and delivery.window.begin(delivery.entry)
         try:
-            if letters or (delivery is None and self._unstored):
+            if letters or watched or (delivery is None and self._unstored):
                 self._store()
         except BaseException:
             if delivery is not None:
@@ -198,7 +199,6 @@ class Member:
             delivery.window.fail(
                 delivery.entry,
                 reason or "the consumer gave no reason",
-                attempts_max=settings.attempts_max,
                 again_us=self._store_now_us() + int(wait_s * 1_000_000),
             )
             delivery.settled = True
@@ -244,7 +244,7 @@ class Member:
     def _fail_quietly(self, window: Window, entry: Entry, reason: str) -> None:
         settings = self.group.settings
         again_us = self._store_now_us() + int(settings.wait_s(entry.attempts + 1) * 1_000_000)
-        window.fail(entry, reason, attempts_max=settings.attempts_max, again_us=again_us)
+        window.fail(entry, reason, again_us=again_us)
 
     def leave(self) -> None:
         """Store what is finished and give the seat back, so that others need not wait for the lease to end."""
@@ -372,6 +372,7 @@ class Member:
                 letters,
                 size=self.group.settings.prefetch,
                 holds=self.group.settings.hold,
+                attempts_max=self.group.settings.attempts_max,
             )
         if outcome.taken:
             self._seen = None

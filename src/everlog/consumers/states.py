@@ -56,6 +56,8 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     cursor: str
     done: tuple[int, ...] = ()
     attempts: dict[int, tuple[int, int]] = {}  # position -> how often it failed, when it may be tried again
+    watched: int = 0  # so many of the next events are given out only when that is on record: an owner vanished here
+    begun: tuple[int, ...] = ()  # those of them that were, and of which nobody knows yet what became of them
 
 
 def read_group(reader: Reader, name: str) -> GroupState | None:

@@ -38,7 +38,16 @@ class Entry:
 
 class Window:
     def __init__(
-        self, group: str, partition: int, token: int, place: Place, letters: list[Letter], *, size: int, holds: bool
+        self,
+        group: str,
+        partition: int,
+        token: int,
+        place: Place,
+        letters: list[Letter],
+        *,
+        size: int,
+        holds: bool,
+        attempts_max: int,
     ) -> None:
         self.group = group
         self.partition = partition
@@ -47,6 +56,7 @@ class Window:
         self.draining = False
         self._size = size
         self._holds = holds
+        self._attempts_max = attempts_max
         self._take_place(place)
         self._letters: dict[int, Letter] = {}
         self._waiting: dict[str, list[int]] = {}  # key -> its letters that hold it, in order
@@ -60,6 +70,8 @@ class Window:
         self.looked = self.cursor.position
         self._done = set(place.done)
         self._attempts = dict(place.attempts)
+        self._watched = place.watched
+        self._begun: set[int] = set()
         self._entries: dict[int, Entry] = {}
         self._retries: dict[int, Entry] = {}
         self._retried: list[Entry] = []  # finished, and not stored yet
@@ -102,6 +114,9 @@ class Window:
         for letter in self._ready_letters(now_us):
             if letter.key in busy:
                 continue
+            if letter.attempts >= self._attempts_max:
+                self._change(msgspec.structs.replace(letter, what=FAILED, reason=_ended(letter.attempts)))
+                continue
             recorded = read(letter.position)
             if recorded is None or recorded.event.id != letter.id:
                 self._close(letter, None)  # it was purged
@@ -116,11 +131,22 @@ class Window:
             if entry.key in self._waiting:
                 self._bury(entry, WAITING, "an earlier event of its key failed", holds=True)
                 continue
+            if entry.attempts >= self._attempts_max:
+                self._bury(entry, FAILED, _ended(entry.attempts), holds=self._holds)
+                continue
             busy.add(entry.key)
             if entry.not_before_us <= now_us:
                 entry.in_flight = True
                 return entry
         return None
+
+    def begin(self, entry: Entry) -> bool:
+        """Whether it must be on record that this event is given out, before it is: because an owner vanished here."""
+        if not self._watched:
+            return False
+        self._watched -= 1
+        self._begun.add(entry.recorded.position)
+        return True
 
     def _ready_letters(self, now_us: int) -> list[Letter]:
         firsts = [self._letters[positions[0]] for positions in self._waiting.values()]
@@ -132,16 +158,18 @@ class Window:
 
     def finish(self, entry: Entry) -> None:
         entry.in_flight, entry.finished = False, True
+        self._begun.discard(entry.recorded.position)
         if entry.letter is not None:
             self._retries.pop(entry.letter.position, None)
             self._retried.append(entry)
             self._close(entry.letter, msgspec.structs.replace(entry.letter, what=DONE, not_before_us=0))
 
-    def fail(self, entry: Entry, reason: str, *, attempts_max: int, again_us: int) -> None:
+    def fail(self, entry: Entry, reason: str, *, again_us: int) -> None:
         """An attempt failed: again at `again_us`, or a dead letter if it was the last one."""
         entry.in_flight = False
         entry.attempts += 1
-        last = entry.attempts >= attempts_max
+        self._begun.discard(entry.recorded.position)
+        last = entry.attempts >= self._attempts_max
         if entry.letter is not None:
             self._retries.pop(entry.letter.position, None)
             what = FAILED if last else RETRYING
@@ -158,6 +186,7 @@ class Window:
     def give_back(self, entry: Entry) -> None:
         """Not handled and not failed either: it may be given out again."""
         entry.in_flight = False
+        self._begun.discard(entry.recorded.position)
         if entry.letter is not None:
             self._retries.pop(entry.letter.position, None)
 
@@ -199,8 +228,10 @@ class Window:
             cursor=str(Cursor(mark, knows, self.cursor.epoch)),
             done=tuple(sorted(position for position in done if position > mark)),
             attempts=attempts,
+            watched=self._watched,
+            begun=tuple(sorted(self._begun)),
         )
-        idle = lazy and not closed and attempts == self._stored.attempts
+        idle = lazy and not (closed or self._begun) and attempts == self._stored.attempts
         new = None if idle or place == self._stored else place
         return Finished(self.token, new, tuple(self._changed.values()), tuple(self._forgotten.values())), [
             *closed,
@@ -281,3 +312,7 @@ class Window:
             positions.remove(letter.position)
             if not positions:
                 del self._waiting[letter.key]
+
+
+def _ended(attempts: int) -> str:
+    return f"{attempts} attempts failed, the last of them with the end of its consumer"
