@@ -16,6 +16,7 @@ from everlog.core.event import Event
 from everlog.core.query import EVERYTHING, Query
 from everlog.log.log import Log
 from everlog.testing.builders import event
+from everlog.views.as_of import fold_to
 from everlog.views.fold import fold_all
 from everlog.views.view import View, digest
 
@@ -25,6 +26,9 @@ ACTORS = [f"user:u{number}" for number in range(3)]
 say = st.tuples(st.just("say"), st.sampled_from(STREAMS), st.sampled_from(ACTORS), st.integers(0, 9))
 poison = st.tuples(st.just("say"), st.sampled_from(STREAMS), st.sampled_from(ACTORS), st.just("poison"))
 admit = st.tuples(st.just("admit"), st.sampled_from(STREAMS), st.sampled_from(ACTORS), st.integers(1, 60))
+admit_poison = st.tuples(
+    st.just("admit poison"), st.sampled_from(STREAMS), st.sampled_from(ACTORS), st.integers(1, 60)
+)
 purge = st.tuples(st.just("purge"), st.sampled_from(STREAMS), st.none(), st.none())
 look = st.tuples(st.just("look"), st.none(), st.none(), st.integers(1, 4))
 rebuild = st.tuples(st.just("rebuild"), st.none(), st.none(), st.none())
@@ -45,10 +49,10 @@ class History:
     def do(self, what: str, stream: Any, actor: Any, value: Any) -> None:
         if what == "say":
             self.log.append("thing.said", stream=stream, payload={"value": value}, actor=actor)
-        elif what == "admit":
+        elif what in ("admit", "admit poison"):
             # An event of a peer, whose clock may lie before or after all that is here.
             self.seen += 1
-            payload = {"value": f"of a peer, {self.seen}"}
+            payload = {"value": f"of a peer, {self.seen}" if what == "admit" else "poison"}
             made = event("thing.said", stream=stream, actor=actor, payload=payload, lamport=value, origin=_origin())
             self.log.admit([made])
         elif what == "purge":
@@ -107,6 +111,24 @@ def test_poison_never_makes_a_live_view_differ_from_a_rebuilt_one(
             assert rebuilt.same, (handle.view.name, rebuilt)
             assert handle.digest() == live
             assert [(letter.position, letter.what) for letter in handle.dead_letters()] == letters
+            assert handle.audit().ok
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=st.lists(st.one_of(say, poison, admit, admit_poison, look), max_size=20))
+def test_what_waits_behind_poison_in_a_causal_view_does_not_depend_on_what_arrived_first(
+    make_log: Callable[..., Log], history: list[tuple[Any, ...]]
+) -> None:
+    with make_log("memory") as log:
+        run = History(log)
+        for step in history:
+            run.do(*step)
+        for view in (Causal, CausalByStream):
+            handle = log.view(view)
+            was = fold_to(log, view(), log.store.read(EVERYTHING))
+            assert handle.digest() == digest(was.states().items()), view.name
+            waiting = {letter.key for letter in handle.dead_letters()}
+            assert waiting == was.parked.keys()
             assert handle.audit().ok
 
 

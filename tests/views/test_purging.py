@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.views.conftest import ByActor, Said, Total
+from tests.views.conftest import ByActor, Picky, Said, Total
 
 from everlog.log.log import Log
 from everlog.views.builtin import BUILT_IN
@@ -71,3 +71,22 @@ def test_the_way_back_to_purged_words_is_closed(log: Log) -> None:
     log.purge("thing/1", reason="a request")
     assert len(builds_of(log.views.shelf, "said")) == 1
     assert not handle.get("thing/1").found
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_a_view_goes_on_when_what_stopped_it_is_purged(
+    make_log: Callable[..., Log], tmp_path: Path, kind: str
+) -> None:
+    with make_log(kind, tmp_path / "log") as log:
+        handle = log.view(Picky)
+        log.append("thing.said", stream="thing/1", payload={"value": {"key": "a"}})
+        log.append("thing.said", stream="thing/bad", payload={"value": {SECRET: "and no key"}})
+        log.append("thing.said", stream="thing/1", payload={"value": {"key": "a"}})
+        assert handle.get("a").stopped_at == 2
+        log.purge("thing/bad", reason="a request")
+        assert handle.dead_letters() == []
+        assert words_left(tmp_path) == []
+        answer = handle.get("a")
+        assert (answer.state, answer.stopped_at) == ({"count": 2}, 0)
+        assert handle.audit().ok
+        assert handle.rebuild().same

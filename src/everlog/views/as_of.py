@@ -21,7 +21,7 @@ import msgspec
 from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import InvalidField, NotFound
-from everlog.views.fold import AT_ONCE, Row, fold, in_causal_order, kept_rows, row_bytes, row_of
+from everlog.views.fold import AT_ONCE, CausalOrder, Row, fold, in_causal_order, kept_rows, row_bytes, row_of
 from everlog.views.view import Order, State, View
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ class Was(msgspec.Struct, kw_only=True):
     """What a view said at a moment."""
 
     rows: dict[str, Row]
-    parked: set[str] = msgspec.field(default_factory=set)  # keys that went no further because of a poison event
+    parked: dict[str, CausalOrder] = msgspec.field(
+        default_factory=dict
+    )  # keys that a poison event holds up, and where
     stopped_at: int = 0
 
     def states(self) -> dict[str, State]:
@@ -142,7 +144,7 @@ def fold_to(
             skipped=skipped,
         )
         kept.update(kept_rows(view, was.rows, done, load))
-        was.parked |= {failed.key for failed in done.failures if failed.key is not None}
+        was.parked |= done.parked()
         if done.stopped is not None:
             was.stopped_at = done.stopped.recorded.position
     was.rows = {key: row for key, row in was.rows.items() if row.count}

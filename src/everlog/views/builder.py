@@ -20,8 +20,8 @@ from everlog.core.query import Cursor, Reset
 from everlog.log.pages import OpenPage
 from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
 from everlog.views import refold
-from everlog.views.fold import Folded, Row, fold, kept_rows, nothing_kept, row_bytes
-from everlog.views.letters import SKIPPED, Letter, letters_from
+from everlog.views.fold import CausalOrder, Folded, Row, fold, kept_rows, nothing_kept, row_bytes
+from everlog.views.letters import SKIPPED, Letter, letters_from, parked_by
 from everlog.views.states import (
     Build,
     letters_of,
@@ -73,7 +73,7 @@ class Builder:
     _build: Build
     _cursor: Cursor
     _rows: dict[str, Row]
-    _parked: set[str]
+    _parked: dict[str, CausalOrder]
     _skipped: set[int]
     _gathered: Folded  # of pages that were folded and are not kept yet
     _closely_upto = 0  # up to here every page is kept by itself
@@ -112,8 +112,6 @@ class Builder:
         with self.lock:
             if self._build.stopped_at:
                 self._look_again()
-                if self._build.stopped_at:
-                    return True
             page = OpenPage(self._log.store, self._cursor, self._query, limit=limit)
             closely = self.live or self._parked or self._skipped or self._cursor.position < self._closely_upto
             try:
@@ -121,6 +119,8 @@ class Builder:
                     self.save()  # what was gathered belongs to the history before
                     self._follow_reset(page.reset)
                     return False
+                if self._build.stopped_at:
+                    return True  # and what stops it was not purged since
                 moved = self._take_closely(page) if closely else self._gather(page)
             except _Overtaken:
                 self._look_again()
@@ -316,12 +316,9 @@ class Builder:
         """Keep what a fold did, and where it got to, at once."""
         try:
             if done.late:
-                again, rows = self._refold(done.late, upto=cursor.position)
-                kept.update(rows)
-                done.applied += again.applied
-                done.failures += again.failures
-                done.waiting += again.waiting
-                done.changed |= again.changed
+                waiting = self._waiting_among(done.late)
+                kept.update(self._make_late_again(done, waiting, cursor))
+                gone = {*gone, *(letter.position for letter in waiting)}
             with self._shelf.change() as change:
                 change.scrub = scrub
                 self._write(change, done, kept, letters, gone, cursor)
@@ -358,7 +355,7 @@ class Builder:
         )
         put_build(change, build)
         self._build, self._cursor = build, cursor
-        self._parked.update(key for key in (failed.key for failed in done.failures) if key is not None)
+        self._parked.update(done.parked())
 
     def _move_to(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -397,6 +394,25 @@ class Builder:
         self._keep(done, {**dict.fromkeys(affected), **kept}, cursor, gone=gone, scrub=True)
         self._look_again()
 
+    def _make_late_again(self, done: Folded, waiting: Sequence[Letter], cursor: Cursor) -> dict[str, bytes | None]:
+        """Make the keys again that got a late event, and let that count in the place of what became of them here."""
+        # Where their history lies: what was not applied is none of a row's sources.
+        also = set[str]().union(*done.late.values(), (letter.stream for letter in waiting))
+        also |= {failed.recorded.event.stream for failed in done.failures if failed.key in done.late}
+        also |= {recorded.event.stream for key, recorded in done.waiting if key in done.late}
+        again, rows = self._refold(done.late, also=also, upto=cursor.position)
+        done.applied += again.applied
+        done.changed |= again.changed
+        done.failures = [failed for failed in done.failures if failed.key not in done.late] + again.failures
+        done.waiting = [one for one in done.waiting if one[0] not in done.late] + again.waiting
+        return rows
+
+    def _waiting_among(self, keys: Collection[str]) -> list[Letter]:
+        """The letters of keys that wait."""
+        if self._parked.keys().isdisjoint(keys):
+            return []
+        return [letter for letter in self.letters() if letter.key in keys and letter.what != SKIPPED]
+
     def _refold(
         self, keys: Collection[str], *, also: Collection[str] = (), upto: Position | None = None
     ) -> tuple[Folded, dict[str, bytes | None]]:
@@ -408,7 +424,7 @@ class Builder:
         records = refold.history(self._log, self.view, keys, streams, upto=end, skipped=self._skipped)
         for key in keys:
             self._rows.pop(key, None)
-            self._parked.discard(key)
+            self._parked.pop(key, None)
         rows: dict[str, Row] = {}
         done = fold(self.view, rows, records, upcast=self._log.catalog.upcast, skipped=self._skipped)
         kept = dict(kept_rows(self.view, rows, done, nothing_kept))
@@ -433,7 +449,7 @@ class Builder:
         self._rows = {}
         self._gathered = Folded()
         letters = letters_of(self._shelf, build)
-        self._parked = {letter.key for letter in letters if letter.what != SKIPPED and letter.key}
+        self._parked = parked_by(letters)
         self._skipped = {letter.position for letter in letters if letter.what == SKIPPED}
 
     def _forget_rows(self) -> None:

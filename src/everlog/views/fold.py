@@ -28,7 +28,9 @@ SOURCES_MAX = 32
 AT_ONCE = 1000
 """Events folded between two looks at anything else."""
 
-_NOTHING: tuple[int, str] = (0, "")
+CausalOrder = tuple[int, str]
+NOBODY: Mapping[str, CausalOrder] = {}
+_NOTHING: CausalOrder = (0, "")
 
 
 class Row:
@@ -131,11 +133,16 @@ class Folded:
     applied: list[int] = field(default_factory=list)  # positions, in order; those that the view leaves out too
     failures: list[Failure] = field(default_factory=list)
     waiting: list[tuple[str, Recorded]] = field(default_factory=list)  # behind a failure of the same key
-    late: set[str] = field(default_factory=set)  # causal: an event came that belongs before what was applied
+    late: dict[str, set[str]] = field(default_factory=dict)  # causal: keys that got an event from before what was
+    # applied or could not be, with the streams of what came since
     stopped: Failure | None = None
     ready: list[_Ready] = field(default_factory=list)
     smooth: _Smooth | None = None  # where nothing went wrong: `ready` in another form
     pages: int = 0  # how many pages this is about, where several are kept together
+
+    def parked(self) -> dict[str, CausalOrder]:
+        """The keys that wait from here on, and the place of what could not be applied."""
+        return {failed.key: failed.recorded.event.causal_order for failed in self.failures if failed.key is not None}
 
     def every(self) -> list[_Ready]:
         """The keys, events and records that this is about."""
@@ -165,14 +172,14 @@ def fold(
     upcast: Upcast = as_it_is,
     upcast_all: UpcastAll | None = None,
     load: Load = nothing_kept,
-    parked: Container[str] = (),
+    parked: Mapping[str, CausalOrder] = NOBODY,
     skipped: Container[int] = (),
 ) -> Folded:
     """Apply records, in the order in which they come, to rows.
 
     `upcast_all` does what `upcast` does, for many at once; `load` brings rows that are kept elsewhere; keys in
-    `parked` wait for somebody, so their events wait too; positions in `skipped` are left out because somebody said
-    so.
+    `parked` wait behind an event at this causal order, and their events wait too; positions in `skipped` are left out
+    because somebody said so.
     """
     if not parked and not skipped:
         smooth = _all_at_once(view, rows, records, upcast_all or (lambda events: [*map(upcast, events)]), load)
@@ -186,17 +193,19 @@ def fold(
     causal = view.order is Order.CAUSAL
     with_sources = not view.by_stream
     apply, initial, applied, changed = view.apply, view.initial, done.applied, done.changed
-    held: set[str] = set()  # keys that got no further in these records
+    held = dict(parked)  # keys that get no further, and the place of what could not be applied
     for key, event, recorded in ready:
         if key is None:
             applied.append(recorded.position)
             continue
         row = rows.get(key)
-        if key in held or key in parked:
-            if key not in done.late:
+        if key in held:
+            if causal and recorded.event.causal_order < held[key]:
+                done.late.setdefault(key, set())  # it belongs before what could not be applied
+            if key in done.late:
+                done.late[key].add(recorded.event.stream)
+            else:
                 done.waiting.append((key, recorded))
-            elif row is not None:
-                _remember_source(row, event.stream)  # where its history has to be looked for
             continue
         try:
             if row is None:
@@ -204,16 +213,15 @@ def fold(
             if causal:
                 order = (event.lamport, event.id)
                 if order <= row.last:
-                    done.late.add(key)
-                    held.add(key)
-                    _remember_source(row, event.stream)
+                    done.late[key] = {event.stream}
+                    held[key] = order
                     continue
                 row.state = apply(row.state, event)
                 row.last = order
             else:
                 row.state = apply(row.state, event)
         except Exception as error:
-            held.add(key)
+            held[key] = recorded.event.causal_order
             done.failures.append(failure(recorded, key, error))
             continue
         row.count += 1

@@ -8,10 +8,12 @@ skipped   somebody decided that the view does without it, and said why
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from everlog.core.event import Recorded
-from everlog.views.fold import Failure, Folded
+from everlog.views.fold import CausalOrder, Failure, Folded
 
 FAILED, WAITING, STOPPED, SKIPPED = "failed", "waiting", "stopped", "skipped"
 
@@ -28,6 +30,17 @@ class Letter(msgspec.Struct, frozen=True, omit_defaults=True):
     at_us: int = 0
     skipped_by: str = ""
     skipped_because: str = ""
+    lamport: int = 0
+
+
+def parked_by(letters: Iterable[Letter]) -> dict[str, CausalOrder]:
+    """The keys that wait, and the causal order of the event that they wait behind."""
+    parked: dict[str, CausalOrder] = {}
+    for letter in letters:
+        if letter.what in (FAILED, WAITING) and letter.key:
+            order = (letter.lamport, letter.id)
+            parked[letter.key] = min(order, parked.get(letter.key, order))
+    return parked
 
 
 def letters_from(done: Folded, now_us: int) -> list[Letter]:
@@ -48,4 +61,15 @@ def letter(
     recorded: Recorded, what: str, *, key: str = "", reason: str = "", trace: str = "", at_us: int = 0
 ) -> Letter:
     event = recorded.event
-    return Letter(recorded.position, event.id, event.type, event.stream, what, key, reason, trace, at_us)
+    return Letter(
+        recorded.position,
+        event.id,
+        event.type,
+        event.stream,
+        what,
+        key,
+        reason,
+        trace,
+        at_us,
+        lamport=event.lamport,
+    )
