@@ -190,6 +190,11 @@ def _require_reachable(master: str) -> None:
         ) from error
 
 
+def jvm_options(java: Java) -> str:
+    """The options that every process of Spark wants from this Java, also those of a cluster."""
+    return _OPTIONS.get(java.major, "")
+
+
 def _is_local(master: str) -> bool:
     return master.startswith("local") or f"//{_LOOPBACK}:" in master or "//localhost:" in master
 
@@ -206,7 +211,7 @@ def _environment(java: Java, log: Path | None) -> Iterator[None]:
     wanted = {
         "JAVA_HOME": str(JAVA_HOME),
         "EVERLOG_JVM": java.path,
-        "EVERLOG_JVM_OPTIONS": _OPTIONS.get(java.major, ""),
+        "EVERLOG_JVM_OPTIONS": jvm_options(java),
         "EVERLOG_JVM_LOG": str(log or ""),
         "PYSPARK_PYTHON": sys.executable,  # workers would take the python3 of PATH, which has not our libraries
         "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -1,0 +1,48 @@
+"""The same fold on a real cluster of processes, one of which is killed in the middle: the result is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.pipeline.cluster import SparkCluster
+
+import everlog
+from everlog import Draft
+from everlog.views.builtin import Streams
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_worker_that_is_killed_in_the_middle_changes_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with everlog.open(url, actor="user:ada") as log:
+        drafts = [Draft("note.added", f"note/{number % 97}", {"text": f"note {number}"}) for number in range(2400)]
+        log.append_batch(drafts)
+        expected = log.view(Streams).digest()
+
+    with SparkCluster(tmp_path, workers=2) as cluster:
+        job = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.cluster_job", cluster.master, url],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert job.stdout is not None
+        told, killed = [], False
+        with job:
+            for line in job.stdout:
+                told.append(json.loads(line))
+                # The events are shuffled, some keys are folded and others are not.
+                if not killed and told[-1].get("stages_done") and told[-1]["tasks_done"] >= 11:
+                    cluster.kill_worker(0)
+                    killed = True
+        assert job.returncode == 0
+
+    assert killed, "it was done before anybody could be killed"
+    assert told[-1] == {"digest": expected, "keys": 97}
+    assert told[-2]["tasks_failed"] > 0, "the worker that was killed had nothing to do"
