@@ -73,3 +73,11 @@ def test_a_model_that_nobody_can_import_is_refused() -> None:
 
     with pytest.raises(SchemaBroken, match="cannot go to another process"):
         pickle.dumps(catalog)
+
+
+def test_a_catalog_made_of_readings_reads_the_same(travelled: Catalog) -> None:
+    reading = Catalog.reading(travelled.readings())
+    old = event("wp.moved", payload={"lane": "done"})
+    assert reading.upcast(old) == travelled.upcast(old)
+    assert reading.upcast_all([old]) == [travelled.upcast(old)]
+    assert reading.upcast_all([event("deploy.done")])[0].version == 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from everlog.catalog.catalog import Catalog
 from everlog.core.event import Event
 from everlog.log.log import Log
 from everlog.views.view import CAUSAL, View
@@ -98,8 +99,8 @@ def sorted_batches(
     end = None if upto is None else Position(upto)
     records = list(log.store.read(view.query, after=Position(after), upto=end))
     keyed = view if not view.by_stream else _ByStream()
-    upcast = log.catalog.upcast if not view.by_stream else lambda event: event
-    table = pa.Table.from_batches(list(with_keys(keyed, upcast, [batch_of(records)])))
+    catalog = log.catalog if not view.by_stream else Catalog()
+    table = pa.Table.from_batches(list(with_keys(keyed, catalog, [batch_of(records)])))
     if stored is not None:
         names = ("key", "position", "count", "lamport", "id", "sources", "state")
         rows = [

@@ -72,6 +72,8 @@ class Catalog:
         for event_type, latest, upcasters in readings:
             catalog._latest[event_type] = latest
             catalog._upcasters[event_type] = dict(upcasters)
+            if latest > 1:
+                catalog._beyond_first.add(event_type)
         return catalog
 
     # ---- registering

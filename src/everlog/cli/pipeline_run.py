@@ -40,6 +40,7 @@ def run_command(
     from everlog.pipeline.session import require_libraries
 
     require_libraries()
+    from everlog.pipeline.gold import gold_of
     from everlog.pipeline.lake import Lake
     from everlog.pipeline.run import run
 
@@ -48,7 +49,8 @@ def run_command(
     found = Lake.open(place, log_id=log.identity.log_id, create=True)
     with spark_of(session, master, conf, app="everlog pipeline run") as spark:
         with spark_progress(session.out, spark, "pipeline run"):
-            outcome = run(spark, log, log_url(session), found, rebuild=rebuild)
+            gold = gold_of(found, log.views.known(), log.catalog)
+            outcome = run(spark, log, log_url(session), found, gold=gold, rebuild=rebuild)
         tables = {table.name: table.rows() for table in found.tables()}
     session.out.answer(
         Answer(
@@ -79,6 +81,12 @@ def _lines(outcome: Outcome) -> list[str]:
         lines.append(f"read in another way than before, and typed anew: {', '.join(outcome.types_rebuilt)}")
     if outcome.set_aside:
         lines.append(f"{outcome.set_aside:,} events could not be typed: see the table quarantine for the reasons")
+    for done in outcome.views or ():
+        if done.stopped_at:
+            view = done.table.partition("/")[2]
+            lines.append(f"the view {view} is stopped at #{done.stopped_at}: see the table letters/{view}")
+        elif done.letters:
+            lines.append(f"{done.letters:,} events could not be taken into {done.table}: see letters/…")
     if outcome.scanned_files:
         lines.append(
             f"{outcome.purged:,} purged events left the lake; {outcome.removed_files:,} old files were removed, and"

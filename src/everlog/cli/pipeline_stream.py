@@ -54,6 +54,7 @@ def stream_command(
 
     require_libraries()
     from everlog.pipeline.following import Follower
+    from everlog.pipeline.gold import gold_of
     from everlog.pipeline.lake import Lake
 
     log = session.log()
@@ -65,6 +66,7 @@ def stream_command(
             log,
             log_url(session),
             found,
+            gold=gold_of(found, log.views.known(), log.catalog),
             refresh_s=refresh,
             committed=meter.committed,
             refreshed=meter.refreshed,

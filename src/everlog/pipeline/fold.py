@@ -9,7 +9,7 @@ length of a stream. With `stored` the rows of an earlier fold are united with th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from everlog.pipeline.failures import carried
 from everlog.pipeline.rows import COLUMNS
 from everlog.pipeline.shipping import Shipped, ship
 from everlog.pipeline.sorted_fold import FOLDED_SCHEMA, SORTED_SCHEMA, SortedFold, with_keys
+from everlog.views.fold import NOBODY, CausalOrder
 from everlog.views.view import Order, View
 
 if TYPE_CHECKING:
@@ -39,27 +40,39 @@ def fold_view(
     catalog: Catalog,
     *,
     stored: DataFrame | None = None,
-    parked: Collection[str] = (),
+    parked: Mapping[str, CausalOrder] = NOBODY,
     partitions: int = 0,
     with_places: bool = True,
 ) -> DataFrame:
     """The rows, letters and places of a view over events (`EVENT_SCHEMA`), as `sorted_fold` describes them.
 
-    `stored` are rows (`STORED`) that an earlier fold left, and `events` then what came after it; only rows that
-    changed come out. `parked` are the keys whose events wait. Without `partitions` Spark's own setting decides.
+    `stored` are rows (`STORED`) that an earlier fold left, and `events` then what came after it. `parked` are keys
+    whose events wait. Without `partitions` Spark's own setting decides.
     """
-    from pyspark.sql.functions import coalesce, col
-
-    shipped = ship(view, catalog)
-    rows = keyed(events, view, shipped)
+    rows = keyed(events, view, ship(view, catalog))
     if stored is not None:
         rows = rows.unionByName(_as_sorted(stored))
-    size = partitions or partitions_for(events.sparkSession)
+    return fold_keyed(rows, view, catalog, parked=parked, partitions=partitions, with_places=with_places)
+
+
+def fold_keyed(
+    rows: DataFrame,
+    view: View,
+    catalog: Catalog,
+    *,
+    parked: Mapping[str, CausalOrder] = NOBODY,
+    partitions: int = 0,
+    with_places: bool = True,
+) -> DataFrame:
+    """The same over events that have their keys already."""
+    from pyspark.sql.functions import coalesce, col
+
+    size = partitions or partitions_for(rows.sparkSession)
     # What has no key only counts its position, and may lie anywhere.
     where = coalesce(col("key"), col("position").cast("string"))
     order = ["lamport", "id"] if view.order is Order.CAUSAL else ["position"]
     in_order = rows.repartition(size, where).sortWithinPartitions("key", col("state").isNull(), *order)
-    task = partial(_fold, shipped, tuple(sorted(parked)), with_places)
+    task = partial(_fold, ship(view, catalog), dict(parked), with_places)
     return in_order.mapInArrow(task, _spark(FOLDED_SCHEMA))
 
 
@@ -119,13 +132,11 @@ def _spark(schema: pa.Schema) -> StructType:
 
 def _with_keys(shipped: Shipped, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with carried():
-        view, upcast = shipped.unpack()
-        yield from with_keys(view, upcast, batches)
+        yield from with_keys(*shipped.unpack(), batches)
 
 
 def _fold(
-    shipped: Shipped, parked: tuple[str, ...], with_places: bool, batches: Iterable[pa.RecordBatch]
+    shipped: Shipped, parked: Mapping[str, CausalOrder], with_places: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     with carried():
-        view, upcast = shipped.unpack()
-        yield from SortedFold(view, upcast, parked=parked, with_places=with_places).run(batches)
+        yield from SortedFold(*shipped.unpack(), parked=parked, with_places=with_places).run(batches)

@@ -17,7 +17,6 @@ from typing import Any
 
 from everlog.catalog.catalog import Catalog, Upcaster
 from everlog.errors import InvalidField, SparkFailed
-from everlog.views.fold import Upcast
 from everlog.views.view import View
 
 BY_PATH, BY_CODE = "by its import path", "as its code"
@@ -34,8 +33,8 @@ class Shipped:
     paths: tuple[str, ...]  # where the sender looks for modules
     data: bytes
 
-    def unpack(self) -> tuple[View, Upcast]:
-        """In a worker: the view, and the function that brings its events up to date."""
+    def unpack(self) -> tuple[View, Catalog]:
+        """In a worker: the view, and the catalog that brings its events up to date."""
         return _unpacked(self)
 
 
@@ -70,7 +69,7 @@ def can_be_imported(found: Any) -> bool:
 
 
 @lru_cache(maxsize=8)  # a worker runs many tasks of one job, one after the other
-def _unpacked(shipped: Shipped) -> tuple[View, Upcast]:
+def _unpacked(shipped: Shipped) -> tuple[View, Catalog]:
     import pickle
 
     known = set(sys.path)
@@ -84,4 +83,4 @@ def _unpacked(shipped: Shipped) -> tuple[View, Upcast]:
             hint="install its package on every machine of the cluster, or name it in --conf spark.submit.pyFiles=…",
             view=shipped.name,
         ) from error
-    return view, Catalog.reading(readings).upcast
+    return view, Catalog.reading(readings)

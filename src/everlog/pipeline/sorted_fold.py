@@ -8,7 +8,7 @@ stream of millions takes no more memory than one batch.
 
 A row of the result is one of:
 
-    row      a key's state as it is now, with what a later fold must know of it
+    row      a key's state as it is now, with what a later fold must know of it; stored rows without news as well
     letter   an event that could not be applied, or waits behind one
     places   positions that were applied, as the bits of a block
     late     a key that got an event from before its stored state: it has to be folded again from its beginning
@@ -25,11 +25,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from everlog.catalog.catalog import Catalog
 from everlog.core.event import Event, Recorded
 from everlog.errors import InvalidField
 from everlog.pipeline.applied import Applied
 from everlog.pipeline.rows import ARROW_SCHEMA, records_of
-from everlog.views.fold import Folded, Row, Upcast, fold, kept_of, kept_parts, kept_rows, row_of
+from everlog.views.fold import NOBODY, CausalOrder, Folded, Row, fold, kept_of, kept_parts, kept_rows, row_of
 from everlog.views.letters import STOPPED, letter, letters_from
 from everlog.views.view import Order, View
 
@@ -66,14 +67,14 @@ _sources = msgspec.json.Decoder(list[str]).decode
 # ---- keys
 
 
-def with_keys(view: View, upcast: Upcast, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def with_keys(view: View, catalog: Catalog, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Events with the key that the view gives each.
 
     One that the view leaves out keeps nothing but its position: it counts as applied, and the rest of it need not be
     moved. One of which the key cannot be told carries its dead letter in `stop`.
     """
     for batch in batches:
-        keys, stops = _keys(view, upcast, records_of(batch))
+        keys, stops = _keys(view, catalog, records_of(batch))
         columns = [batch.column(name) for name in ARROW_SCHEMA.names]
         key_column = pa.array(keys, pa.string())
         if key_column.null_count:
@@ -84,18 +85,18 @@ def with_keys(view: View, upcast: Upcast, batches: Iterable[pa.RecordBatch]) -> 
         yield pa.RecordBatch.from_arrays([*columns, key_column, *nothing, stop_column], schema=SORTED_SCHEMA)
 
 
-def _keys(view: View, upcast: Upcast, records: Sequence[Recorded]) -> tuple[list[str | None], dict[int, str]]:
+def _keys(view: View, catalog: Catalog, records: Sequence[Recorded]) -> tuple[list[str | None], dict[int, str]]:
     try:
-        keys = [view.key(upcast(recorded.event)) for recorded in records]
+        keys = [*map(view.key, catalog.upcast_all([recorded.event for recorded in records]))]
         if all(key is None or type(key) is str for key in keys):
             return keys, {}
     except Exception:  # told by whoever looks closer
-        return _keys_one_by_one(view, upcast, records)
-    return _keys_one_by_one(view, upcast, records)
+        return _keys_one_by_one(view, catalog, records)
+    return _keys_one_by_one(view, catalog, records)
 
 
 def _keys_one_by_one(
-    view: View, upcast: Upcast, records: Sequence[Recorded]
+    view: View, catalog: Catalog, records: Sequence[Recorded]
 ) -> tuple[list[str | None], dict[int, str]]:
     """The keys that can be told, and the dead letter of each event of which it cannot."""
     keys: list[str | None] = []
@@ -103,7 +104,7 @@ def _keys_one_by_one(
     only = _KeysOnly(view)
     for place, recorded in enumerate(records):
         # By the fold itself: what stops a view here is what stops it anywhere.
-        done = fold(only, {}, [recorded], upcast=upcast)
+        done = fold(only, {}, [recorded], upcast=catalog.upcast)
         if (failed := done.stopped) is not None:
             made = letter(recorded, STOPPED, reason=failed.reason, trace=failed.trace, at_us=_now_us())
             stops[place] = _letter_text(made).decode()
@@ -132,19 +133,25 @@ class _KeysOnly(View):
 class SortedFold:
     """One task: sorted batches in; rows, letters and places out."""
 
-    def __init__(self, view: View, upcast: Upcast, *, parked: Collection[str] = (), with_places: bool = True) -> None:
-        """`parked` are keys that wait behind an event that could not be applied in an earlier fold."""
+    def __init__(
+        self,
+        view: View,
+        catalog: Catalog,
+        *,
+        parked: Mapping[str, CausalOrder] = NOBODY,
+        with_places: bool = True,
+    ) -> None:
+        """`parked` are keys that wait behind an event that could not be applied in an earlier fold, and its place."""
         self._view = view
-        self._upcast = upcast
-        self._parked = set(parked)
+        self._catalog = catalog
+        self._parked = dict(parked)
         self._causal = view.order is Order.CAUSAL
         self._places = Applied() if with_places else None
         self._rows: dict[str, Row] = {}
         self._kept: dict[str, bytes] = {}  # rows as they were before this batch, to go back to
         self._last: dict[str, int] = {}  # the greatest position that a key has applied
-        self._changed: set[str] = set()  # keys that were not handed on yet
+        self._changed: set[str] = set()  # keys whose rows were not handed on yet
         self._late: set[str] = set()
-        self._stored_upto = 0
         self._before: Any = None  # what came last, to know what comes twice
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -180,7 +187,9 @@ class SortedFold:
     def _take(self, batch: pa.RecordBatch, out: _Out) -> None:
         stored = pc.is_valid(batch.column("state"))
         if pc.any(stored).as_py():
-            self._take_stored(batch.filter(stored))
+            followed = self._followed(batch)
+            out.pass_on(batch.filter(pc.and_not(stored, followed)))  # nothing new: as it was
+            self._take_stored(batch.filter(pc.and_(stored, followed)))
             batch = batch.filter(pc.invert(stored))
         batch = self._each_once(batch)
         if self._late:
@@ -188,14 +197,23 @@ class SortedFold:
         if not batch.num_rows:
             return
         keys: list[str] = batch.column("key").to_pylist()
-        parked = self._parked.intersection(keys) if self._parked else ()
-        done = fold(self._view, self._rows, records_of(batch), upcast=self._upcast, load=self._load, parked=parked)
+        parked = {key: self._parked[key] for key in self._parked.keys() & set(keys)} if self._parked else NOBODY
+        done = fold(
+            self._view,
+            self._rows,
+            records_of(batch),
+            upcast=self._catalog.upcast,
+            upcast_all=self._catalog.upcast_all,
+            load=self._load,
+            parked=parked,
+        )
         self._require_same(keys, done)
         kept = kept_rows(self._view, self._rows, done, self._load)
         self._kept.update(kept)
         self._changed.update(kept)
         self._late.update(done.late)
-        self._parked.update(failed.key for failed in done.failures if failed.key is not None)
+        self._changed -= done.late.keys()  # its row is worth nothing until it is folded again
+        self._parked.update(done.parked())
         smooth = len(done.applied) == batch.num_rows
         positions = batch.column("position") if smooth else pa.array(done.applied, pa.int64())
         self._mark(positions)
@@ -214,7 +232,12 @@ class SortedFold:
                 count, lamport, id, None if sources is None else _sources(sources), state.encode()
             )
             self._last[key] = position
-            self._stored_upto = max(self._stored_upto, position)
+            self._changed.add(key)
+
+    def _followed(self, batch: pa.RecordBatch) -> pa.Array:
+        """Which rows have another one of their key behind them; of the last one that is not known."""
+        keys = batch.column("key")
+        return pa.concat_arrays([pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)), pa.array([True])])
 
     def _each_once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The events, none of them twice: what comes twice stands side by side."""
@@ -299,6 +322,16 @@ class _Out:
 
     def __init__(self) -> None:
         self._rows: list[tuple[Any, ...]] = []
+        self._passed_on: list[pa.RecordBatch] = []
+
+    def pass_on(self, stored: pa.RecordBatch) -> None:
+        """Stored rows as they are, without a look into them: there may be millions, and few with news."""
+        if stored.num_rows:
+            nothing = {field.name: pa.nulls(stored.num_rows, field.type) for field in FOLDED_SCHEMA}
+            what = {"what": pa.repeat(ROW, stored.num_rows)}
+            there = {name: stored.column(name) for name in nothing if name in stored.schema.names}
+            arrays = list({**nothing, **there, **what}.values())
+            self._passed_on.append(pa.RecordBatch.from_arrays(arrays, schema=FOLDED_SCHEMA))
 
     def add(
         self,
@@ -321,6 +354,7 @@ class _Out:
             columns = zip(*self._rows, strict=True)
             arrays = [pa.array(values, field.type) for values, field in zip(columns, FOLDED_SCHEMA, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=FOLDED_SCHEMA)
+        yield from self._passed_on
 
 
 def _now_us() -> int:

@@ -339,6 +339,10 @@ class Views:
         kept = (name for name in every_name(self.shelf) if self._code(name) is not None and name != Fields.name)
         return sorted({*self._handles, *self._known, *kept})
 
+    def known(self) -> list[View]:
+        """The code of the views that can be run here, by name."""
+        return [self._named(name) for name in self.names()]
+
     def overviews(self) -> list[Overview]:
         """How every view stands that can be run here or has been. Nothing is run for it."""
         head = self._log.head()
