@@ -1,7 +1,8 @@
 """Which engine derives a view anew: this one process, or Spark; and why.
 
 One process folds at once and as fast as Spark does on two cores. Spark has to start first, and wins where there are
-more cores, or other machines. The figures were measured with `benchmarks/spark.py`; see docs/pipeline.md.
+more cores, or other machines. The three figures below are estimates and were not measured yet: `benchmarks/spark.py`
+has to replace them.
 """
 
 from __future__ import annotations
