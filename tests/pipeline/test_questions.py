@@ -11,8 +11,7 @@ from tests.pipeline.world import World
 
 import everlog
 from everlog.catalog.catalog import Catalog
-from everlog.core.event import START
-from everlog.core.query import Cursor, Query
+from everlog.core.query import Query
 from everlog.domains.controlplane import commands as control
 from everlog.domains.controlplane.events import AppCreated, DeployRequested, EnvironmentCreated, OrgCreated
 from everlog.domains.deciding import By
@@ -20,9 +19,10 @@ from everlog.domains.workpackages import commands as wp
 from everlog.domains.workpackages.events import Created
 from everlog.errors import EverlogError, NotFound
 from everlog.log.log import Log
-from everlog.pipeline.questions import ANSWERS, QUESTIONS, answer_all
+from everlog.pipeline.answers import answers_of
+from everlog.pipeline.gold import gold_of
+from everlog.pipeline.lake import ANSWERS
 from everlog.pipeline.report import report
-from everlog.pipeline.standing import stand
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,13 +78,12 @@ def answered(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> W
         elif end:
             control.fail(log, name, error="it did not start", by=later)
     log.view("streams").catch_up()
-    world.run()
-    cursor = Cursor(log.head(), START, log.identity.epoch)
-    with world.lake.writing():
-        answer_all(spark, world.lake, cursor)
-        stand(spark, world.lake, log, cursor)
-        world.lake.publish(cursor)
+    ran(world)
     return world
+
+
+def ran(world: World) -> None:
+    world.run(gold=gold_of(world.lake, [], world.log.catalog, more=answers_of(world.log)))
 
 
 def rows(world: World, name: str) -> list[dict[str, Any]]:
@@ -147,10 +146,8 @@ def test_refusals_and_views_are_asked_of_the_log(answered: World) -> None:
 
 
 def test_an_answer_is_made_anew_only_when_the_log_has_grown(answered: World) -> None:
-    cursor = Cursor(answered.log.head(), START, answered.log.identity.epoch)
     before = answered.files()
-    assert answer_all(answered.spark, answered.lake, cursor) == []
-    stand(answered.spark, answered.lake, answered.log, cursor)
+    ran(answered)
     assert answered.files() == before
 
 
@@ -169,13 +166,21 @@ def test_a_log_without_programs_gets_a_report_of_what_it_has(
     world: World, spark: SparkSession, tmp_path: Path
 ) -> None:
     world.log.append("note.added", stream="note/1", payload={"text": "hello"})
-    world.run()
-    cursor = Cursor(world.log.head(), START, world.log.identity.epoch)
-    assert set(answer_all(spark, world.lake, cursor)) == set(QUESTIONS)
-    world.lake.publish(cursor)
+    ran(world)
     page = report(world.lake)
     assert "Who did what" in page
     assert "Work packages" not in page.partition("</script></head>")[2]
+
+
+def test_after_a_purge_no_answer_tells_of_what_is_gone(world: World) -> None:
+    world.log.append("note.added", stream="note/1", payload={"text": "stays"}, actor="user:ada")
+    world.log.append("note.added", stream="note/2", payload={"text": "goes"}, actor="user:sentinel-of-the-purged")
+    ran(world)
+    world.log.purge("note/2", reason="a test")
+    ran(world)
+    assert [row["actor"] for row in rows(world, "activity")] == ["user:ada"]
+    held = [path for path in (world.lake.path / ANSWERS).rglob("*") if path.is_file()]
+    assert [path for path in held if b"sentinel-of-the-purged" in path.read_bytes()] == []
 
 
 def test_an_empty_lake_has_nothing_to_report(world: World) -> None:

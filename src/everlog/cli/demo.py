@@ -26,14 +26,16 @@ OWN_FILES = ("log.db", "log.db-wal", "log.db-shm", "types.toml", "schema.lock.js
 
 @click.command("demo")
 @click.option("--store", type=click.Choice(["sqlite", "postgres"]), default="sqlite", help="Where the events go.")
+@click.option("--no-spark", is_flag=True, help="Leave out the pipeline on Spark.")
 @common_options
 @pass_session
-def demo_command(session: Session, store: str) -> None:
+def demo_command(session: Session, store: str, no_spark: bool) -> None:
     """Write a sample log and show what a log can do.
 
     It makes .everlog/ in this folder or in DIR: a week of all five programs, a few thousand events. A demo made
-    before is replaced; any other log is left alone. With --store postgres it starts a server of its own in a
-    temporary folder, and removes both at the end.
+    before is replaced; any other log is left alone. Then the same week goes through the pipeline on Spark, and every
+    view has the same digest there; its report is left beside the log. With --store postgres it starts a server of its
+    own in a temporary folder, and removes both at the end.
 
     \b
     Examples:
@@ -47,7 +49,7 @@ def demo_command(session: Session, store: str) -> None:
     if store == "sqlite":
         folder = session.place.resolve() / FOLDER
         tour.stage("folder", lambda: _make(folder))
-        _show(tour, folder)
+        _show(tour, folder, spark=not no_spark)
     else:
         with _server(tour) as server:
             folder = server.folder / FOLDER
@@ -55,7 +57,30 @@ def demo_command(session: Session, store: str) -> None:
             _show(tour, folder, lasting=False)
 
 
-def _show(tour: _Tour, folder: Path, *, lasting: bool = True) -> None:
+def _on_spark(tour: _Tour, log: Log, stages: Stages, folder: Path) -> Exception | None:
+    """The same week on Spark. What goes wrong there must not hide what the log has shown, and is told after it."""
+    from everlog.cli.demo_spark import SparkStages
+    from everlog.errors import EverlogError, Unavailable
+    from everlog.pipeline.session import require_libraries
+
+    try:
+        require_libraries()
+    except Unavailable as error:
+        tour.skip("spark", f"{error.what}: {error.hint}")
+        return None
+    on_spark = SparkStages(log, f"sqlite:{folder / 'log.db'}", folder)
+    try:
+        for name, stage in on_spark.all():
+            tour.stage(name, stage)
+    except (EverlogError, click.exceptions.Exit) as error:
+        return error
+    finally:
+        on_spark.close()
+        stages.facts.update(on_spark.facts)
+    return None
+
+
+def _show(tour: _Tour, folder: Path, *, lasting: bool = True, spark: bool = True) -> None:
     from everlog import wiring
 
     log = wiring.open_folder(folder, actor="user:ada")
@@ -63,7 +88,10 @@ def _show(tour: _Tour, folder: Path, *, lasting: bool = True) -> None:
     try:
         for name, stage in stages.all():
             tour.stage(name, stage)
+        failed = _on_spark(tour, log, stages, folder) if lasting and spark else None
         tour.end(log, stages, lasting=lasting)
+        if failed is not None:
+            raise failed
     finally:
         stages.close()
         log.close()
@@ -91,6 +119,9 @@ class _Tour:
             raise
         self._line("ok", name, started, shown)
 
+    def skip(self, name: str, why: str) -> None:
+        self._line("skip", name, time.monotonic(), why)
+
     def end(self, log: Log, stages: Stages, *, lasting: bool) -> None:
         from everlog.cli.demo_shown import lines, shown
 
@@ -117,7 +148,8 @@ class _Tour:
         self._stages.append({"stage": name, "status": status, "seconds": round(took_s, 3), "shown": shown})
         if self._out.json or self._out.quiet or self._out.agent:
             return
-        mark = self._out.paint(f"{status:<4}", "green" if status == "ok" else "red")
+        colour = {"ok": "green", "skip": "yellow"}.get(status, "red")
+        mark = self._out.paint(f"{status:<4}", colour)
         self._out.line(
             f"{mark}  {name:<12}{took_s:5.2f} s  {self._out.dim(safe(self._out.as_typed(shown)))}".rstrip()
         )

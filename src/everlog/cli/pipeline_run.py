@@ -40,6 +40,7 @@ def run_command(
     from everlog.pipeline.session import require_libraries
 
     require_libraries()
+    from everlog.pipeline.answers import answers_of
     from everlog.pipeline.gold import gold_of
     from everlog.pipeline.lake import Lake
     from everlog.pipeline.run import run
@@ -49,7 +50,7 @@ def run_command(
     found = Lake.open(place, log_id=log.identity.log_id, create=True)
     with spark_of(session, master, conf, app="everlog pipeline run") as spark:
         with spark_progress(session.out, spark, "pipeline run"):
-            gold = gold_of(found, log.views.known(), log.catalog)
+            gold = gold_of(found, log.views.known(), log.catalog, more=answers_of(log))
             outcome = run(spark, log, log_url(session), found, gold=gold, rebuild=rebuild)
         tables = {table.name: table.rows() for table in found.tables()}
     session.out.answer(

@@ -17,7 +17,7 @@ import msgspec
 from everlog.catalog.catalog import Catalog
 from everlog.core.query import Cursor
 from everlog.pipeline import buckets
-from everlog.pipeline.lake import Lake
+from everlog.pipeline.lake import ANSWERS, Lake
 from everlog.views.view import View
 
 if TYPE_CHECKING:
@@ -77,6 +77,13 @@ class Gold:
         for other in (*self._lake.tables("gold"), *self._lake.tables("letters")):
             if other.name not in known:
                 self._lake.drop(other)
+        drop_answers(self._lake)
+
+
+def drop_answers(lake: Lake) -> None:
+    """Answers are made anew as a whole, by the next run that keeps them: none may tell of what is gone."""
+    for table in lake.tables(ANSWERS):
+        lake.drop(table)
 
 
 def gold_of(lake: Lake, views: Sequence[View], catalog: Catalog, *, more: Sequence[Kept] = ()) -> Gold:

@@ -8,6 +8,7 @@
       silver/TYPE/       one table an event type, upcast and validated
       buckets/           the events by hash of their stream, sorted: folds need no shuffle
       gold/VIEW/         one table a view
+      answers/NAME/      what people ask of history, one table a question
       letters/VIEW/      what that view could not take
       checkpoints/       of `pipeline stream`
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 FILE_NAME = "lake.json"
 EVENTS, QUARANTINE, SILVER, BUCKETS, GOLD = "events", "quarantine", "silver", "buckets", "gold"
+ANSWERS = "answers"
 LETTERS = "letters"
 
 

@@ -19,27 +19,13 @@ from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from everlog.core.query import Cursor
 from everlog.pipeline.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-ANSWERS = "answers"
 LANES = ("planned", "doing", "for_review")
 _HOUR = 3_600.0
-
-
-def answer_all(spark: SparkSession, lake: Lake, cursor: Cursor) -> list[str]:
-    """Bring every answer up to the cursor that the events' table is at; the names of those that were made."""
-    asked = Asked(spark, lake)
-    made = []
-    for name, question in QUESTIONS.items():
-        table = lake.table(f"{ANSWERS}/{name}")
-        if not table.holds(cursor):
-            table.overwrite(question(asked).coalesce(1), cursor=cursor)
-            made.append(name)
-    return made
 
 
 class Asked:

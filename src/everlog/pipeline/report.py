@@ -15,8 +15,8 @@ import msgspec
 import pyarrow.parquet as pq
 
 from everlog.errors import NotFound, Unavailable
-from everlog.pipeline.lake import Lake
-from everlog.pipeline.questions import ANSWERS, LANES
+from everlog.pipeline.lake import ANSWERS, Lake
+from everlog.pipeline.questions import LANES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -26,6 +26,7 @@ from everlog.log.pages import find_reset
 from everlog.pipeline import bronze, silver
 from everlog.pipeline.compacting import KEPT_HOURS, SMALL_FILES_MAX, compact, small
 from everlog.pipeline.erasing import Erased, PurgedStreams, Scrubbed, erase, purges_unknown_to, scrub
+from everlog.pipeline.gold import drop_answers
 from everlog.pipeline.lake import GOLD, LETTERS, Lake
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def _apply_purges(
     def drop_views(going: DataFrame, staying: DataFrame, cursor: Cursor) -> None:
         for table in (*lake.tables(GOLD), *lake.tables(LETTERS)):
             lake.drop(table)
+        drop_answers(lake)
 
     return erase(
         spark,

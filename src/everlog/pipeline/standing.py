@@ -23,14 +23,14 @@ _REFUSALS = "at timestamp, code string, operation string, type string, actor str
 _VIEWS = "view string, state string, version int, position long, lag long, keys long, letters long, gap long"
 
 
-def stand(spark: SparkSession, lake: Lake, log: Log, cursor: Cursor) -> None:
-    """Put both tables in place, if they say something else than before."""
+def stand(spark: SparkSession, lake: Lake, log: Log, cursor: Cursor) -> bool:
+    """Put both tables in place, if they say something else than before; True if one does."""
     refusals: list[tuple[object, ...]] = [
         (one.refused_at, one.code, one.operation, one.type, one.actor, one.stream)
         for one in reversed(log.refusals(limit=None))
     ]
-    _put(spark, lake, "refusals", refusals, _REFUSALS, cursor)
-    _put(spark, lake, "views", _views(log), _VIEWS, cursor)
+    told = _put(spark, lake, "refusals", refusals, _REFUSALS, cursor)
+    return _put(spark, lake, "views", _views(log), _VIEWS, cursor) or told
 
 
 def _views(log: Log) -> list[tuple[object, ...]]:
@@ -46,8 +46,10 @@ def _views(log: Log) -> list[tuple[object, ...]]:
 
 def _put(
     spark: SparkSession, lake: Lake, name: str, rows: list[tuple[object, ...]], schema: str, cursor: Cursor
-) -> None:
+) -> bool:
     table = lake.table(f"answers/{name}")
     said = zlib.crc32(msgspec.json.encode(rows))
-    if not table.exists() or table.mark("said") != said or table.cursor(cursor.epoch) is None:
-        table.overwrite(spark.createDataFrame(rows, schema).coalesce(1), cursor=cursor, marks={"said": said})
+    if table.exists() and table.mark("said") == said and table.cursor(cursor.epoch) is not None:
+        return False
+    table.overwrite(spark.createDataFrame(rows, schema).coalesce(1), cursor=cursor, marks={"said": said})
+    return True
