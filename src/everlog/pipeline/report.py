@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _SHOWN_MAX = 15
 _INK, _QUIET = "#1f2933", "#6b7785"
+_OUTCOMES = {"succeeded": "#4c9a6a", "failed": "#c0504d", "rolled_back": "#d9822b"}
 _COLOURS = ("#2f6f8f", "#d9822b", "#4c9a6a", "#a4558f", "#8a7b52", "#c0504d", "#5c6bc0", "#9aa5b1")
 
 Row = dict[str, Any]
@@ -93,7 +94,7 @@ def _work(answers: Answers) -> Iterator[Section]:
             Scatter(x=day, y=[row["in_progress"] for row in days], name="in progress", line={"color": _COLOURS[1]}),
         ]
     )
-    figure.update_layout(barmode="group", yaxis_title="work packages")
+    figure.update_layout(barmode="group", yaxis_title="work packages", xaxis_type="category")
     done = sum(row["done"] for row in days)
     yield Section(
         "Work packages day by day",
@@ -116,7 +117,7 @@ def _work(answers: Answers) -> Iterator[Section]:
                     line={"color": colour, "dash": dash},
                 )
             )
-    lead.update_layout(yaxis_title="hours")
+    lead.update_layout(yaxis_title="hours", xaxis_type="category", xaxis_title="week that begins on")
     last = weeks[-1]
     yield Section(
         "How long it takes",
@@ -189,8 +190,15 @@ def _deploys(answers: Answers) -> Iterator[Section]:
             )
             for day in days
         ]
-        figure.add_trace(Bar(x=days, y=counted, name=_label(outcome), marker_color=_COLOURS[number % len(_COLOURS)]))
-    figure.update_layout(barmode="stack", yaxis_title="deploys")
+        figure.add_trace(
+            Bar(
+                x=days,
+                y=counted,
+                name=_label(outcome),
+                marker_color=_OUTCOMES.get(outcome, _COLOURS[-1 - number % 3]),
+            )
+        )
+    figure.update_layout(barmode="stack", yaxis_title="deploys", xaxis_type="category")
     good = sum(row["outcome"] == "succeeded" for row in found)
     yield Section("Deploys", f"{good:,} of {len(found):,} ended well.", figure)
 
@@ -219,7 +227,7 @@ def _activity(answers: Answers) -> Iterator[Section]:
             colorbar={"title": "events"},
         )
     )
-    figure.update_layout(yaxis_autorange="reversed")
+    figure.update_layout(yaxis_autorange="reversed", xaxis_type="category")
     busiest = actors[0]
     yield Section(
         "Who did what", f"{len(totals):,} actors; {busiest} recorded the most, {totals[busiest]:,} events.", figure
@@ -227,11 +235,11 @@ def _activity(answers: Answers) -> Iterator[Section]:
 
 
 def _talk(answers: Answers) -> Iterator[Section]:
-    yield from _by_type(answers("talk"), "Chat and market", "{total:,} events in {days:,} days.")
+    yield from _by_type(answers("talk"), "Chat and market", "{total:,} events in {days}.")
 
 
 def _growth(answers: Answers) -> Iterator[Section]:
-    yield from _by_type(answers("growth"), "How the log grows", "{total:,} events arrived on {days:,} days.")
+    yield from _by_type(answers("growth"), "How the log grows", "{total:,} events arrived in {days}.")
 
 
 def _by_type(found: list[Row], title: str, says: str) -> Iterator[Section]:
@@ -249,8 +257,12 @@ def _by_type(found: list[Row], title: str, says: str) -> Iterator[Section]:
         own = [row for row in found if (row["type"] == name if name in totals else row["type"] not in most)]
         counted = [sum(row["events"] for row in own if row["day"] == day) for day in days]
         figure.add_trace(Bar(x=days, y=counted, name=_label(name), marker_color=_COLOURS[number]))
-    figure.update_layout(barmode="stack", yaxis_title="events")
-    yield Section(title, says.format(total=sum(totals.values()), days=len(days)), figure)
+    figure.update_layout(barmode="stack", yaxis_title="events", xaxis_type="category")
+    yield Section(
+        title,
+        says.format(total=sum(totals.values()), days="a day" if len(days) == 1 else f"{len(days):,} days"),
+        figure,
+    )
 
 
 def _views(answers: Answers) -> Iterator[Section]:
@@ -310,7 +322,7 @@ def _figure(figure: Figure, number: int) -> str:
         height=360,
     )
     made: str = figure.to_html(
-        full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config={"displaylogo": False}
+        full_html=False, include_plotlyjs=False, div_id=f"figure-{number}", config={"displayModeBar": False}
     )
     return made
 
