@@ -120,13 +120,14 @@ def wild_history(moves: list[Any], community: str = "hearth", *, honest: str = "
     story = Story(community)
     story.created()
     for what, who, other, role, point, lie, node in moves:
+        who = ADA if what in (1, 6) else who  # so that something comes of it often enough
         if (node or HOME[who]) == HOME.get(honest):
             point = lie = None
         how: dict[str, Any] = {"from_node": node} | ({} if lie is None else {"lamport": lie[0], "seq": lie[1]})
         upto = dict(story._chains) if point is None else {HOME[other]: point}
         match what:
             case 0 | 1:
-                story.said(ADA if what else who, "community.member.invited", member=other, role=ROLES[role], **how)
+                story.said(who, "community.member.invited", member=other, role=ROLES[role], **how)
                 story.said(other, "community.member.joined")
             case 2:
                 story.said(who, "community.member.joined", **how)
@@ -134,10 +135,8 @@ def wild_history(moves: list[Any], community: str = "hearth", *, honest: str = "
                 story.said(who, "community.member.revoked", member=other, upto=upto, **how)
             case 4:
                 story.said(who, "community.member.demoted", member=other, role=ROLES[role % 2], upto=upto, **how)
-            case 5:
+            case 5 | 6:
                 story.said(who, "community.member.promoted", member=other, role=ROLES[1 + role % 2], **how)
-            case 6:
-                story.said(ADA, "community.member.promoted", member=other, role=ROLES[1 + role % 2])
             case 7:
                 story.said(who, "community.policy.updated", who_invites=ROLES[role], **how)
             case 8:
@@ -191,9 +190,12 @@ FORGERIES: list[tuple[str, dict[str, Any]]] = [
 
 
 @settings(max_examples=200, deadline=None)
-@for_every(some.lists(MOVES, min_size=3, max_size=25), some.sampled_from(FORGERIES), some.integers(1, 120))
+@for_every(
+    some.lists(MOVES, min_size=3, max_size=25),
+    some.lists(some.tuples(some.sampled_from(FORGERIES), some.integers(1, 120)), min_size=1, max_size=3),
+)
 def test_who_is_revoked_changes_nothing_by_what_they_say_beyond_the_point_whatever_clock_it_claims(
-    moves: list[Any], forgery: tuple[str, dict[str, Any]], lamport: int
+    moves: list[Any], forgeries: list[tuple[tuple[str, dict[str, Any]], int]]
 ) -> None:
     """The founder, who is honest, revokes bob; and bob, who may have been anything before, writes into the past."""
     story = wild_history(moves, SEALED, honest=ADA)
@@ -202,10 +204,10 @@ def test_who_is_revoked_changes_nothing_by_what_they_say_beyond_the_point_whatev
     before = story.standing()
     if before.role(ADA) != "admin" or before.since(ADA)[0] != 1:
         return  # she is not the founder any more who ranks above everybody
-    kind, payload = forgery
-    if kind == "community.member.joined" and _was_invited_at(story, lamport):
-        return  # whoever is invited may join: the invitation was never taken back
-    story.said(BOB, kind, lamport=lamport, seq=60, **payload)
+    for (kind, payload), lamport in forgeries:
+        if kind == "community.member.joined" and _was_invited_at(story, lamport):
+            return  # whoever is invited may join: the invitation was never taken back
+        story.said(BOB, kind, lamport=lamport, seq=max(60, story.chain(BOB) + 1), **payload)
     after = story.standing()
     for part in ("members", "policy", "policies", "nodes"):
         assert after.state[part] == before.state[part], part

@@ -144,7 +144,9 @@ class _History:
             taking = known.get(said.id)
             if taking is not None:
                 authority = standing.authority(said)
-                if no is not None or authority.rank < taking.authority.rank:
+                # One that held before stays so if there is nobody left to take from: somebody else undid that.
+                needless = taking is not held[-1] and standing.status(said.payload["member"]) != "member"
+                if (no is not None and not needless) or authority.rank < taking.authority.rank:
                     return None
                 if taking is held[-1]:
                     world.authority = authority
