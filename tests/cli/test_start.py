@@ -325,7 +325,7 @@ def test_bench_prints_ratios(everlog: Run, place: Path) -> None:
 
 
 def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, place: Path) -> None:
-    found = everlog("demo")
+    found = everlog("demo", "--no-spark")
     assert found.code == 0
     stages = [line.split()[1] for line in found.out.splitlines() if line.startswith("ok ")]
     assert stages == [
@@ -342,7 +342,7 @@ def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, 
 
 
 def test_the_demo_tells_programs_what_it_shows_and_the_commands_that_it_ends_with_work(everlog: Run) -> None:
-    answer = everlog("demo", "--dir", "tour", "--json")
+    answer = everlog("demo", "--dir", "tour", "--no-spark", "--json")
     found = answer.data
     assert list(found["shown"]) == ["board", "issues", "members", "audit", "trace"]
     assert {len(rows) > 3 for rows in found["shown"].values()} == {True}
@@ -365,10 +365,10 @@ def test_the_demo_tells_programs_what_it_shows_and_the_commands_that_it_ends_wit
 
 
 def test_the_demo_replaces_a_demo_and_nothing_else(everlog: Run, place: Path) -> None:
-    assert everlog("demo").code == 0
+    assert everlog("demo", "--no-spark").code == 0
     first = everlog("--json").data
     (place / ".everlog/mine.txt").write_text("keep me")
-    assert everlog("demo").code == 0
+    assert everlog("demo", "--no-spark").code == 0
     second = everlog("--json").data
     assert first["log_id"] != second["log_id"]
     assert first["events"] == second["events"]
@@ -376,7 +376,7 @@ def test_the_demo_replaces_a_demo_and_nothing_else(everlog: Run, place: Path) ->
 
 
 def test_the_demo_leaves_a_real_log_alone(notes: Run) -> None:
-    found = notes("demo", "--json")
+    found = notes("demo", "--no-spark", "--json")
     assert found.code == 5
     assert found.error["hint"] == "everlog demo --dir DIR"
     assert len(notes("log").rows) == 5
@@ -386,7 +386,7 @@ def test_a_stage_that_does_not_hold_fails_the_demo(everlog: Run, monkeypatch: py
     from everlog.log.log import Log
 
     monkeypatch.setattr(Log, "refusal_counts", lambda self: [])
-    found = everlog("demo")
+    found = everlog("demo", "--no-spark")
     assert found.code == 1
     assert "FAIL  errors" in found.out
     assert json.loads(everlog("--json").out)["data"]["events"] > 2_000

@@ -114,7 +114,7 @@ def test_the_readme_shows_what_the_demo_prints(
     out = Terminal()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", out)
-        assert main(["demo"]) == 0
+        assert main(["demo", "--no-spark"]) == 0
     printed = as_compared(out.getvalue(), place).splitlines()
     shown = next(block for block in pages["README.md"].of("text") if block.text.startswith("ok "))
     assert [line for line in as_compared(shown.text, place).splitlines() if line not in printed] == []
