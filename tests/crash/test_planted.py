@@ -272,7 +272,7 @@ def copied_events_arrive_anew(patch: pytest.MonkeyPatch) -> None:
 
 def copy_not_compared(patch: pytest.MonkeyPatch) -> None:
     """A copy gets its name without a look at it."""
-    patch.setattr(copy, "_compare", lambda *arguments: None)
+    patch.setattr(copy, "compare_with", lambda *arguments: None)
 
 
 def import_not_rehearsed(patch: pytest.MonkeyPatch) -> None:
