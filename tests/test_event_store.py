@@ -111,6 +111,26 @@ def test_a_snapshot_from_before_a_purge_is_refused(store: aio.EventStore, log: L
         run(store.restore_from_snapshot(name))
 
 
+@pytest.mark.parametrize("how", ["restore", "create", "remove"])
+def test_no_file_keeps_what_was_purged(store: aio.EventStore, log: Log, tmp_path: Path, how: str) -> None:
+    """F31: the snapshot from before the purge goes, the one from after it stays, and so does what is not ours."""
+    run(store.append_batch([note("one"), note("two", "note/2")]))
+    old = run(store.create_snapshot({"texts": ["one", "two"]}))
+    (tmp_path / "snapshots" / "mine.snapshot.gz").write_bytes(b"not a snapshot of everlog")
+    log.purge("note/1", reason="asked to")
+    if how == "restore":
+        with pytest.raises(NotFound, match="is removed"):
+            run(store.restore_from_snapshot(old))
+    elif how == "remove":
+        assert run(store.remove_stale_snapshots()) == [old]
+    new = run(store.create_snapshot({"texts": ["two"]}))
+    assert sorted(path.name for path in (tmp_path / "snapshots").iterdir()) == [
+        f"{new}.snapshot.gz",
+        "mine.snapshot.gz",
+    ]
+    assert run(store.restore_from_snapshot(new)).state == {"texts": ["two"]}
+
+
 def test_names_and_positions_from_outside_are_checked(store: aio.EventStore, log: Log) -> None:
     with pytest.raises(InvalidField):
         run(store.restore_from_snapshot("../../etc/passwd"))

@@ -7,7 +7,9 @@
     snapshot = await store.restore_from_snapshot(name)
 
 A snapshot is a state that the caller has folded, the position up to which it has, and a checksum over both. Whoever
-restores it goes on with `replay_from` at that position.
+restores it goes on with `replay_from` at that position. A snapshot that a purge has overtaken may hold words of what
+was purged: it is removed when it is asked for, when the next snapshot is made, or at
+once by `remove_stale_snapshots`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import logging
 import re
 import zlib
 from collections.abc import AsyncIterator, Sequence
@@ -34,7 +37,10 @@ from everlog.files import DiskFiles, Files, replace_file
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
 
+_logger = logging.getLogger("everlog")
+
 _NAME = re.compile(r"[0-9A-Z]{26}")
+_SUFFIX = ".snapshot.gz"
 _PAGE = 500
 
 
@@ -94,6 +100,10 @@ class EventStore:
         """The state and its position. One that does not fit this log any more is refused, never used."""
         return await asyncio.to_thread(self._read, name)
 
+    async def remove_stale_snapshots(self) -> list[str]:
+        """Remove every snapshot that a purge or a restored copy has overtaken; their names."""
+        return await asyncio.to_thread(self._remove_stale)
+
     # ---- inside
 
     async def _pages(self, query: Query, after: Position) -> AsyncIterator[Recorded]:
@@ -125,7 +135,7 @@ class EventStore:
                 hint="use the name as it was given",
                 field="snapshot",
             )
-        return self._folder / f"{name}.snapshot.gz"
+        return self._folder / f"{name}{_SUFFIX}"
 
     def _write(self, state: Any, position: Position | None) -> str:
         (name,) = self._names.take(1)
@@ -142,11 +152,48 @@ class EventStore:
             )
         body = canonical({"epoch": self.log.identity.epoch, "position": position, "state": state})
         self._files.make_dir(path.parent)
+        if self.log.purges():
+            self._remove_stale()
         replace_file(self._files, path, gzip.compress(hashlib.sha256(body).digest() + body, 6, mtime=0))
         return name
 
     def _read(self, name: str) -> Snapshot:
-        path = self._path(name)
+        found = self._load(self._path(name), name)
+        reason = self._stale(found)
+        if reason:
+            self._remove_stale()
+            raise NotFound(
+                f"the snapshot {name} does not fit this log any more",
+                why=f"history below position {found.position} was {reason}; the snapshot is removed",
+                hint="fold the log from its start, and make a new snapshot",
+            )
+        return found
+
+    def _remove_stale(self) -> list[str]:
+        folder = self._folder
+        if folder is None or not self._files.exists(folder):
+            return []
+        gone = []
+        for file in self._files.names(folder):
+            name = file.removesuffix(_SUFFIX)
+            if name == file or _NAME.fullmatch(name) is None:
+                continue  # not ours
+            path = folder / file
+            try:
+                stale = self._stale(self._load(path, name))
+            except Damaged as error:  # whoever restores it is told; here it stays, for whoever looks into it
+                _logger.warning("%s", error)
+                continue
+            except NotFound:
+                continue  # another process was faster
+            if stale:
+                self._files.unlink(path)
+                gone.append(name)
+        if gone:
+            self._files.fsync_dir(folder)
+        return gone
+
+    def _load(self, path: Path, name: str) -> Snapshot:
         if not self._files.exists(path):
             raise NotFound(
                 f"there is no snapshot {name}", why=f"{path} is not there", hint="fold the log from its start"
@@ -157,19 +204,12 @@ class EventStore:
             raise self._damaged(path, str(error)) from error
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             raise self._damaged(path, "its checksum is not right")
-        found = msgspec.convert(parse_json(data[32:]), Snapshot)
-        self._refuse_stale(name, found)
-        return found
+        return msgspec.convert(parse_json(data[32:]), Snapshot)
 
-    def _refuse_stale(self, name: str, found: Snapshot) -> None:
-        """A purge or a restored copy changes what the state was folded from (G8)."""
+    def _stale(self, found: Snapshot) -> str:
+        """Why it no longer fits: a purge or a restored copy changes what a state was folded from (G8)."""
         page = self.log.page_after(Cursor(found.position, epoch=found.epoch), limit=1)
-        if isinstance(page.reset, Reset):
-            raise NotFound(
-                f"the snapshot {name} does not fit this log any more",
-                why=f"history below position {found.position} was {page.reset.reason}",
-                hint="fold the log from its start, and make a new snapshot",
-            )
+        return str(page.reset.reason) if isinstance(page.reset, Reset) else ""
 
     @staticmethod
     def _damaged(path: Path, why: str) -> Damaged:

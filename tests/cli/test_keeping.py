@@ -75,7 +75,7 @@ def test_every_check_of_a_sound_log_is_ok(notes: Run) -> None:
     assert {check["status"] for check in found.data} == {"ok"}
     assert [check["id"] for check in found.data] == [
         *("runtime", "folder", "settings", "log", "format", "journal", "modes", "disk"),
-        *("structure", "clock", "refusals", "actor", "catalog", "schema"),
+        *("structure", "clock", "refusals", "views", "snapshots", "actor", "catalog", "schema"),
     ]
 
 
@@ -93,6 +93,17 @@ def test_many_refusals_are_pointed_out(notes: Run) -> None:
     for _ in range(10):
         notes("append", "note.added", "-s", "note/1")
     assert ["warn", "refusals", "10 in the last day", "everlog errors --stats"] in notes("doctor").rows
+
+
+def test_a_damaged_snapshot_is_pointed_out(notes: Run, place: Path) -> None:
+    notes("snapshot", "create", "streams")
+    (path,) = (place / ".everlog").rglob("streams@*.gz")
+    data = path.read_bytes()
+    path.write_bytes(data[:-20] + bytes(12) + data[-8:])
+    (found,) = [row for row in notes("doctor").rows if row[1] == "snapshots"]
+    assert found[0] == "warn"
+    assert path.name in found[2]
+    assert notes(*found[3].split()[1:]).code == 0
 
 
 def test_a_damaged_structure_fails_with_8(notes: Run) -> None:

@@ -143,3 +143,11 @@ def test_a_process_keeps_views_up_to_date_until_it_is_interrupted(notes: Run, pl
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
     assert process.returncode == 130
+
+
+def test_the_doctor_points_out_a_view_that_waits_for_somebody(own: Run) -> None:
+    own("views", "run", "--to-end")
+    (found,) = [row for row in own("doctor").rows if row[1] == "views"]
+    assert found[0] == "warn"
+    assert found[2].startswith("texts ")
+    assert own(*found[3].split()[1:]).rows, found

@@ -102,7 +102,7 @@ def _checks(session: Session) -> Iterator[Check]:
     if isinstance(path, Path):
         yield from _file_checks(path)
         yield from _git(session, path)
-    for check in (_structure, _clock, _refusals):
+    for check in (_structure, _clock, _refusals, _views, _snapshots):
         yield _guarded(check, log)
     yield _actor(log)
     problems = log.catalog.check()
@@ -253,6 +253,49 @@ def _refusals(log: Log) -> Check:
     if len(recent) >= REFUSALS_A_DAY_WARN:
         return Check("refusals", WARN, f"{len(recent)} in the last day", "everlog errors --stats")
     return Check("refusals", OK, f"{len(recent)} in the last day")
+
+
+def _views(log: Log) -> Check:
+    """Only what is kept: nothing is run for it."""
+    from everlog.views.overview import NEVER_RUN, OTHER_CODE, PARKED, STOPPED
+
+    fixes = {
+        PARKED: "everlog views dead-letters {}",
+        STOPPED: "everlog views dead-letters {}",
+        OTHER_CODE: "everlog views rebuild {}",
+    }
+    kept = [view for view in log.views.overviews() if view.state != NEVER_RUN]
+    for view in kept:
+        if view.state in fixes:
+            status = FAIL if view.state == STOPPED else WARN
+            return Check(
+                "views",
+                status,
+                f"{view.view} is at #{view.position}: {view.state}",
+                fixes[view.state].format(view.view),
+            )
+    return Check("views", OK, f"{len(kept)} kept, none of them stuck")
+
+
+def _snapshots(log: Log) -> Check:
+    """Their hashes are proved; what they say is proved by `snapshot verify`."""
+    from everlog.errors import EverlogError
+
+    folder = log.views.snapshots.folder
+    entries = folder.entries()
+    for entry in entries:
+        try:
+            if entry.header is not None:
+                folder.load(entry)
+                continue
+            problem = entry.problem
+        except EverlogError as error:
+            problem = str(error)
+        # No failure: a snapshot only spares work, and the one before it serves.
+        return Check(
+            "snapshots", WARN, f"{entry.path.name}: {problem}", f"everlog snapshot create {entry.view} --full"
+        )
+    return Check("snapshots", OK, f"{len(entries)}, all whole (what they say: everlog snapshot verify)")
 
 
 def _actor(log: Log) -> Check:
