@@ -2,7 +2,8 @@
 
 A block's language says what the tests do with it:
 
-    python     it runs, in order within a page, in an empty folder; an `output` block after it is what it prints
+    python     it runs, in order within a page, in an empty folder; an `output` block after it is what it prints. If
+               its first line names a file, it is written there instead, and the blocks after it may import it
     toml       it is written to the file that its first line names, for the blocks after it
     console    a session: every `$ everlog ...` runs, as on a terminal, and must print what is shown
     sh         it is parsed: commands and options must exist

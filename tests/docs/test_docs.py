@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import re
 import shlex
@@ -42,6 +43,7 @@ def test_the_examples_of_a_page_run(page: Page, place: Path, monkeypatch: pytest
         "```console\n$ everlog --version\neverlog 0.0.0\n```",
         "```console\n$ everlog --version\n...\n$ echo $?\n3\n```",
         "```toml\n[types]\n```",
+        "```python\n# lies/one.py\nTRUTH = 1\n```\n\n```python\nfrom lies.one import TRUTH\n\nassert TRUTH == 2\n```",
     ],
 )
 def test_a_page_that_lies_is_noticed(
@@ -55,15 +57,29 @@ def test_a_page_that_lies_is_noticed(
 def run_page(page: Page, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("docs_example")
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.syspath_prepend(str(place))
+    known = set(sys.modules)
+    try:
+        run_blocks(page, module, place, monkeypatch)
+    finally:
+        for name in set(sys.modules) - known:  # what the page wrote is gone with its folder
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(place)):
+                del sys.modules[name]
+
+
+def run_blocks(page: Page, module: ModuleType, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = ""
     for block in page.blocks:
         match block.language:
+            case "python" if file_of(block, "py"):
+                write_file(block, "py", place)
             case "python":
                 printed = run_python(page, block, module)
             case "output":
                 assert as_compared(printed, place) == as_compared(block.text, place), f"{page.name}:{block.line}"
             case "toml":
-                write_toml(block, place)
+                assert file_of(block, "toml"), "the first line of a TOML block names its file: # .everlog/types.toml"
+                write_file(block, "toml", place)
             case "console":
                 run_session(page, block, place, monkeypatch)
 
@@ -76,11 +92,17 @@ def run_python(page: Page, block: Block, module: ModuleType) -> str:
     return out.getvalue()
 
 
-def write_toml(block: Block, place: Path) -> None:
-    named = re.match(r"# (\S+\.toml)\n", block.text)
-    assert named is not None, "the first line of a TOML block names its file, as in # .everlog/types.toml"
-    (place / named[1]).parent.mkdir(exist_ok=True)
-    (place / named[1]).write_text(block.text, encoding="utf-8")
+def file_of(block: Block, ending: str) -> str:
+    """The file that a block is, if its first line names one."""
+    named = re.match(rf"# (\S+\.{ending})\n", block.text)
+    return named[1] if named else ""
+
+
+def write_file(block: Block, ending: str, place: Path) -> None:
+    path = place / file_of(block, ending)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(block.text, encoding="utf-8")
+    importlib.invalidate_caches()
 
 
 class Terminal(io.StringIO):
