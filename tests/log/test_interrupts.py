@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -35,19 +36,38 @@ def test_an_interrupt_waits_for_the_end_and_an_impatient_one_does_not(monkeypatc
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_another_handler_of_the_signal_is_left_alone() -> None:
+def test_another_handler_of_the_signal_is_called_at_the_end() -> None:
     came = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    before = signal.signal(signal.SIGINT, handler := lambda number, frame: came.append(number))
     try:
         with HeldBack():
             os.kill(os.getpid(), signal.SIGINT)
-            assert came == [signal.SIGINT]
+            os.kill(os.getpid(), signal.SIGINT)
+            assert came == []
+        assert came == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def test_interrupted_appends_leave_a_log_that_goes_on(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with HeldBack():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("handler", ["Python's", "another's that raises"])
+def test_interrupted_appends_leave_a_log_that_goes_on(
+    tmp_path: Path, pytestconfig: pytest.Config, handler: str, request: pytest.FixtureRequest
+) -> None:
     """The interrupts come from another thread, as a terminal's would: at any moment, hundreds of times."""
+    if handler != "Python's":
+        before = signal.signal(signal.SIGINT, _raise_in_another_way)
+        request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     interrupts = 3_000 if pytestconfig.getoption("--full") else 300
     chance = random.Random(5)
     log = Log(SqliteStore(tmp_path / "log.db"), BUILT_IN)
@@ -87,6 +107,10 @@ def test_interrupted_appends_leave_a_log_that_goes_on(tmp_path: Path, pytestconf
     assert set(acknowledged) <= found
     assert log.verify().problems == ()
     log.close()
+
+
+def _raise_in_another_way(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _append_in_a_thread(log: Log) -> None:

@@ -3,7 +3,8 @@
 Python raises KeyboardInterrupt between any two steps of the main thread. Between taking a lock and knowing that it
 was taken there is no place to catch it, and a log whose lock nobody holds or releases hangs for ever. So an interrupt
 waits until the write has ended, a matter of milliseconds, and is raised then. Another Ctrl-C, a second later or more,
-is raised at once: somebody means it, perhaps because the write waits for another process.
+is raised at once: somebody means it, perhaps because the write waits for another process. A handler of somebody else
+(of asyncio, of Spark) is called then too: it may raise as well.
 """
 
 from __future__ import annotations
@@ -27,30 +28,31 @@ _SIGINT = int(signal.SIGINT)
 
 
 class HeldBack:
-    """A context in which the first KeyboardInterrupt waits for its end. Only the main thread gets any."""
+    """A context in which the first SIGINT waits for its end. Only the main thread gets any."""
 
-    __slots__ = ("_came", "_installed")
+    __slots__ = ("_before", "_came", "_where")
 
     def __enter__(self) -> None:
         self._came = 0.0
-        # Whoever handles SIGINT in another way has decided what it means, and is not interfered with.
-        self._installed = (
-            threading.get_ident() == threading.main_thread().ident
-            and _handler_of(_SIGINT) is signal.default_int_handler
-        )
-        if self._installed:
-            _set_handler(_SIGINT, self._hold_back)
+        self._where: FrameType | None = None
+        self._before: Any = None
+        if threading.get_ident() == threading.main_thread().ident:
+            before = _handler_of(_SIGINT)
+            if callable(before):  # else it is ignored, or ends the process, or is no matter of Python's
+                self._before = before
+                _set_handler(_SIGINT, self._hold_back)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._installed:
-            _set_handler(_SIGINT, signal.default_int_handler)
+        if self._before is not None:
+            _set_handler(_SIGINT, self._before)
             if self._came:
-                raise KeyboardInterrupt
+                self._before(_SIGINT, self._where)
 
     def _hold_back(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._came and now - self._came > PATIENCE_S:
-            raise KeyboardInterrupt
-        self._came = self._came or now
+            self._before(number, frame)
+            return
+        self._came, self._where = self._came or now, frame
