@@ -138,6 +138,28 @@ def test_help_needs_no_set_up(command: str, capsys: pytest.CaptureFixture[str]) 
     assert f"./everlog {command}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["demo", "pipeline"])
+def test_a_command_of_the_command_line_answers_with_its_own_help(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(launcher, "is_ready", lambda checkout, needed: True)
+
+    def start(checkout: Any, argv: list[str]) -> int:
+        asked.append(argv)
+        return 0
+
+    monkeypatch.setattr(launcher, "start", start)
+    assert launcher.main([command, "--help"]) == 0
+    assert asked == [[command, "--help"]]
+    assert capsys.readouterr().out == ""
+
+
+def test_the_demo_brings_every_library_of_its_stages() -> None:
+    """It runs the pipeline and writes its report: it needs no less than they do."""
+    assert set(launcher.EXTRAS["demo"]) == set(launcher.EXTRAS["pipeline"])
+
+
 # Finding a Python
 
 
@@ -253,14 +275,19 @@ def test_a_finished_set_up_is_not_done_again(checkout: Any, commands: list[list[
     [
         ("log", {}, ()),
         ("test", {}, ("test",)),
-        ("demo", {"JAVA_HOME": "{java}"}, ("spark",)),
-        ("demo", {"PATH": ""}, ("jre", "spark")),
-        ("demo --store postgres", {"JAVA_HOME": "{java}"}, ("pgserver", "spark")),
-        ("demo --store=postgres", {"JAVA_HOME": "{java}"}, ("pgserver", "spark")),
+        ("demo", {"JAVA_HOME": "{java}"}, ("report", "spark")),
+        ("demo", {"PATH": ""}, ("jre", "report", "spark")),
+        ("demo --no-spark", {"PATH": ""}, ()),
+        ("demo --help", {"PATH": ""}, ()),
+        ("demo --no-spark", {"EVERLOG_EXTRAS": "spark", "JAVA_HOME": "{java}"}, ("spark",)),
+        ("test tests/core --help", {}, ("test",)),
+        ("demo --store postgres", {"JAVA_HOME": "{java}"}, ("pgserver",)),
+        ("demo --store=postgres", {"JAVA_HOME": "{java}"}, ("pgserver",)),
         ("pipeline check", {"PATH": "{java}/bin"}, ("report", "spark")),
         ("pipeline check", {"PATH": "", "JAVA_HOME": "{old}"}, ("jre", "report", "spark")),
         ("pipeline check", {"PATH": "{old}/bin:{java}/bin"}, ("report", "spark")),
-        ("pipeline --help", {"PATH": ""}, ("report", "spark")),
+        ("pipeline --help", {"PATH": ""}, ()),
+        ("pipeline run -h", {"PATH": ""}, ()),
         ("views rebuild streams --engine spark", {"PATH": "{java}/bin"}, ("spark",)),
         ("views rebuild streams --engine=spark", {"PATH": ""}, ("jre", "spark")),
         ("views rebuild streams", {"PATH": ""}, ()),

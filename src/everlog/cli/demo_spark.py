@@ -32,7 +32,7 @@ class SparkStages:
         self._lake: Lake | None = None
 
     def all(self) -> list[tuple[str, Callable[[], str]]]:
-        return [("spark", self.start), ("lake", self.run), ("same-on-spark", self.compare), ("report", self.report)]
+        return [("spark", self.start), ("lake", self.run), ("on-spark", self.compare), ("report", self.report)]
 
     def close(self) -> None:
         if self._spark is not None:
