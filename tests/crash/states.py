@@ -14,7 +14,8 @@ from tests.crash.rows import Row
 from tests.crash.subjects import SUBJECTS, Subject, small_and_quiet
 from tests.crash.workloads import WORKLOADS, Work
 
-from everlog.testing.crash_states import CrashState, Effort, Report, Violation, check, kills, power_cuts
+from everlog.testing.crash_states import CrashState, Effort, kills, power_cuts
+from everlog.testing.recovery import Report, Violation, check
 
 SILENT = {"invented", "reordered", "duplicated", "differs when recovered twice", "append unreadable"}
 

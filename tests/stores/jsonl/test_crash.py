@@ -18,8 +18,9 @@ from everlog.stores.jsonl import day_files, notes, purging
 from everlog.stores.jsonl.day_files import Tail
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import stamped
-from everlog.testing.crash_states import Effort, Report, check, check_bit_flips, kills, power_cuts
+from everlog.testing.crash_states import Effort, kills, power_cuts
 from everlog.testing.faults import RecordingFiles
+from everlog.testing.recovery import Report, check, check_bit_flips
 
 HOME = Path("/log")
 DAY_US = 86_400_000_000

@@ -11,8 +11,9 @@ from everlog.errors import Damaged, EverlogError, WriterStopped
 from everlog.stores.segments import index, writing
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain
-from everlog.testing.crash_states import Effort, Model, Report, check, check_bit_flips, kills, power_cuts
+from everlog.testing.crash_states import Effort, Model, kills, power_cuts
 from everlog.testing.faults import RecordingFiles
+from everlog.testing.recovery import Report, check, check_bit_flips
 
 ROOT = Path("/logs/log")
 BOTH = (Model.STRICT, Model.EXT4)

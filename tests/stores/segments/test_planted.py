@@ -26,8 +26,9 @@ from everlog.stores.segments import book, frame, header, index, reading, source,
 from everlog.stores.segments.header import State
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain
-from everlog.testing.crash_states import Effort, check, kills, power_cuts
+from everlog.testing.crash_states import Effort, kills, power_cuts
 from everlog.testing.faults import RecordingFiles
+from everlog.testing.recovery import check
 from everlog.testing.store_contract import StoreContract
 
 Plant = Callable[[pytest.MonkeyPatch], None]
