@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from tests.views.conftest import ByActor, Said
 
 from everlog.log.log import Log
-from everlog.views.fold import fold
+from everlog.views.fold import fold, joined
 from everlog.views.view import View
 
 
@@ -26,3 +26,23 @@ def test_what_was_applied_is_named_also_when_it_came_out_of_order(
         done = fold(view(), {}, some)
         assert done.smooth is not None
         assert done.applied == [recorded.position for recorded in some]
+
+
+@pytest.mark.parametrize(
+    ("before", "more", "run"),
+    [
+        ([], range(1, 4), True),
+        (range(1, 4), range(4, 6), True),
+        (range(1, 4), range(5, 6), False),
+        (range(1, 4), [4, 5], False),
+        ([1, 3], range(4, 6), False),
+        (range(1, 4), [], True),
+    ],
+)
+def test_positions_are_joined_and_runs_that_meet_stay_a_run(
+    before: Sequence[int], more: Sequence[int], run: bool
+) -> None:
+    expected = [*before, *more]
+    found = joined(before, more)
+    assert [*found] == expected
+    assert isinstance(found, range) is run

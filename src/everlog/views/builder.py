@@ -20,7 +20,7 @@ from everlog.core.query import Cursor, Reset
 from everlog.log.pages import OpenPage
 from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
 from everlog.views import refold
-from everlog.views.fold import CausalOrder, Folded, Row, fold, kept_rows, nothing_kept, row_bytes
+from everlog.views.fold import CausalOrder, Folded, Row, fold, joined, kept_rows, nothing_kept, row_bytes, run_of
 from everlog.views.letters import SKIPPED, Letter, letters_from, parked_by
 from everlog.views.states import (
     Build,
@@ -284,7 +284,7 @@ class Builder:
             if done.smooth is None:
                 raise _LookCloser
             gathered.changed |= done.changed
-            gathered.applied += done.applied
+            gathered.passed = joined(gathered.applied, run_of(piece))  # all of it, and a page stands upwards
         cursor = page.next_cursor
         if len(gathered.applied) == before:
             self._move_to(cursor)
@@ -401,7 +401,7 @@ class Builder:
         also |= {failed.recorded.event.stream for failed in done.failures if failed.key in done.late}
         also |= {recorded.event.stream for key, recorded in done.waiting if key in done.late}
         again, rows = self._refold(done.late, also=also, upto=cursor.position)
-        done.applied += again.applied
+        done.passed = [*done.applied, *again.applied]
         done.changed |= again.changed
         done.failures = [failed for failed in done.failures if failed.key not in done.late] + again.failures
         done.waiting = [one for one in done.waiting if one[0] not in done.late] + again.waiting

@@ -130,7 +130,7 @@ class Folded:
     """What became of some records."""
 
     changed: set[str] = field(default_factory=set)
-    applied: list[int] = field(default_factory=list)  # positions, in order; those that the view leaves out too
+    passed: Sequence[int] | None = None  # None: all of `smooth`; see `applied`
     failures: list[Failure] = field(default_factory=list)
     waiting: list[tuple[str, Recorded]] = field(default_factory=list)  # behind a failure of the same key
     late: dict[str, set[str]] = field(default_factory=dict)  # causal: keys that got an event from before what was
@@ -139,6 +139,13 @@ class Folded:
     ready: list[_Ready] = field(default_factory=list)
     smooth: _Smooth | None = None  # where nothing went wrong: `ready` in another form
     pages: int = 0  # how many pages this is about, where several are kept together
+
+    @property
+    def applied(self) -> Sequence[int]:
+        """Positions, in the order in which they came; those that the view leaves out too."""
+        if self.passed is None:
+            self.passed = [] if self.smooth is None else [recorded.position for recorded in self.smooth[2]]
+        return self.passed
 
     def parked(self) -> dict[str, CausalOrder]:
         """The keys that wait from here on, and the place of what could not be applied."""
@@ -192,7 +199,8 @@ def fold(
         rows.update(load(missing))
     causal = view.order is Order.CAUSAL
     with_sources = not view.by_stream
-    apply, initial, applied, changed = view.apply, view.initial, done.applied, done.changed
+    apply, initial, changed = view.apply, view.initial, done.changed
+    applied = done.passed = list[int]()
     held = dict(parked)  # keys that get no further, and the place of what could not be applied
     for key, event, recorded in ready:
         if key is None:
@@ -247,9 +255,10 @@ def _all_at_once(
         touched: set[Any] = set(keys)
     except Exception:  # told by whoever looks closer
         return None
-    touched.discard(None)
-    if not all(type(key) is str for key in touched):
-        return None
+    if not view.by_stream:
+        touched.discard(None)
+        if not all(type(key) is str for key in touched):
+            return None
     missing = touched - rows.keys()
     try:
         if missing:
@@ -268,7 +277,25 @@ def _all_at_once(
         for key in touched:
             rows.pop(key, None)
         return None
-    return Folded(changed=touched, applied=[r.position for r in records], smooth=(keys, events, records))
+    return Folded(changed=touched, smooth=(keys, events, records))
+
+
+def run_of(records: Sequence[Recorded]) -> Sequence[int]:
+    """The positions of records that stand upwards: mostly a run without a gap, which need not be spelled out."""
+    if records and records[-1].position - records[0].position + 1 == len(records):
+        return range(records[0].position, records[-1].position + 1)
+    return [recorded.position for recorded in records]
+
+
+def joined(before: Sequence[int], more: Sequence[int]) -> Sequence[int]:
+    """Positions and those after them; two runs that meet stay a run."""
+    if not before or not more:
+        return before or more
+    if isinstance(before, range) and isinstance(more, range) and before.stop == more.start:
+        return range(before.start, more.stop)
+    found: list[int] = before if isinstance(before, list) else [*before]
+    found.extend(more)
+    return found
 
 
 def _apply_with_care(view: View, rows: dict[str, Row], keys: Sequence[str | None], events: Sequence[Event]) -> None:
@@ -417,7 +444,7 @@ def _up_to_the_culprit(view: View, rows: dict[str, Row], key: str, done: Folded,
             done.failures.append(failure(recorded, key, error))
             done.waiting.extend((key, other) for other in later)
             gone = {recorded.position, *(other.position for other in later)}
-            done.applied[:] = [position for position in done.applied if position not in gone]
+            done.passed = [position for position in done.applied if position not in gone]
             break
     if good is not None:
         rows[key] = row_of(good)

@@ -202,7 +202,8 @@ def mark_places(change: ShelfWriter, build: Build, positions: Collection[int]) -
     One bit each, so that an audit can name every one that was not.
     """
     # Each once: a run without a gap is told by its length.
-    bits: dict[str, int] = {f"{block:016}": found for block, found in _bits(sorted(set(positions))).items()}
+    ordered = positions if isinstance(positions, range) else sorted(set(positions))
+    bits: dict[str, int] = {f"{block:016}": found for block, found in _bits(ordered).items()}
     kept = change.get_many(build.places, bits.keys())
     before = {key: int.from_bytes(kept.get(key, b"")) for key in bits}
     after = {key: found | before[key] for key, found in bits.items()}
