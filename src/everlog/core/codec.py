@@ -12,7 +12,7 @@ commits to. For people and programs outside, the same event is one JSON object w
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -87,6 +87,22 @@ def assemble(
         force_setattr(event, "signature", signature)
         force_setattr(event, "path", path)
     return event
+
+
+# As `Header`, but for the time and the tags, which stay the text that they are.
+_TakenApart = tuple[
+    str, str, int, str, int, str, int, str, str, str, str, str, str, str, msgspec.Raw, bytes, bytes
+]  # fmt: skip
+_decode_headers = msgspec.json.Decoder(list[_TakenApart]).decode
+
+
+def header_columns(headers: Sequence[bytes]) -> list[Sequence[Any]]:
+    """Many headers at once, by the field, in the order of `Header`; times and tags are the text that they are.
+
+    For whoever wants columns: it costs half of what as many events would.
+    """
+    rows = _decode_headers(b"[" + b",".join(headers) + b"]")
+    return list(zip(*rows, strict=True)) if rows else [()] * _HEADER_LENGTH
 
 
 def unpack(packed: Packed) -> Recorded:

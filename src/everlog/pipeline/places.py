@@ -7,25 +7,28 @@ a worker compares what the log says of itself before and after, and raises (G8).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
-from everlog.core.event import Position, Recorded
+from everlog.core.event import Position
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import HistoryChanged, InvalidSettings
 from everlog.log.pages import find_reset, newest_purge
-from everlog.pipeline.rows import COLUMNS, batch_of
+from everlog.pipeline.rows import COLUMNS
+from everlog.pipeline.slabs import batches_of
 from everlog.stores.contract import Store
 from everlog.wiring import open_store, refuse_unfinished, require_url, shown_url, store_path
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 PLACE_EVENTS = 100_000
-BATCH_EVENTS = 5_000
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -81,10 +84,7 @@ def batches(place: Place, columns: Sequence[str] = COLUMNS) -> Iterator[pa.Recor
     """The rows of a place, in order."""
     with opened(place.url) as store:
         require_same(store, place)
-        records = store.read(place.query, after=place.after, upto=place.upto)
-        for some in _grouped(records, BATCH_EVENTS):
-            batch = batch_of(some)
-            yield batch if columns == COLUMNS else batch.select(list(columns))
+        yield from batches_of(store, place.query, after=place.after, upto=place.upto, columns=columns)
         require_same(store, place)
 
 
@@ -191,9 +191,3 @@ def number_of(options: Mapping[str, str], name: str, default: int, *, least: int
             hint=f"{name}={default}",
         )
     return int(text)
-
-
-def _grouped(records: Iterable[Recorded], size: int) -> Iterator[list[Recorded]]:
-    records = iter(records)
-    while some := list(islice(records, size)):
-        yield some

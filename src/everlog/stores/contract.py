@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -221,6 +221,36 @@ class Indexed(Protocol):
 
     def rebuild_index(self, *, accept_missing: bool = False) -> int:
         """Make it, and return the number of events. `accept_missing`: go on without those that are not there."""
+        ...
+
+
+class Slab(NamedTuple):
+    """Records side by side, by the column: how much at once is read cheapest, for whoever wants columns anyway.
+
+    The header is there as its canonical text, or taken apart: a column for each field, in the order of `Header`, a
+    time as text or a moment, tags as canonical JSON. A payload is its exact text, empty once it was erased; a path is
+    its hashes one after the other.
+    """
+
+    positions: Sequence[int]
+    sequences: Sequence[int]
+    received_us: Sequence[int]
+    headers: Sequence[bytes]
+    fields: Sequence[Sequence[Any]]
+    payloads: Sequence[bytes]
+    salts: Sequence[bytes]
+    signatures: Sequence[bytes] = ()  # none at all: nothing is signed
+    paths: Sequence[bytes] = ()
+
+
+@runtime_checkable
+class Scanning(Protocol):
+    """A store that reads in slabs."""
+
+    def scan(
+        self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
+    ) -> Iterator[Slab]:
+        """What `read` would give, in the same order."""
         ...
 
 

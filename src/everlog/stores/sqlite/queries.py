@@ -16,12 +16,14 @@ from everlog.core.codec import Packed, assemble
 from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.query import Query
 from everlog.errors import Damaged
+from everlog.stores.contract import Slab
 
 STREAM, TYPE, SCOPE = 0, 1, 2
 """The families of names."""
 
 BLOCK = 128
 PAGE_ROWS = 1000
+SLAB_ROWS = 5000
 # Blocks looked up at once; with all their rows they are at most a few megabytes.
 _BLOCKS_AT_ONCE = 64
 
@@ -50,19 +52,41 @@ Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
 def read_records(
     fetch: Fetch, query: Query, *, after: Position, upto: Position | None, limit: int | None, newest_first: bool
 ) -> Iterator[Recorded]:
-    plan = None if limit is not None and limit <= 0 else _plan(fetch, query)
-    if plan is None:
-        return
-    last = Position(_END) if upto is None else upto
-    pages = _stream_pages if query.stream else _position_pages
     left = limit
-    for rows in pages(fetch, plan, after, last, limit, newest_first):
+    size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit)
+    for rows in _pages(fetch, query, after, upto, size, newest_first):
         if left is not None:
             rows = rows[:left]
             left -= len(rows)
         yield from records(fetch, rows)
         if left == 0:
             return
+
+
+def scan_slabs(fetch: Fetch, query: Query, *, after: Position, upto: Position | None) -> Iterator[Slab]:
+    """What `read_records` gives, as the stored bytes by the column."""
+    for rows in _pages(fetch, query, after, upto, SLAB_ROWS, newest_first=False):
+        positions, sequences, received_us, headers, payloads, salts = zip(*rows, strict=True)
+        slab = Slab(positions, sequences, received_us, headers, (), payloads, salts)
+        proofs = read_proofs(fetch, rows)
+        if proofs:
+            found = [proofs.get(position, (b"", ())) for position in positions]
+            slab = slab._replace(
+                signatures=[signature for signature, _ in found], paths=[b"".join(path) for _, path in found]
+            )
+        yield slab
+
+
+def _pages(
+    fetch: Fetch, query: Query, after: Position, upto: Position | None, size: int, newest_first: bool
+) -> Iterator[list[Any]]:
+    """The rows that match, a list for each page that is not empty."""
+    plan = _plan(fetch, query) if size > 0 else None
+    if plan is None:
+        return
+    last = Position(_END) if upto is None else upto
+    pages = _stream_pages if query.stream else _position_pages
+    yield from pages(fetch, plan, after, last, size, newest_first)
 
 
 class _Plan(NamedTuple):
@@ -73,10 +97,9 @@ class _Plan(NamedTuple):
 
 
 def _position_pages(
-    fetch: Fetch, plan: _Plan, after: Position, last: Position, limit: int | None, newest_first: bool
+    fetch: Fetch, plan: _Plan, after: Position, last: Position, size: int, newest_first: bool
 ) -> Iterator[list[Any]]:
     ranges = _marked_ranges(fetch, plan.marked, after, last, newest_first) if plan.marked else iter([(after, last)])
-    size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit)
     order = " ORDER BY position DESC LIMIT ?" if newest_first else " ORDER BY position LIMIT ?"
     for low, high in ranges:
         while True:
@@ -92,7 +115,7 @@ def _position_pages(
 
 
 def _stream_pages(
-    fetch: Fetch, plan: _Plan, after: Position, last: Position, limit: int | None, newest_first: bool
+    fetch: Fetch, plan: _Plan, after: Position, last: Position, size: int, newest_first: bool
 ) -> Iterator[list[Any]]:
     """A stream's events from its index and from behind it, page by page.
 
@@ -100,7 +123,6 @@ def _stream_pages(
     end, in the same statement as behind it; whoever reads backward has been behind it before.
     """
     low, high = 0, _END
-    size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit)
     indexed = _IN_INDEX + plan.conditions
     behind = _IN_TAIL + plan.conditions
     if newest_first:

@@ -25,7 +25,7 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
 from everlog.stores.shelf_rows import ShelfTable, write_changes
@@ -41,6 +41,7 @@ from everlog.stores.sqlite.queries import (
     read_places,
     read_records,
     records,
+    scan_slabs,
 )
 from everlog.stores.sqlite.tail import Tail
 from everlog.stores.staging import Staged
@@ -104,6 +105,11 @@ class SqliteStore:
         newest_first: bool = False,
     ) -> Iterator[Recorded]:
         return read_records(self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first)
+
+    def scan(
+        self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
+    ) -> Iterator[Slab]:
+        return scan_slabs(self._fetch, query, after=after, upto=upto)
 
     def get(self, event_id: EventId) -> Recorded | None:
         return next(records(self._fetch, find_row(self._fetch, event_id)), None)

@@ -1,0 +1,50 @@
+"""Logs for the benchmarks on Spark: the same events in every store, made once and kept if a directory is named."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+import everlog
+from everlog.bench.events import CATALOG, Pool
+from everlog.cutover.copy import copy_log
+from everlog.wiring import copy_target, open_store
+
+BATCH = 1000
+STREAMS_EACH = 20  # events a stream: 50,000 streams in a million
+
+
+def log_of(directory: Path, kind: str, events: int) -> str:
+    """The URL of a log with so many events; made if it is not there."""
+    path = directory / f"{kind}-{events}{'.db' if kind == 'sqlite' else ''}"
+    url = f"{kind}:{path}"
+    if path.exists():
+        return url
+    started = time.monotonic()
+    if kind == "sqlite":
+        _make(url, events)
+    else:
+        source = open_store(log_of(directory, "sqlite", events), base=Path(), create=False)
+        try:
+            copy_log(source, copy_target(url, base=Path()))
+        finally:
+            source.close()
+    print(f"made {url} in {time.monotonic() - started:.0f} s", file=sys.stderr)
+    return url
+
+
+def _make(url: str, events: int) -> None:
+    pool, streams = Pool(10 * BATCH), max(events // STREAMS_EACH, 1)
+    with everlog.open(url, catalog=CATALOG, actor="system") as log:
+        for first in range(0, events, BATCH):
+            drafts = pool.mixed(min(BATCH, events - first))
+            log.append_batch(
+                [
+                    # A step that shares no factor with the number of streams: neighbours are of different ones.
+                    msgspec.structs.replace(draft, stream=f"item/{(first + number) * 7919 % streams:06}")
+                    for number, draft in enumerate(drafts)
+                ]
+            )
