@@ -22,7 +22,10 @@ from everlog.stores.sqlite.store import SqliteStore
 from everlog.views.views import Views
 
 pytest.register_assert_rewrite(
-    "everlog.testing.store_contract", "everlog.testing.place_contract", "everlog.testing.store_machine"
+    "everlog.testing.store_contract",
+    "everlog.testing.place_contract",
+    "everlog.testing.scan_contract",
+    "everlog.testing.store_machine",
 )
 
 settings.register_profile("everyday", deadline=None, derandomize=os.environ.get("CI") == "true")

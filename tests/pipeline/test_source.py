@@ -142,7 +142,7 @@ def _contents(folder: Path) -> Iterator[tuple[str, bytes]]:
             yield str(path), path.read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "segments"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_log_is_read_while_its_writer_holds_it(tmp_path: Path, kind: str) -> None:
     url = url_in(tmp_path, kind)
     with open_log(url) as log:

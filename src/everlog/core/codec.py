@@ -96,13 +96,21 @@ _TakenApart = tuple[
 _decode_headers = msgspec.json.Decoder(list[_TakenApart]).decode
 
 
-def header_columns(headers: Sequence[bytes]) -> list[Sequence[Any]]:
+def header_columns(headers: Sequence[bytes] | Sequence[str]) -> list[Sequence[Any]]:
     """Many headers at once, by the field, in the order of `Header`; times and tags are the text that they are.
 
     For whoever wants columns: it costs half of what as many events would.
     """
-    rows = _decode_headers(b"[" + b",".join(headers) + b"]")
-    return list(zip(*rows, strict=True)) if rows else [()] * _HEADER_LENGTH
+    if not headers:
+        return [()] * _HEADER_LENGTH
+    rows = _decode_headers(_array(headers))
+    return list(zip(*rows, strict=True))
+
+
+def _array(texts: Sequence[bytes] | Sequence[str]) -> bytes | str:
+    if isinstance(texts[0], str):
+        return "[" + ",".join(texts) + "]"  # type: ignore[arg-type]
+    return b"[" + b",".join(texts) + b"]"  # type: ignore[arg-type]
 
 
 def unpack(packed: Packed) -> Recorded:

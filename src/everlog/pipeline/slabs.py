@@ -38,11 +38,11 @@ def batches_of(
             yield batch_of(some).select(list(columns))
         return
     checks = _left_to_check(query)
-    for slab in store.scan(query, after=after, upto=upto):
-        with _collector_off():
+    with _collector_off():
+        for slab in store.scan(query, after=after, upto=upto):
             batch = _batch(slab, schema, checks)
-        if batch.num_rows:
-            yield batch
+            if batch.num_rows:
+                yield batch
 
 
 def _batch(slab: Slab, schema: pa.Schema, checks: Sequence[tuple[str, str]]) -> pa.RecordBatch:
@@ -91,7 +91,7 @@ def _damaged(slab: Slab, error: Exception) -> Damaged:
     """Which of them it was: one by one now, because nothing depends on speed any more."""
     for position, header in zip(slab.positions, slab.headers, strict=True):
         try:
-            header_columns([header])
+            header_columns([header])  # type: ignore[arg-type]
         except (msgspec.DecodeError, UnicodeDecodeError) as reason:
             return Damaged(
                 f"the event at position {position} cannot be read",
@@ -113,7 +113,7 @@ def _instants(values: Sequence[Any]) -> pa.Array:
 def _payloads(slab: Slab) -> pa.Array:
     # An erased payload has no text at all, where an empty one has "{}".
     found = pa.array(slab.payloads, pa.string())
-    if b"" in slab.payloads:
+    if not all(slab.payloads):
         return pc.if_else(pc.equal(found, ""), pa.scalar(None, pa.string()), found)
     return found
 

@@ -235,9 +235,9 @@ class Slab(NamedTuple):
     positions: Sequence[int]
     sequences: Sequence[int]
     received_us: Sequence[int]
-    headers: Sequence[bytes]
+    headers: Sequence[bytes] | Sequence[str]
     fields: Sequence[Sequence[Any]]
-    payloads: Sequence[bytes]
+    payloads: Sequence[bytes] | Sequence[str]
     salts: Sequence[bytes]
     signatures: Sequence[bytes] = ()  # none at all: nothing is signed
     paths: Sequence[bytes] = ()

@@ -27,12 +27,13 @@ from everlog.errors import AlreadyPurged, IdConflict, LogClosed, NotFound
 from everlog.stores.contract import Sealed, Store, Writer
 from everlog.testing.builders import Boom, Chain, seal_any, stamped
 from everlog.testing.place_contract import PlaceContract
+from everlog.testing.scan_contract import ScanContract
 from everlog.testing.small_state_contract import SmallStateContract
 
 OpenStore = Callable[[], Store]
 
 
-class StoreContract(SmallStateContract, PlaceContract):
+class StoreContract(SmallStateContract, PlaceContract, ScanContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError("say how to open the store")

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from everlog.errors import Busy, Damaged, EverlogError, LogClosed, ReadOnly, StorageFull
@@ -93,6 +94,8 @@ class Keeper:
             if self._index is not None and self._index.broken:
                 self._drop_index()
                 self._must_make = True
+            if self._index is None:
+                self._open_without_lock()
             if self._index is not None and not self._was_replaced() and self._matches():
                 self._seen = self._glance()  # somebody wrote and told the index of it
                 return
@@ -344,6 +347,16 @@ class Keeper:
         except Unusable as error:
             _logger.warning("the index of %s is made anew: %s", self._folder.path, error)
             self._make_index()
+
+    def _open_without_lock(self) -> None:
+        """An index that is whole can be read while somebody writes. Only what a crash left to do needs the lock."""
+        path = self._folder.index_file
+        if self._in_memory or self._must_make or not self._files.exists(path):
+            return
+        if self._files.exists(self._folder.purge_file) or self._leftovers():
+            return
+        with suppress(Unusable):  # then it is made anew, with the lock
+            self._use(Index.open(path, origin=self.origin))
 
     def _go_on_in_memory(self) -> None:
         """The disk is full, and what is in the day files must be found all the same: with a copy of the index that

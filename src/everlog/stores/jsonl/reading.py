@@ -7,11 +7,11 @@ an id differs, the file was replaced meanwhile (a purge, a merge), and the page 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,11 +26,12 @@ from everlog.stores.jsonl.lines import BadLine, EventLine, read_events, read_lin
 PAGE_ROWS = 1000
 _NAMES_AT_ONCE = 64
 _GAP_BYTES_MAX = 16_384
-_END = 2**62
+END = 2**62
 _TRIES = 8
 
 _COLUMNS = "position, sequence, received_us, id, file, at, size"
 Row = tuple[int, int, int, str, int, int, int]
+T = TypeVar("T")
 
 
 class Moved(Exception):
@@ -48,41 +49,57 @@ class Lines:
 
     def records(self, rows: list[Row]) -> list[Recorded]:
         found: list[Recorded] = []
-        start = 0
-        for stop in _runs(rows):
-            run = rows[start:stop]
-            for (position, sequence, received_us, event_id, *_), event in zip(run, self._events(run), strict=True):
+        for run, data in self.runs(rows):
+            for (position, sequence, received_us, event_id, *_), event in zip(run, _events(run, data), strict=True):
                 if event.id != event_id:
                     raise Moved
                 found.append(Recorded(Position(position), sequence, received_us, event))
-            start = stop
         return found
 
-    def _events(self, rows: list[Row]) -> list[Event]:
-        """The events of rows in one file, upwards and not far from each other."""
+    def runs(self, rows: list[Row]) -> Iterator[tuple[list[Row], bytes]]:
+        """The rows in runs that stand together in one file, each with the bytes from its first line to its last."""
+        start = 0
+        for stop in _runs(rows):
+            run = rows[start:stop]
+            yield run, self._bytes(run)
+            start = stop
+
+    def _bytes(self, rows: list[Row]) -> bytes:
         begin, end = rows[0][5], rows[-1][5] + rows[-1][6]
         try:
             handle = self.files.open(self.events / self.index().file_name(rows[0][4]))
         except (FileNotFoundError, KeyError) as error:
             raise Moved from error
         try:
-            data = self.files.read(handle, end - begin, at=begin)
+            return self.files.read(handle, end - begin, at=begin)
         finally:
             self.files.close(handle)
-        if end - begin == sum([row[6] for row in rows]) + len(rows) - 1:
-            text = data  # one after the other: no need to pick them out
-        else:
-            text = b"\n".join([data[row[5] - begin : row[5] - begin + row[6]] for row in rows])
-        try:
-            found = read_events(text)
-        except BadLine:
-            found = [_one(data[row[5] - begin : row[5] - begin + row[6]]) for row in rows]
-        if len(found) != len(rows):
-            raise Moved
-        return found
 
 
-def _one(data: bytes) -> Event:
+def _events(rows: list[Row], data: bytes) -> list[Event]:
+    """The events of rows in one file, upwards and not far from each other."""
+    try:
+        found = read_events(lines_alone(rows, data))
+    except BadLine:
+        found = [event_of(line) for line in each_line(rows, data)]
+    if len(found) != len(rows):
+        raise Moved
+    return found
+
+
+def lines_alone(rows: list[Row], data: bytes) -> bytes:
+    """The lines of these rows, without what stands between them."""
+    if len(data) == sum([row[6] for row in rows]) + len(rows) - 1:
+        return data  # one after the other: no need to pick them out
+    return b"\n".join(each_line(rows, data))
+
+
+def each_line(rows: list[Row], data: bytes) -> list[bytes]:
+    begin = rows[0][5]
+    return [data[row[5] - begin : row[5] - begin + row[6]] for row in rows]
+
+
+def event_of(data: bytes) -> Event:
     try:
         line = read_line(data)
     except BadLine as error:
@@ -110,13 +127,13 @@ def read_records(
     limit: int | None = None,
     newest_first: bool = False,
 ) -> Iterator[Recorded]:
-    found = _read_all(lines, query, int(after), _END if upto is None else int(upto), limit, newest_first)
+    found = _read_all(lines, query, int(after), END if upto is None else int(upto), limit, newest_first)
     return found if limit is None else islice(found, max(limit, 0))
 
 
 def read_by_id(lines: Lines, event_id: str) -> Recorded | None:
     sql = f"SELECT {_COLUMNS} FROM events WHERE id = ?"
-    records = _until_it_stands(lines, lambda: lines.index().fetch(sql, (event_id,)))[1]
+    records = until_it_stands(lines, lambda: lines.records(lines.index().fetch(sql, (event_id,))))
     return records[0] if records else None
 
 
@@ -147,19 +164,20 @@ def _read_all(
 def _page(
     lines: Lines, query: Query, low: int, high: int, size: int, newest_first: bool
 ) -> tuple[list[Row], list[Recorded]]:
-    def wanted() -> list[Row]:
+    def look() -> tuple[list[Row], list[Recorded]]:
         rows = wanted_rows(lines.index(), query, low, high, size, newest_first)
-        return rows[::-1] if newest_first else rows  # upwards, as the lines stand
+        if newest_first:
+            return rows, lines.records(rows[::-1])[::-1]  # upwards, as the lines stand
+        return rows, lines.records(rows)
 
-    rows, records = _until_it_stands(lines, wanted)
-    return (rows[::-1], records[::-1]) if newest_first else (rows, records)
+    return until_it_stands(lines, look)
 
 
-def _until_it_stands(lines: Lines, wanted: Callable[[], list[Row]]) -> tuple[list[Row], list[Recorded]]:
+def until_it_stands(lines: Lines, look: Callable[[], T]) -> T:
+    """What a look at index and lines finds, once both say the same."""
     for _ in range(_TRIES):
         try:
-            rows = wanted()
-            return rows, lines.records(rows)
+            return look()
         except (Moved, IndexBroken):
             lines.refresh()
     raise Damaged(
@@ -235,8 +253,8 @@ def read_places(lines: Lines, after: Position) -> Iterator[Packed | Purged]:
     """Every place after one, as the bytes that are hashed, what is left of purged events included."""
     low = int(after)
     while True:
-        rows, records = _page(lines, EVERYTHING, low, _END, PAGE_ROWS, newest_first=False)
-        last = rows[-1][0] if len(rows) == PAGE_ROWS else _END
+        rows, records = _page(lines, EVERYTHING, low, END, PAGE_ROWS, newest_first=False)
+        last = rows[-1][0] if len(rows) == PAGE_ROWS else END
         gone = lines.index().fetch(
             "SELECT position, purged.sequence, id, origin, origin_seq, hash, previous, coalesce(reserved, 0)"
             " FROM purged LEFT JOIN purges USING (purge)"
@@ -259,15 +277,15 @@ def _packed(recorded: Recorded) -> Packed:
         recorded.sequence,
         recorded.received_us,
         header_bytes(event),
-        _payload(event) if event.salt else b"",
+        payload_text(event.payload) if event.salt else b"",
         event.salt,
         event.signature,
         event.path,
     )
 
 
-def _payload(event: Event) -> bytes:
+def payload_text(payload: Mapping[str, Any]) -> bytes:
     try:
-        return payload_bytes(event.payload)
+        return payload_bytes(payload)
     except NotCanonical:
-        return msgspec.json.encode(event.payload)  # verify says what is wrong with it
+        return msgspec.json.encode(payload)  # verify says what is wrong with it

@@ -23,10 +23,10 @@ from everlog.core.ids import EventId, IdSource
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import ClockJump, EverlogError, LogClosed, NotFound, ReadOnly, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
+from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
-from everlog.stores.jsonl import checks, purging
+from everlog.stores.jsonl import checks, purging, scanning
 from everlog.stores.jsonl.day_files import Tail, day_name
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.keeper import Keeper
@@ -101,6 +101,12 @@ class JsonlStore:
     ) -> Iterator[Recorded]:
         self._look()
         return read_records(self._lines, query, after=after, upto=upto, limit=limit, newest_first=newest_first)
+
+    def scan(
+        self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
+    ) -> Iterator[Slab]:
+        self._look()
+        return scanning.slabs(self._lines, query, after=after, upto=upto)
 
     def get(self, event_id: EventId) -> Recorded | None:
         self._look()

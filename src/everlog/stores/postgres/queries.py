@@ -17,10 +17,11 @@ from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.ids import id_text
 from everlog.core.query import Query
 from everlog.errors import Damaged
-from everlog.stores.contract import Claim, Claimed, Note
+from everlog.stores.contract import Claim, Claimed, Note, Slab
 from everlog.stores.postgres.statements import statements
 
 PAGE_ROWS = 1000
+SLAB_ROWS = 5000
 END = 2**62
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
@@ -56,6 +57,28 @@ class Reading:
         newest_first: bool,
     ) -> Iterator[Recorded]:
         left = END if limit is None else limit
+        for rows in self._pages(fetch, query, after, upto, left, newest_first=newest_first):
+            yield from recorded(rows)
+
+    def slabs(self, fetch: Fetch, query: Query, *, after: Position, upto: Position | None) -> Iterator[Slab]:
+        """What `records` gives, as the stored bytes by the column."""
+        for rows in self._pages(fetch, query, after, upto, END, size_max=SLAB_ROWS):
+            positions, sequences, received_us, headers, payloads, salts, signatures, paths = zip(*rows, strict=True)
+            proofs = (signatures, paths) if any(signatures) else ((), ())
+            yield Slab(positions, sequences, received_us, headers, (), payloads, salts, *proofs)
+
+    def _pages(
+        self,
+        fetch: Fetch,
+        query: Query,
+        after: Position,
+        upto: Position | None,
+        left: int,
+        *,
+        newest_first: bool = False,
+        size_max: int = PAGE_ROWS,
+    ) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows that match, page by page."""
         if left <= 0:
             return
         lead, where, values = self._plan(query)
@@ -64,9 +87,10 @@ class Reading:
         if lead == "by_stream":
             values.update(low=0, high=END)
         while left > 0:
-            values["limit"] = size = min(PAGE_ROWS, left)
+            values["limit"] = size = min(size_max, left)
             rows = fetch(statement, values)
-            yield from recorded(rows)
+            if rows:
+                yield rows
             left -= len(rows)
             if len(rows) < size:
                 return

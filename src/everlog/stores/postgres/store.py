@@ -24,7 +24,7 @@ from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, 
 from everlog.core.ids import EventId, id_value
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, Unavailable
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, tell_of_forks
 from everlog.stores.postgres import checks
@@ -119,6 +119,11 @@ class PostgresStore:
         return self._reading.records(
             self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first
         )
+
+    def scan(
+        self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
+    ) -> Iterator[Slab]:
+        return self._reading.slabs(self._fetch, query, after=after, upto=upto)
 
     def get(self, event_id: EventId) -> Recorded | None:
         rows = self._fetch(self._reading.sql("by_id"), {"id": UUID(int=id_value(event_id))})

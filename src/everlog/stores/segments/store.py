@@ -20,10 +20,10 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Busy, Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
+from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, tell_of_forks
-from everlog.stores.segments import checking, reading, sweeping
+from everlog.stores.segments import checking, reading, scanning, sweeping
 from everlog.stores.segments.archive import archive_segment, remove_superseded
 from everlog.stores.segments.book import Book, Moved
 from everlog.stores.segments.frame import SWEPT
@@ -130,6 +130,19 @@ class SegmentsStore:
                         after = found[-1].position
                     left -= len(found)
                     yield found
+                return
+            except Moved:
+                self._look_anew()
+
+    def scan(
+        self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
+    ) -> Iterator[Slab]:
+        while True:
+            book = self._look()
+            try:
+                for slab in scanning.slabs(book, query, after, book.head if upto is None else min(upto, book.head)):
+                    after = Position(slab.positions[-1])
+                    yield slab
                 return
             except Moved:
                 self._look_anew()
