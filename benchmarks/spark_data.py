@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,6 +14,7 @@ import msgspec
 import everlog
 from everlog.bench.events import CATALOG, Pool
 from everlog.cutover.copy import copy_log
+from everlog.testing.postgres_server import NoServer, start_server
 from everlog.wiring import copy_target, open_store
 
 BATCH = 1000
@@ -27,13 +31,35 @@ def log_of(directory: Path, kind: str, events: int) -> str:
     if kind == "sqlite":
         _make(url, events)
     else:
-        source = open_store(log_of(directory, "sqlite", events), base=Path(), create=False)
-        try:
-            copy_log(source, copy_target(url, base=Path()))
-        finally:
-            source.close()
+        _copy(log_of(directory, "sqlite", events), url)
     print(f"made {url} in {time.monotonic() - started:.0f} s", file=sys.stderr)
     return url
+
+
+@contextmanager
+def postgres_log(directory: Path, events: int) -> Iterator[str | None]:
+    """The same log in a PostgreSQL of its own, which ends with the `with`; None if none can be started."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    try:
+        # By TCP: JDBC knows no Unix sockets, and both sides should come the same way.
+        server = start_server(listen_addresses="127.0.0.1", port=port)
+    except NoServer:
+        yield None
+        return
+    with server:
+        url = f"postgresql://postgres@127.0.0.1:{port}/postgres?schema=everlog"
+        _copy(log_of(directory, "sqlite", events), url)
+        yield url
+
+
+def _copy(source_url: str, url: str) -> None:
+    source = open_store(source_url, base=Path(), create=False)
+    try:
+        copy_log(source, copy_target(url, base=Path()))
+    finally:
+        source.close()
 
 
 def _make(url: str, events: int) -> None:

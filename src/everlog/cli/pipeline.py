@@ -86,10 +86,15 @@ def spark_of(
     if session.out.progress_wanted:
         session.out.note("starting Spark …")
     started = time.monotonic()
-    with opened_session(master=master, conf=conf, app=app) as spark:
+    with opened_session(master=master, conf=conf, app=app, tell=teller(session)) as spark:
         if session.out.progress_wanted:
             session.out.note(f"Spark {spark.version} is there after {time.monotonic() - started:.1f} s")
         yield spark
+
+
+def teller(session: Session) -> Callable[[str], None]:
+    """Where a session says what takes long."""
+    return session.out.note if session.out.progress_wanted else lambda text: None
 
 
 def log_url(session: Session) -> str:

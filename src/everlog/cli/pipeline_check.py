@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everlog.cli.doctor import FAIL, OK, SKIP, Check, answer_checks
-from everlog.cli.pipeline import log_url, spark_options
+from everlog.cli.pipeline import log_url, spark_options, teller
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.errors import EverlogError, NoLogHere
 
@@ -65,7 +65,7 @@ def _steps(session: Session, master: str, conf: dict[str, str]) -> Iterator[Chec
         yield Check("java", OK, f"{java.path}, version {java.major}, from {java.source}")
 
     started = time.monotonic()
-    with opened_session(master=master, conf=conf, app="everlog pipeline check") as spark:
+    with opened_session(master=master, conf=conf, app="everlog pipeline check", tell=teller(session)) as spark:
         yield Check("start", OK, f"{master or LOCAL} after {time.monotonic() - started:.1f} s")
         started = time.monotonic()
         with own_errors("running a first job"):

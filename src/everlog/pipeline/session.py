@@ -13,8 +13,10 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ import everlog
 from everlog.errors import EverlogError, InvalidSettings, SparkFailed, Unavailable
 from everlog.files import DiskFiles
 from everlog.pipeline.java import JAVA_HOME, Java, find_java
+from everlog.pipeline.warm_start import WarmStart, warm_start_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +34,7 @@ LOCAL = "local[*]"
 _MASTER = re.compile(r"local(-cluster)?(\[[\d*]+(,\s*\d+){0,2}\])?|yarn|(spark|k8s|sc)://\S+")
 _LOOPBACK = "127.0.0.1"
 _PROBE_SECONDS = 3.0
+_LEAVING_SECONDS_MAX = 300.0
 
 # Java 25 warns of what Spark's libraries do; it is what they have always done.
 _OPTIONS = {25: "--sun-misc-unsafe-memory-access=allow --enable-native-access=ALL-UNNAMED"}
@@ -38,29 +42,39 @@ _OPTIONS = {25: "--sun-misc-unsafe-memory-access=allow --enable-native-access=AL
 
 def open_session(*, master: str = "", conf: Mapping[str, str] | None = None, app: str = "everlog") -> SparkSession:
     """A Spark session, the running one of this process if there is one; `SparkSession.stop` ends it."""
-    master = master or LOCAL
-    require_master(master)
-    require_libraries()
-    if master.startswith("sc://"):
-        return _connected(master, conf or {}, app)
-    return _started(master, conf or {}, app)
+    return _open(master or LOCAL, conf or {}, app, make_warm_start=False)
 
 
 @contextmanager
 def opened_session(
-    *, master: str = "", conf: Mapping[str, str] | None = None, app: str = "everlog"
+    *,
+    master: str = "",
+    conf: Mapping[str, str] | None = None,
+    app: str = "everlog",
+    tell: Callable[[str], None] | None = None,
 ) -> Iterator[SparkSession]:
-    """A session for the length of a `with`. One that was running before goes on running."""
+    """A session for the length of a `with`. One that was running before goes on running.
+
+    With `tell`, for commands: the first one keeps what makes later starts faster, and says so.
+    """
     require_libraries()
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession() is not None
-    session = open_session(master=master, conf=conf, app=app)
+    session = _open(master or LOCAL, conf or {}, app, make_warm_start=tell is not None and not running)
     try:
         yield session
     finally:
         if not running:
-            session.stop()
+            _stop(session, tell or (lambda text: None))
+
+
+def _open(master: str, conf: Mapping[str, str], app: str, *, make_warm_start: bool) -> SparkSession:
+    require_master(master)
+    require_libraries()
+    if master.startswith("sc://"):
+        return _connected(master, conf, app)
+    return _started(master, conf, app, make_warm_start=make_warm_start)
 
 
 def require_master(master: str) -> None:
@@ -87,7 +101,7 @@ def require_libraries() -> None:
         ) from error
 
 
-def session_conf(master: str, java: Java | None = None) -> dict[str, str]:
+def session_conf(master: str) -> dict[str, str]:
     """What a session is started with unless the user says otherwise."""
     found = {
         "spark.ui.enabled": "false",
@@ -119,18 +133,25 @@ _SQL = {
 }
 
 
-def _started(master: str, conf: Mapping[str, str], app: str) -> SparkSession:
+def _started(master: str, conf: Mapping[str, str], app: str, *, make_warm_start: bool) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     _require_reachable(master)
     java = find_java()
     builder = SparkSession.builder.master(master).appName(app)
-    for name, value in {**session_conf(master, java), **conf}.items():
+    for name, value in {**session_conf(master), **conf}.items():
         builder = builder.config(name, value)
     log = _JvmLog()
+    warm = warm_start_of(java)
+    driver = ""
+    if warm is not None and warm.is_there:
+        driver = warm.options_to_use
+    elif warm is not None and make_warm_start and warm.may_be_made:
+        driver = warm.options_to_make
+        _to_be_kept.append(warm)
     try:
-        with _environment(java, log.path):
+        with _environment(java, log.path, driver):
             session = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         raise _not_started(error, master, log) from error
@@ -163,6 +184,36 @@ def _announce(session: SparkSession) -> None:
     from everlog.pipeline.source import EverlogSource
 
     session.dataSource.register(EverlogSource)
+
+
+_to_be_kept: list[WarmStart] = []  # what the JVM of this process will leave when it ends
+
+
+def _stop(session: SparkSession, tell: Callable[[str], None]) -> None:
+    """End a session; if its JVM writes its start-up file at its end, wait for that."""
+    session.stop()
+    if not _to_be_kept:
+        return
+    from pyspark import SparkContext
+
+    warm = _to_be_kept.pop()
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    started = time.monotonic()
+    tell("keeping what makes later starts faster, once …")
+    # The next session of this process starts a JVM of its own.
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    process.stdin.close()
+    try:
+        ended_well = process.wait(_LEAVING_SECONDS_MAX) == 0
+    except subprocess.TimeoutExpired:
+        process.kill()
+        ended_well = False
+    kept = warm.keep(ended_well=ended_well)
+    tell(f"{'kept it' if kept else 'it cannot be kept here'} after {time.monotonic() - started:.1f} s")
 
 
 def _not_started(error: Exception, master: str, log: _JvmLog) -> EverlogError:
@@ -204,7 +255,7 @@ def _cores() -> int:
 
 
 @contextmanager
-def _environment(java: Java, log: Path | None) -> Iterator[None]:
+def _environment(java: Java, log: Path | None, driver: str) -> Iterator[None]:
     """What Spark reads from the environment, for as long as it starts."""
     source = str(Path(everlog.__file__).parent.parent)
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -212,6 +263,7 @@ def _environment(java: Java, log: Path | None) -> Iterator[None]:
         "JAVA_HOME": str(JAVA_HOME),
         "EVERLOG_JVM": java.path,
         "EVERLOG_JVM_OPTIONS": jvm_options(java),
+        "EVERLOG_JVM_DRIVER": driver,
         "EVERLOG_JVM_LOG": str(log or ""),
         "PYSPARK_PYTHON": sys.executable,  # workers would take the python3 of PATH, which has not our libraries
         "PYSPARK_DRIVER_PYTHON": sys.executable,

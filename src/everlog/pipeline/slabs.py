@@ -65,10 +65,13 @@ class _Columns:
         if make is not None:
             return make(self._slab)
         values = self._field(field.name)
-        if field.name == "tags":
-            return pa.array(list(map(bytes, values)), pa.string())
         if field.name == "occurred_at":
             return _instants(values)
+        if _is_one(values):  # most events have no request and no tags, and one origin has made them all
+            first = bytes(values[0]) if field.name == "tags" else values[0]
+            return pa.repeat(pa.scalar(first, field.type), len(values))
+        if field.name == "tags":
+            return pa.array(list(map(bytes, values)), pa.string())
         return pa.array(values, field.type)
 
     def _field(self, name: str) -> Sequence[Any]:
@@ -102,6 +105,12 @@ def _damaged(slab: Slab, error: Exception) -> Damaged:
     return Damaged(
         f"an event after position {slab.positions[0] - 1} cannot be read", why=str(error), hint="everlog verify"
     )
+
+
+def _is_one(values: Sequence[Any]) -> bool:
+    """Whether all of them are the same."""
+    first = values[0]
+    return bool(first == values[-1]) and values.count(first) == len(values)
 
 
 def _instants(values: Sequence[Any]) -> pa.Array:

@@ -58,6 +58,9 @@ class Lines:
 
     def runs(self, rows: list[Row]) -> Iterator[tuple[list[Row], bytes]]:
         """The rows in runs that stand together in one file, each with the bytes from its first line to its last."""
+        if rows and _stand_together(rows):
+            yield rows, self._bytes(rows)
+            return
         start = 0
         for stop in _runs(rows):
             run = rows[start:stop]
@@ -107,6 +110,13 @@ def event_of(data: bytes) -> Event:
     if not isinstance(line, EventLine):
         raise Moved
     return line.event()
+
+
+def _stand_together(rows: list[Row]) -> bool:
+    """Whether they are one run without gaps, as most are: seen all at once, where `_runs` goes from row to row."""
+    _, _, _, _, files, places, sizes = zip(*rows, strict=True)
+    whole = places[-1] + sizes[-1] - places[0]
+    return len(set(files)) == 1 and whole == sum(sizes) + len(rows) - 1 and list(places) == sorted(places)
 
 
 def _runs(rows: list[Row]) -> Iterator[int]:

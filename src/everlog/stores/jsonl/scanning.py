@@ -1,16 +1,15 @@
 """Reading lines by the column, for whoever wants columns anyway.
 
-A run of lines is decoded in one call, and payloads stay the text that stands in the line: the commitment proves that
-it is the exact one. What is not so (lines of another program, a payload that is not canonical) is read with care.
+A run of lines is decoded in one call, and payloads stay the text that stands in the line. Lines of another shape (the
+seed's own shape) are read one by one.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from everlog.core.codec import HEADER_FIELDS, encode_header, read_payload
+from everlog.core.codec import HEADER_FIELDS, encode_header
 from everlog.core.event import Event, Position
 from everlog.core.query import Query
 from everlog.stores.contract import Slab
@@ -30,9 +29,7 @@ from everlog.stores.jsonl.reading import (
 
 SLAB_ROWS = 5_000
 _FIELDS = len(HEADER_FIELDS)
-_COMMITMENT = HEADER_FIELDS.index("commitment")
 _PAYLOAD, _SALT, _SIGNATURE, _PATH = range(_FIELDS, _FIELDS + 4)
-_sha256 = hashlib.sha256
 
 
 def slabs(lines: Lines, query: Query, *, after: Position, upto: Position | None) -> Iterator[Slab]:
@@ -57,10 +54,9 @@ def _page(lines: Lines, query: Query, low: int, high: int) -> tuple[list[Row], S
     if fields[0] != ids:
         raise Moved
     salts = fields[_SALT]
-    payloads = [
-        text if _sha256(salt + (text := bytes(raw))).digest() == commitment else _exact(text, salt)
-        for raw, salt, commitment in zip(fields[_PAYLOAD], salts, fields[_COMMITMENT], strict=True)
-    ]
+    payloads = list(map(bytes, fields[_PAYLOAD]))
+    if not all(salts):  # erased: an empty payload would not be written either, but it has its salt
+        payloads = [text if salt else b"" for text, salt in zip(payloads, salts, strict=True)]
     signatures = fields[_SIGNATURE] if any(fields[_SIGNATURE]) else ()
     paths = [b"".join(path) for path in fields[_PATH]] if signatures else ()
     return rows, Slab(positions, sequences, received_us, (), fields[:_FIELDS], payloads, salts, signatures, paths)
@@ -81,8 +77,3 @@ def _values(event: Event) -> tuple[Any, ...]:
     text = encode_header(event.occurred_at).strip(b'"').decode()
     values.update(occurred_at=text, tags=encode_header(event.tags), payload=payload_text(event.payload))
     return tuple(values.values())
-
-
-def _exact(text: bytes, salt: bytes) -> bytes:
-    """The canonical text of a payload that stands otherwise in its line; none once it was erased."""
-    return payload_text(read_payload(text)) if salt else b""
