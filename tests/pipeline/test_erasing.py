@@ -207,6 +207,23 @@ def test_a_run_that_is_killed_before_the_disk_is_clean_is_finished_by_the_next(
     assert secret_in(told.lake.path) == []
 
 
+def test_what_a_killed_spark_left_on_the_way_goes_too(world: World) -> None:
+    world.say("public")
+    world.say(SENTINEL, stream=STREAM)
+    world.run()
+    with world.lake.scratch() as mine:
+        (mine / "shuffle_1").write_text(SENTINEL)
+    assert not mine.exists()
+    left = world.lake.path / "scratch" / "12345-of-a-killed-one"
+    left.mkdir(parents=True)
+    (left / "shuffle_0").write_text(SENTINEL)
+    world.log.purge(STREAM, reason="erasure request 17")
+
+    world.run()
+    assert not left.exists()
+    assert secret_in(world.lake.path) == []
+
+
 def test_a_purge_in_the_middle_of_a_run_is_the_next_ones_business(
     told: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from everlog.cli.session import Session
+    from everlog.pipeline.lake import Lake
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -21,6 +25,19 @@ def lake_option(command: _Command) -> _Command:
         type=click.Path(path_type=Path),
         help="The folder of the lake.",
     )(command)
+
+
+@contextmanager
+def spark_beside(
+    session: Session, lake: Lake, master: str, conf: Mapping[str, str], *, app: str
+) -> Iterator[SparkSession]:
+    """A Spark session for the length of a command, whose temporary files lie in the lake: they hold events too."""
+    from everlog.cli.pipeline import spark_of
+
+    with ExitStack() as stack:
+        if not master or master.startswith("local"):
+            conf = {"spark.local.dir": str(stack.enter_context(lake.scratch())), **conf}
+        yield stack.enter_context(spark_of(session, master, conf, app=app))
 
 
 def lake_path(session: Session, given: Path | None = None) -> Path:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlog.cli.lake_place import lake_option, lake_path
+from everlog.cli.lake_place import lake_option, lake_path, spark_beside
 from everlog.cli.output import Answer
-from everlog.cli.pipeline import log_url, spark_of, spark_options
+from everlog.cli.pipeline import log_url, spark_options
 from everlog.cli.session import Session, common_options, pass_session
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run_command(
     log = session.log()
     place = lake_path(session, lake)
     found = Lake.open(place, log_id=log.identity.log_id, create=True)
-    with spark_of(session, master, conf, app="everlog pipeline run") as spark:
+    with spark_beside(session, found, master, conf, app="everlog pipeline run") as spark:
         with spark_progress(session.out, spark, "pipeline run"):
             gold = gold_of(found, log.views.known(), log.catalog, more=answers_of(log))
             outcome = run(spark, log, log_url(session), found, gold=gold, rebuild=rebuild)
@@ -128,7 +128,7 @@ def compact_command(session: Session, kept_hours: int, lake: Path | None, master
     found = Lake.open(lake_path(session, lake), log_id=log.identity.log_id)
     with (
         found.writing(),
-        spark_of(session, master, conf, app="everlog pipeline compact") as spark,
+        spark_beside(session, found, master, conf, app="everlog pipeline compact") as spark,
         spark_progress(session.out, spark, "pipeline compact"),
     ):
         done = compact(spark, found, epoch=log.identity.epoch, kept_hours=kept_hours)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlog.cli.lake_place import lake_option, lake_path
+from everlog.cli.lake_place import lake_option, lake_path, spark_beside
 from everlog.cli.output import Answer, Output, json_text, pairs, tsv
-from everlog.cli.pipeline import log_url, spark_of, spark_options
+from everlog.cli.pipeline import log_url, spark_options
 from everlog.cli.session import Session, common_options, pass_session
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def stream_command(
     log = session.log()
     found = Lake.open(lake_path(session, lake), log_id=log.identity.log_id, create=True)
     meter = Meter()
-    with spark_of(session, master, conf, app="everlog pipeline stream") as spark, _signals() as stop:
+    with spark_beside(session, found, master, conf, app="everlog pipeline stream") as spark, _signals() as stop:
         follower = Follower(
             spark,
             log,

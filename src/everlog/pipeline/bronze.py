@@ -18,6 +18,15 @@ BATCH_EVENTS = 10_000_000
 """Positions that one commit takes: what a run that is killed has to do again at most."""
 
 
+PLACE_EVENTS_MIN, PLACE_EVENTS_MAX = 50_000, 500_000
+"""A task writes one file: of no more events than are worth reading again, and not so few that files are small."""
+
+
+def place_events(count: int) -> int:
+    """How many positions one task takes of so many: enough tasks for some cores, and files of a good size."""
+    return max(PLACE_EVENTS_MIN, min(PLACE_EVENTS_MAX, -(-count // 8)))
+
+
 def ingest(
     spark: SparkSession,
     lake: Lake,
@@ -35,7 +44,7 @@ def ingest(
         after = START if held is None else held.position
         end = Position(min(upto.position, after + batch_events))
         cursor = Cursor(end, max(upto.knows, START if held is None else held.knows), upto.epoch)
-        rows = events(spark, url, after=after, upto=end)
+        rows = events(spark, url, after=after, upto=end, place_events=place_events(end - after))
         with own_errors("reading the log"):
             added = table.write(rows, cursor=cursor)
         # What is there of another epoch is of a log that has been replaced.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILE_BYTES = 128 * 1024 * 1024
-SMALL_BYTES = FILE_BYTES // 4
+SMALL_BYTES = FILE_BYTES // 8
 SMALL_FILES_MAX = 40
 """A table with more small files than this is compacted by a run that finds it so."""
 KEPT_HOURS = 24

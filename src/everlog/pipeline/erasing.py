@@ -22,7 +22,7 @@ from everlog.core.query import Cursor
 from everlog.errors import Damaged
 from everlog.pipeline.buckets import bucket_of, files_by_bucket, in_buckets
 from everlog.pipeline.failures import own_errors
-from everlog.pipeline.lake import BUCKETS, EVENTS, Lake
+from everlog.pipeline.lake import BUCKETS, EVENTS, SCRATCH, Lake
 from everlog.pipeline.scanning import scan
 from everlog.pipeline.table import Table
 
@@ -130,8 +130,10 @@ def scrub(
     `gone` are streams with the position below which nothing of them may be left.
     """
     removed = sum(table.sweep() for table in lake.tables())
+    lake.remove_scratch(but=spark.conf.get("spark.local.dir", "") or "")
     with own_errors("looking for what was purged"):
-        report = scan(spark, lake.path, sentinels, gone)
+        # Not what this session itself is working with: that goes when it ends.
+        report = scan(spark, lake.path, sentinels, gone, but=lake.path / SCRATCH)
     if report.found:
         raise Damaged(
             "something that was purged is still in the lake",

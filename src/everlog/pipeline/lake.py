@@ -11,6 +11,7 @@
       answers/NAME/      what people ask of history, one table a question
       letters/VIEW/      what that view could not take
       checkpoints/       of `pipeline stream`
+      scratch/           what Spark writes on the way, while it runs
 
 Each is a `Table` (Delta). `lake.table("gold/streams")` is the one of that name, there or not:
 
@@ -28,15 +29,17 @@ gives all of them at the same one.
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from everlog.core.query import Cursor
-from everlog.errors import Conflict, Damaged, InvalidField, NewerFormat, NotFound
+from everlog.errors import Conflict, Damaged, EverlogError, InvalidField, NewerFormat, NotFound
 from everlog.files import DiskFiles, replace_file
 from everlog.pipeline.table import DELTA_LOG, Table, make_folders, remove_tree
 
@@ -48,6 +51,7 @@ FILE_NAME = "lake.json"
 EVENTS, QUARANTINE, SILVER, BUCKETS, GOLD = "events", "quarantine", "silver", "buckets", "gold"
 ANSWERS = "answers"
 LETTERS = "letters"
+SCRATCH = "scratch"
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +166,24 @@ class Lake:
         return self.table(name).read(spark, version=version)
 
     # ---- writing
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for what Spark writes on the way. After a kill it stays, and the next purge takes it along."""
+        folder = self.path / SCRATCH / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        make_folders(self._files, folder)
+        try:
+            yield folder
+        finally:
+            with suppress(OSError, EverlogError):  # Spark removes its own at the same time; what stays is found later
+                remove_tree(self._files, folder)
+
+    def remove_scratch(self, but: str = "") -> None:
+        """Remove what killed pipelines left in their folders: only while nobody else writes to this lake."""
+        if (self.path / SCRATCH).is_dir():
+            for folder in (self.path / SCRATCH).iterdir():
+                if str(folder) != but:
+                    remove_tree(self._files, folder)
 
     @contextmanager
     def writing(self, *, wait_s: float | None = 0) -> Iterator[None]:

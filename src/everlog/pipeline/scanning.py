@@ -32,12 +32,20 @@ class Scan(NamedTuple):
     found: list[tuple[str, str]]  # a path, and what is in it
 
 
-def scan(spark: SparkSession, folder: Path, words: Sequence[str], gone: Mapping[str, int] | None = None) -> Scan:
-    """Search all files below a folder, on as many cores as Spark has.
+def scan(
+    spark: SparkSession,
+    folder: Path,
+    words: Sequence[str],
+    gone: Mapping[str, int] | None = None,
+    *,
+    but: Path | None = None,
+) -> Scan:
+    """Search all files below a folder, but for another one in it, on as many cores as Spark has.
 
     `gone` are streams with a position: no row of theirs below it may be anywhere.
     """
-    paths = [(str(path),) for path in sorted(folder.rglob("*")) if path.is_file()]
+    found = (path for path in sorted(folder.rglob("*")) if but is None or not path.is_relative_to(but))
+    paths = [(str(path),) for path in found if path.is_file()]
     if not paths:
         return Scan(0, 0, [])
     tasks = -(-len(paths) // _FILES_A_TASK)
@@ -46,9 +54,9 @@ def scan(spark: SparkSession, folder: Path, words: Sequence[str], gone: Mapping[
         .repartition(tasks)
         .mapInArrow(_task(tuple(words), dict(gone or {})), _REPORT)
     )
-    found = rows.collect()
-    hits = sorted((row["path"], row["found"]) for row in found if row["found"] is not None)
-    return Scan(len(paths), sum(row["bytes"] for row in found if row["found"] is None), hits)
+    reports = rows.collect()
+    hits = sorted((row["path"], row["found"]) for row in reports if row["found"] is not None)
+    return Scan(len(paths), sum(row["bytes"] for row in reports if row["found"] is None), hits)
 
 
 def _task(

@@ -44,10 +44,11 @@ def events(
     after: int = 0,
     upto: int | None = None,
     columns: Sequence[str] = (),
+    place_events: int = places.PLACE_EVENTS,
 ) -> DataFrame:
     """The events of a log as a table. Of a log that is being written: up to its head when it is first read."""
     reader = spark.read.format(NAME).options(url=places.absolute(url), **places.options_of(query))
-    reader = reader.option("after", after)
+    reader = reader.option("after", after).option("placeEvents", place_events)
     if upto is not None:
         reader = reader.option("upto", upto)
     return (reader.schema(schema_of(columns)) if columns else reader).load()
