@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,10 +37,7 @@ def spark() -> Iterator[SparkSession]:
     """The session of the run: this machine, as the commands start it."""
     from everlog.pipeline.session import open_session
 
-    before = signal.getsignal(signal.SIGINT)
     session = open_session(master="local[2]", app="everlog tests")
-    # PySpark puts a handler of its own in place, and other tests of this process are about Ctrl-C.
-    signal.signal(signal.SIGINT, before)
     yield session
     session.stop()
 

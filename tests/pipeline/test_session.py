@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,12 @@ def test_a_session_has_our_defaults(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+
+
+@pytest.mark.usefixtures("spark")
+def test_ctrl_c_stays_what_it_was() -> None:
+    """PySpark's own handler asks the JVM in the midst of anything: of a write to a log too."""
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_workers_run_this_python(spark: SparkSession) -> None:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -151,7 +153,7 @@ def _started(master: str, conf: Mapping[str, str], app: str, *, make_warm_start:
         driver = warm.options_to_make
         _to_be_kept.append(warm)
     try:
-        with _environment(java, log.path, driver):
+        with _environment(java, log.path, driver), _interrupts_as_they_were():
             session = builder.getOrCreate()
     except (PySparkException, OSError) as error:
         raise _not_started(error, master, log) from error
@@ -281,6 +283,21 @@ def _environment(java: Java, log: Path | None, driver: str) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _interrupts_as_they_were() -> Iterator[None]:
+    """PySpark takes over Ctrl-C: it asks the JVM to cancel its jobs in the midst of whatever runs, also of another
+    question to the JVM, which breaks the connection, or of a write, which a log protects only from Python's own
+    interrupt. Whoever is interrupted ends the session, and with it its jobs."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # PySpark does not take it over there either
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 class _JvmLog:
