@@ -21,14 +21,14 @@ BATCH = 1000
 STREAMS_EACH = 20  # events a stream: 50,000 streams in a million
 
 
-def log_of(directory: Path, kind: str, events: int) -> str:
-    """The URL of a log with so many events; made if it is not there."""
+def log_of(directory: Path, kind: str, events: int, *, by_itself: bool = False) -> str:
+    """The URL of a log with so many events; made if it is not there. By itself: nothing else has to hold the same."""
     path = directory / f"{kind}-{events}{'.db' if kind == 'sqlite' else ''}"
     url = f"{kind}:{path}"
     if path.exists():
         return url
     started = time.monotonic()
-    if kind == "sqlite":
+    if kind == "sqlite" or by_itself:
         _make(url, events)
     else:
         _copy(log_of(directory, "sqlite", events), url)
