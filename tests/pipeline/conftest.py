@@ -26,9 +26,13 @@ HERE = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for the group
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever uses the session is of the group; who starts a Spark of its own marks itself with `spark`."""
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if not item.path.is_relative_to(HERE):
+            continue
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+        if item.get_closest_marker("spark") is not None:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

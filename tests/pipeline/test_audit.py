@@ -45,7 +45,10 @@ def require_same(store: Store, expected: Report) -> None:
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_every_edit_is_found_as_verify_finds_it(name: str, edited: Path, make_log: Callable[..., Log]) -> None:
+def test_every_edit_is_found_as_verify_finds_it(
+    name: str, edited: Path, make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "STRETCHES_MAX", 200)  # one of the edits leaves a billion places empty
     edit(edited, EDITS[name][0])
     with make_log("sqlite", edited) as log:
         expected = log.verify()

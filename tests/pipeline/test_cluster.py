@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.pipeline.cluster import SparkCluster
 
 import everlog
@@ -17,6 +18,7 @@ from everlog.views.builtin import Streams
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.spark
 def test_a_worker_that_is_killed_in_the_middle_changes_nothing(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'log.db'}"
     with everlog.open(url, actor="user:ada") as log:

@@ -197,6 +197,7 @@ with opened_session(master="local[1]", tell=print) as spark:
 """
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("java", ["machine", "wheel"])
 def test_a_command_keeps_its_start_and_the_next_one_uses_it(tmp_path: Path, java: str) -> None:

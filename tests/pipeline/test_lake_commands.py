@@ -109,6 +109,7 @@ def test_a_report_says_what_happened_since_the_last_one() -> None:
     }
 
 
+@pytest.mark.spark
 @pytest.mark.usefixtures("log")
 def test_a_stream_ends_in_order_when_it_is_told_to(everlog: Run, place: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "everlog", "pipeline", "stream", "--json", "--report", "0.2", "--refresh", "0.5"]

@@ -355,10 +355,12 @@ def follow(url: str, folder: Path, *more: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.spark
 def test_a_killed_driver_goes_on_exactly_once(tmp_path: Path) -> None:
-    kill_and_resume(tmp_path, "segments", kills=2)
+    kill_and_resume(tmp_path, "segments", kills=1)
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_driver_that_is_killed_ten_times_goes_on_exactly_once(tmp_path: Path, kind: str) -> None:

@@ -107,6 +107,8 @@ class Keeper:
                 return
             except (ReadOnly, FileNotFoundError):
                 self._read_only = True
+                if self._index is not None and self._index.path is not None:
+                    self._drop_index()  # from here on a copy in memory: the file is not ours to bring up to date
                 self._catch_up()
                 return
             try:
