@@ -171,3 +171,16 @@ def test_an_odd_key_is_quoted_in_a_path() -> None:
     assert below("$", "a") == "$.a"
     assert below("$.a", 3) == "$.a[3]"
     assert below("$", 'a "b"') == '$["a \\"b\\""]'
+
+
+def test_a_pattern_is_told_in_the_words_of_its_field() -> None:
+    class Labeled(msgspec.Struct):
+        label: Annotated[str, msgspec.Meta(pattern="^[a-z]+$", description="a label of a-z")]
+        other: Annotated[str, msgspec.Meta(pattern="^[a-z]+$")] = "a"
+        length: Annotated[str, msgspec.Meta(max_length=1, description="a letter")] = "a"
+
+    assert defects_of({"label": "A B", "other": "A", "length": "ab"}, Labeled) == [
+        ("$.label", "it is not a label of a-z"),
+        ("$.other", "expected str matching regex '^[a-z]+$'"),
+        ("$.length", "expected str of length <= 1"),
+    ]

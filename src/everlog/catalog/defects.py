@@ -130,7 +130,17 @@ def _defect_of_the_whole(value: Any, expected: Any, path: str) -> Iterator[Defec
         assert place is not None  # the pattern matches every text
         reason = place["reason"].replace("`", "")
         where = f"{path}{place['below'] or ''}"
+        described = _description(expected)
+        if described and "matching regex" in reason:
+            yield where, f"it is not {described}"  # a pattern is for machines
+            return
         yield where, f"{'a key: ' if place['key'] else ''}{reason[:1].lower()}{reason[1:]}"
+
+
+def _description(expected: Any) -> str:
+    """What a field says of itself: the words of its Meta."""
+    said = get_args(expected)[1:] if get_origin(expected) is Annotated else ()
+    return next((meta.description for meta in said if isinstance(meta, msgspec.Meta) and meta.description), "")
 
 
 def _without_annotation(expected: Any) -> Any:

@@ -13,7 +13,9 @@ CATALOG = Catalog()
 KIND = "command"
 
 AgentId = Annotated[str, Meta(min_length=1, max_length=128)]
-ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+ToolName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128, description="a name, such as run_tests")
+]
 Reason = Annotated[str, Meta(min_length=1, max_length=2_000)]
 Risk = Literal["low", "medium", "high"]
 ValidationStatus = Literal["pending", "approved", "rejected"]

@@ -26,7 +26,13 @@ COMMUNITY, POST, THREAD, FILE, DOCUMENT = "community", "post", "thread", "file",
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,62}(~[a-z2-7]{16})?$"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
 
-Actor = Annotated[str, Meta(pattern=r"^(system|[a-z][a-z0-9_]{0,31}:[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199})$")]
+Actor = Annotated[
+    str,
+    Meta(
+        pattern=r"^(system|[a-z][a-z0-9_]{0,31}:[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199})$",
+        description="an actor, KIND:NAME, such as user:bob",
+    ),
+]
 Origin = Annotated[str, Meta(min_length=1, max_length=256)]
 MessageId = Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$")]
 Title = Annotated[str, Meta(min_length=1, max_length=200)]

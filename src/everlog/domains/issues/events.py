@@ -21,7 +21,13 @@ ShortId = Annotated[str, Meta(pattern=r"^[0-9a-hjkmnp-tv-z]{4,26}$")]
 Title = Annotated[str, Meta(min_length=1, max_length=300)]
 Body = Annotated[str, Meta(max_length=50_000)]
 Owner = Annotated[str, Meta(max_length=200)]
-Label = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9:._/+-]{0,63}$")]
+Label = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9][a-z0-9:._/+-]{0,63}$",
+        description="a label: one word of a-z, 0-9 and :._/+-, at most 64 characters",
+    ),
+]
 Reason = Annotated[str, Meta(max_length=2_000)]
 Field = Literal["title", "body", "owner"]
 LinkKind = Literal["blocks", "duplicates", "relates"]

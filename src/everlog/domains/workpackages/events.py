@@ -16,8 +16,16 @@ from everlog.catalog.catalog import Catalog
 CATALOG = Catalog()
 KIND, SPEC_KIND = "workpackage", "featurespec"
 
-Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199}$")]
-Slug = Annotated[str, Meta(pattern=r"^([A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199})?$")]
+Id = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199}$", description="an id without spaces, such as WP03")
+]
+Slug = Annotated[
+    str,
+    Meta(
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199})?$",
+        description="a slug without spaces, such as 025-event-log",
+    ),
+]
 Title = Annotated[str, Meta(min_length=1, max_length=300)]
 Text = Annotated[str, Meta(max_length=2_000)]
 Lane = Literal["planned", "doing", "for_review", "done"]
