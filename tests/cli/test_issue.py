@@ -128,6 +128,37 @@ def test_who_sits_at_a_terminal_is_asked_for_the_words(log: Run, place: Path) ->
     assert on_terminal(place, "issue", "show", door)[1].splitlines()[0] == f"{door}  purged"
 
 
+def test_an_edit_may_say_no_more_than_a_new_issue(log: Run) -> None:
+    door = log("issue", "create", "The door squeaks", "-q").out.strip()
+    for field, wrong in (
+        ("title", ""),
+        ("title", " "),
+        ("title", "x" * 301),
+        ("body", "x" * 50_001),
+        ("owner", "x" * 201),
+    ):
+        refused = log("issue", "edit", door, f"--{field}", wrong, "--json")
+        assert (refused.code, refused.error["code"]) == (3, "invalid_payload")
+        assert refused.error["hint"] == f'everlog issue edit {door} --{field} "…"'
+    assert log("issue", "show", door, "--json").data["title"] == "The door squeaks"
+    assert len(log("errors").rows) == 5
+    assert log("issue", "edit", door, "--owner", "", "--body", "").code == 0
+
+
+def test_a_label_of_two_words_is_refused_in_words(log: Run) -> None:
+    door = log("issue", "create", "The door squeaks", "-q").out.strip()
+    refused = log("issue", "label", door, "big bug")
+    assert refused.code == 3
+    assert "$.label: it is not a label: one word of a-z, 0-9" in refused.err
+    assert "one word of a-z, 0-9" in log("schema", "show", "issue.labeled").out
+
+
+def test_a_search_that_finds_nothing_says_so(log: Run) -> None:
+    found = log("issue", "search", "zebra")
+    assert (found.code, found.out) == (0, "")
+    assert "none has these words: everlog issue list --status all" in found.err
+
+
 def test_mistakes_of_usage(log: Run) -> None:
     assert log("issue", "create", "x", "--link", "hrac").code == 2
     assert log("issue", "edit", "hrac").code == 2

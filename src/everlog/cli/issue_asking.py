@@ -76,7 +76,10 @@ def search(session: Session, words: tuple[str, ...], limit: int, scope: str) -> 
     """
     from everlog.domains.issues import asking
 
-    _table(session, asking.search(session.log(), " ".join(words), scope=_scope(session, scope), limit=limit))
+    found = asking.search(session.log(), " ".join(words), scope=_scope(session, scope), limit=limit)
+    _table(session, found)
+    if not found:
+        session.out.hint("none has these words: everlog issue list --status all")
 
 
 @click.command("show")

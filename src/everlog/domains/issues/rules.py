@@ -14,6 +14,7 @@ import msgspec
 from everlog.core.event import Event
 from everlog.domains.issues.events import (
     TOMBSTONE,
+    Body,
     Change,
     Closed,
     Commented,
@@ -22,15 +23,17 @@ from everlog.domains.issues.events import (
     Endpoint,
     Labeled,
     Linked,
+    Owner,
     Purged,
     Reopened,
     Restored,
     SoftDeleted,
+    Title,
     Unlabeled,
     Unlinked,
 )
 from everlog.domains.issues.likeness import BLOCKED_AT
-from everlog.errors import ConfirmationNeeded, LookAlike, NoSuchSubject, RuleRefused
+from everlog.errors import ConfirmationNeeded, InvalidPayload, LookAlike, NoSuchSubject, RuleRefused
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True, order=True):
@@ -170,7 +173,23 @@ def edit(issue: Issue | None, name: str, changes: Mapping[str, str]) -> list[Any
         for field, to in sorted(changes.items())
         if getattr(known, field) != to
     }
+    for field, change in found.items():
+        _require_fit(name, field, change.to)
     return [Edited(changes=found)] if found else []  # type: ignore[arg-type]
+
+
+_FIELDS = {"title": Title, "body": Body, "owner": Owner}
+
+
+def _require_fit(name: str, field: str, to: str) -> None:
+    """What a new issue may not say, an edit may not say either. It is no part of the event's type, because edits
+    that were recorded before stay readable."""
+    try:
+        msgspec.convert(to, _FIELDS[field])
+    except msgspec.ValidationError as error:
+        reason = str(error).replace("`", "")
+        defect = (f"$.{field}", reason[:1].lower() + reason[1:])
+        raise InvalidPayload("issue.edited", [defect], hint=f'everlog issue edit {name} --{field} "…"') from error
 
 
 def comment(issue: Issue | None, name: str, body: str) -> list[Any]:
