@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from tests.cli.conftest import Run
 
@@ -40,6 +42,19 @@ def test_a_refusal_says_why_and_what_to_type(hearth: Run) -> None:
     error = hearth("community", "revoke", "user:ada", *ADA, "--json").error
     assert (error["code"], error["why"]) == ("rule_refused", "user:ada is the last admin")
     assert hearth("community", "say", "general", "hello", "--scope", "elsewhere", *BOB).code == 4
+
+
+def test_what_a_refused_update_says_to_type_changes_the_same_fields(hearth: Run) -> None:
+    assert hearth("community", "post", "lamp", "A lamp", *BOB).code == 0
+    given = ("--price", "4", "--days", "3")
+    refused = hearth("community", "update", "lamp", *given, *ADA, "--json").error
+    assert refused["hint"] == 'everlog community update lamp --price "…" --days 3 --actor user:bob'
+    assert hearth(*shlex.split(refused["hint"])[1:]).code == 0
+
+
+def test_who_is_no_actor_is_told_what_one_looks_like(hearth: Run) -> None:
+    refused = hearth("community", "invite", "bob", *ADA, "--json").error
+    assert refused["why"] == "$.member: it is not an actor, KIND:NAME, such as user:bob"
 
 
 def test_the_policy_is_shown_and_changed(hearth: Run) -> None:

@@ -89,13 +89,22 @@ def _judge_post(standing: Standing, post: Subject, name: str, said: Said) -> No 
         return No(rule=rule, why=f"the post {name} is over", allowed=("create another one",), hint=hint)
     if said.type == "market.post.updated":
         if said.by != post["by"]:
-            hint = f"everlog community update {name} --actor {post['by']}"
+            hint = f"everlog community update {name} {_changes(said)} --actor {post['by']}"
             return No(rule=rule, why=f"{post['by']} created it", allowed=(post["by"],), hint=hint)
         return _refuse_time(said, policy, rule)
     if said.by != post["by"] and RANKS[standing.role_of(said)] < RANKS["moderator"]:
         hint = f"everlog community expire {name} --actor {post['by']}"
         return No(rule=rule, why=f"{post['by']} created it", allowed=(post["by"], "moderator", "admin"), hint=hint)
     return None
+
+
+def _changes(said: Said) -> str:
+    """The options of a change, without what they said: a refusal outlives a purge."""
+    given = [f'--{field} "…"' for field in ("title", "text", "price") if said.payload[field] is not None]
+    if said.payload["expires_at"] is not None:
+        lasts = moment(said.payload["expires_at"]) - moment(said.at)
+        given.append(f"--days {max(1, round(lasts / timedelta(days=1)))}")
+    return " ".join(given or ['--title "…"'])
 
 
 def _refuse_time(said: Said, policy: dict[str, Any], rule: str) -> No | None:
