@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,27 @@ def test_the_board_has_a_row_for_each_package_when_it_is_piped(wp: Run) -> None:
     assert wp("wp", "board", "--feature", "024-old").out == ""
     assert [one["lane"] for one in wp("wp", "board", "--json").data] == ["done", "doing", "planned"]
     assert wp("wp", "board", "--quiet").out.split() == ["WP01", "WP02", "WP03"]
+
+
+def test_a_board_of_a_feature_that_nobody_plans_names_those_that_are_there(wp: Run) -> None:
+    told = wp("wp", "board", "--feature", "025-lgo").err
+    assert told == "nothing is planned for 025-lgo: everlog wp create --help; the features are 025-log\n"
+
+
+@pytest.mark.parametrize("wrong", [("create", "wp 2", "x"), ("create", "", "x"), ("spec", "my feature", "x")])
+def test_an_id_that_cannot_be_one_is_refused_as_an_id(log: Run, wrong: tuple[str, ...]) -> None:
+    refused = log("wp", *wrong, "--json")
+    assert (refused.code, refused.error["code"]) == (3, "invalid_field")
+    assert refused.error["message"].startswith(
+        ("the id of a work package is '", "the slug of a feature is 'my feature'")
+    )
+    assert log(*shlex.split(refused.error["hint"])[1:]).code == 0
+    assert len(log("errors").rows) == 1
+
+
+def test_a_dependency_that_cannot_be_an_id_is_refused(wp: Run) -> None:
+    refused = wp("wp", "create", "WP09", "x", "--depends-on", "WP01, WP02", "--json").error
+    assert refused["message"] == "the id of a work package is 'WP01, WP02'"
 
 
 def test_a_move_answers_with_the_lane_and_a_refusal_with_the_way(wp: Run) -> None:

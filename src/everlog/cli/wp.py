@@ -302,7 +302,9 @@ def board(session: Session, feature: str | None, everything: bool) -> None:
         )
     )
     if not found:
-        session.out.hint("nothing is planned: everlog wp create --help")
+        told = "nothing is planned" if feature is None else f"nothing is planned for {safe(feature)}"
+        named = "" if feature is None or not specs else f"; the features are {safe(', '.join(sorted(specs)[:20]))}"
+        session.out.hint(f"{told}: everlog wp create --help{named}")
 
 
 @wp_command.command("history")

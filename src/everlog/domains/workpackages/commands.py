@@ -43,6 +43,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 def specify(log: Log, spec: Specified, *, by: By = NOBODY) -> Done:
     """Describe a feature."""
     stream = f"{SPEC_KIND}/{spec.feature_slug}"
+
+    def rule(history: History) -> Iterable[Any]:
+        rules.require_id("slug of a feature", spec.feature_slug, 'everlog wp spec 025-event-log "TITLE"')
+        return rules.specify(bool(history), spec)
+
     return decide(
         log,
         DOMAIN,
@@ -51,7 +56,7 @@ def specify(log: Log, spec: Specified, *, by: By = NOBODY) -> Done:
         by=by,
         operation="wp spec",
         request=msgspec.to_builtins(spec),
-        rule=lambda history: rules.specify(bool(history), spec),
+        rule=rule,
     )
 
 
@@ -61,6 +66,9 @@ def create(log: Log, created: Created, *, gates: Sequence[str] = (), by: By = NO
     needs: dict[str, list[str] | None] = {}
 
     def rule(package: State | None, history: History) -> Iterable[Any]:
+        rules.require_id("id of a work package", created.work_package_id, 'everlog wp create WP03 "TITLE"')
+        for one in created.dependencies:
+            rules.require_id("id of a work package", one, 'everlog wp create WP03 "TITLE" --depends-on WP01')
         needs.update(_needs(history, created.dependencies))
         return rules.create(package, created, needs, gates=gates)
 

@@ -16,9 +16,8 @@ from everlog.catalog.catalog import Catalog
 CATALOG = Catalog()
 KIND, SPEC_KIND = "workpackage", "featurespec"
 
-Id = Annotated[
-    str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199}$", description="an id without spaces, such as WP03")
-]
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199}$"
+Id = Annotated[str, Meta(pattern=ID_PATTERN, description="an id without spaces, such as WP03")]
 Slug = Annotated[
     str,
     Meta(

@@ -6,6 +6,7 @@ others: the lanes of what the package depends on, or who needs whom.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ import msgspec
 
 from everlog.catalog.nearest import did_you_mean
 from everlog.domains.workpackages.events import (
+    ID_PATTERN,
     LANES,
     MOVES,
     Completed,
@@ -26,10 +28,21 @@ from everlog.domains.workpackages.events import (
     Verdict,
 )
 from everlog.domains.workpackages.package import State, last_moves
-from everlog.errors import NoSuchSubject, RuleRefused, TransitionRefused
+from everlog.errors import InvalidField, NoSuchSubject, RuleRefused, TransitionRefused
 
 Needs = Mapping[str, Sequence[str] | None]
 """Which package needs which, as far as it can be followed; None for one that is not there."""
+
+
+def require_id(what: str, found: str, example: str) -> None:
+    """Refuse what cannot name anything, in the words of who typed it: of streams they know nothing."""
+    if re.fullmatch(ID_PATTERN, found) is None:
+        raise InvalidField(
+            f"the {what} is {found!r:.80}",
+            why="it is of letters, digits and ._:@+=~-, begins with one of the first two, and has no spaces",
+            hint=example,
+            field=what,
+        )
 
 
 def specify(known: bool, spec: Specified) -> list[Any]:
