@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from tests.cli.conftest import Run
@@ -80,6 +81,33 @@ def test_what_may_be_the_value_of_a_secret_is_refused_without_being_repeated(pla
     assert refused.code == 3
     assert "hunter2" not in refused.err + refused.out
     assert "hunter2" not in plane("errors", "--json").out
+
+
+def test_what_is_not_there_is_told_with_where_to_look(plane: Run) -> None:
+    def hint(*typed: str) -> str:
+        found = plane("control", *typed, "--json").error["hint"]
+        assert isinstance(found, str)
+        return found
+
+    look = "everlog control list for the environments; everlog control deploy history ENVIRONMENT for its deploys"
+    assert hint("deploy", "show", "01m7") == look
+    assert hint("deploy", "rollback", "a/b", "--reason", "x") == look
+    assert hint("deploy", "rollback", PROD, "--reason", "x") == f"everlog control deploy history {PROD}"
+    assert hint("secret", "remove", PROD, "MAIL_KEI") == f"everlog control desired {PROD}"
+    assert hint("volume", "detach", PROD, "data") == f"everlog control desired {PROD}"
+    assert hint("route", "remove", "shop.exmple").startswith("everlog control list for the environments; ")
+    assert hint("route", "set", PROD, "shop.example") == f"everlog control route set shop.example {PROD}"
+    assert plane("control", "route", "set", "shop.example", PROD).code == 0
+    assert plane("control", "list", "acme/shopp").err == "there is no acme/shopp: everlog control list\n"
+    assert plane("control", "audit", "acmee").err == "nothing was done in acmee: everlog control list\n"
+
+
+def test_who_closes_an_environment_is_told_to_call_its_deploy_off(plane: Run) -> None:
+    deploy = plane("control", "deploy", "request", PROD, "shop:1", "-q").out.strip()
+    refused = plane("control", "environment", "close", PROD, "--reason", "x", "--json").error
+    assert refused["hint"] == f'everlog control deploy fail {deploy} --error "…"'
+    assert plane(*shlex.split(refused["hint"])[1:]).code == 0
+    assert plane("control", "environment", "close", PROD, "--reason", "x").code == 0
 
 
 def test_a_scope_is_a_fence(plane: Run) -> None:

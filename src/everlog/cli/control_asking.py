@@ -45,7 +45,12 @@ def list_places(session: Session, place: str, scope: str) -> None:
         )
     )
     if not found:
-        session.out.hint("there is nothing: everlog control org create NAME")
+        told = (
+            f"there is no {place}: everlog control list"
+            if place
+            else "there is nothing: everlog control org create NAME"
+        )
+        session.out.hint(told)
 
 
 @click.command("desired")
@@ -143,6 +148,8 @@ def audit(
     )
     if following is not None:
         session.out.hint(f"there may be more: --after {following}")
+    if not entries:
+        session.out.hint(f"nothing was done in {place}: everlog control list")
 
 
 @click.command("follow")

@@ -11,6 +11,7 @@ that it belongs to. A key names one request of an actor in the whole org. What c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -30,11 +31,11 @@ from everlog.domains.controlplane.events import (
     RouteSet,
     VolumeAttached,
 )
-from everlog.domains.controlplane.places import Place, place_of, require_name, require_within
+from everlog.domains.controlplane.places import Place, names_environment, place_of, require_name, require_within
 from everlog.domains.controlplane.rules import History
 from everlog.domains.deciding import NOBODY, By, Done, Looks, Newest, decide
 from everlog.domains.deciding import History as Seen
-from everlog.errors import EverlogError, NoSuchSubject
+from everlog.errors import EverlogError, InvalidField, NoSuchSubject
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
 
@@ -189,7 +190,12 @@ def set_route(log: Log, host: str, environment: str, wanted: RouteSet, *, by: By
     """Have a host lead to a process of an environment."""
 
     def plan() -> _Plan:
-        at = _place(environment, "environment", by)
+        try:
+            at = _place(environment, "environment", by)
+        except InvalidField as error:
+            if names_environment(host):  # the one place where the environment does not come first
+                error.hint = f"everlog control route set {quote(environment)} {host}"
+            raise
         stream = f"route/{require_name('host', host)}"
         looks = [_life(at), Newest(Query(stream=stream))]
         return _Plan(at, host, stream, looks, lambda history, actor: rules.set_route(history, at, host, wanted))

@@ -38,6 +38,11 @@ _FORMS = ("ORG", "ORG/APP", "ORG/APP/ENVIRONMENT")
 _EXAMPLES = ("acme", "acme/shop", "acme/shop/prod")
 
 
+WHERE_DEPLOYS_ARE = (
+    "everlog control list for the environments; everlog control deploy history ENVIRONMENT for its deploys"
+)
+
+
 class Place(msgspec.Struct, frozen=True):
     """An org, an app or an environment, by its names."""
 
@@ -88,15 +93,27 @@ def place_of(text: str, kind: str = "") -> Place:
     return Place(names)
 
 
+def names_environment(text: str) -> bool:
+    names = text.split("/")
+    return len(names) == len(KINDS) and all(_NAME.fullmatch(name) for name in names)
+
+
 def require_name(what: str, name: str) -> str:
     """The name of something at a place, refused if it is of the wrong shape."""
     pattern, form = _SHAPES[what]
+    if what == "deploy" and names_environment(name):
+        raise InvalidField(
+            f"{name} is an environment, and a deploy is wanted",
+            why="an environment has many deploys, each with an id",
+            hint=f"everlog control deploy history {name}",
+            field=what,
+        )
     if pattern.fullmatch(name) is None:
         # A name may be a secret that was typed in the wrong place, so it is not repeated.
         raise InvalidField(
             f"the name of the {what} is not one",
             why=f"it is {form}",
-            hint="everlog control --help",
+            hint=WHERE_DEPLOYS_ARE if what == "deploy" else "everlog control --help",
             field=what,
         )
     return name
@@ -109,11 +126,11 @@ def require_within(place: Place, fence: str) -> None:
         raise no_such(f"{place.kind} {place}", f"there is none in {fence}", within=fence)
 
 
-def no_such(called: str, why: str, *, within: str = "") -> NoSuchSubject:
+def no_such(called: str, why: str, *, within: str = "", hint: str = "") -> NoSuchSubject:
     return NoSuchSubject(
         f"there is no {called}",
         why=why,
-        hint=f"everlog control list {within}".rstrip(),
+        hint=hint or f"everlog control list {within}".rstrip(),
         rule="a command stays within its own org, and names what is there",
         tried=f"use {called}",
     )

@@ -37,7 +37,7 @@ from everlog.domains.controlplane.events import (
     VolumeDetached,
     VolumeGrown,
 )
-from everlog.domains.controlplane.places import Place, no_such, place_of
+from everlog.domains.controlplane.places import WHERE_DEPLOYS_ARE, Place, no_such, place_of
 from everlog.errors import NoSuchSubject, RuleRefused, SecretFound
 
 History = Sequence[Event]
@@ -126,7 +126,7 @@ def close(history: History, place: Place, *, actor: str, reason: str) -> list[An
             hint=f'everlog control {place_of(first).kind} close {first} --reason "…"',
         )
     if place.kind == "environment":
-        _require_idle(history, place.scope, tried=f"close {place}")
+        _require_idle(history, place.scope, tried=f"close {place}", way_out=-1)
     closed: dict[str, Any] = {"org": OrgClosed, "app": AppClosed, "environment": EnvironmentClosed}
     return [closed[place.kind](reason=reason)]
 
@@ -262,19 +262,25 @@ def _to_type(verb: str, deploy: str) -> str:
     return f"everlog control deploy {verb} {deploy}{needs}"
 
 
+def _shown(place: Place) -> str:
+    return f"everlog control desired {place}"
+
+
 def no_such_deploy(deploy: str) -> NoSuchSubject:
     """The same words for a deploy that never was and for one of another org."""
-    return no_such(f"deploy {deploy}", "nothing was requested under this id")
+    return no_such(f"deploy {deploy}", "nothing was requested under this id", hint=WHERE_DEPLOYS_ARE)
 
 
-def _require_idle(history: History, environment: str, *, tried: str) -> None:
-    """The history holds the newest event of the environment's deploys: only one is under way at a time."""
+def _require_idle(history: History, environment: str, *, tried: str, way_out: int = 0) -> None:
+    """The history holds the newest event of the environment's deploys: only one is under way at a time.
+
+    What is said to be typed takes the deploy on; with a `way_out` of -1 it calls the deploy off."""
     newest = next((event for event in reversed(history) if _deploys_to(event, environment)), None)
     if newest is None:
         return
     status, deploy = newest.type.rpartition(".")[2], newest.stream.partition("/")[2]
     if status in ("requested", "started"):
-        verb = _VERBS[NEXT[status][0]]
+        verb = _VERBS[NEXT[status][way_out]]
         raise RuleRefused(
             f"the deploy {deploy} of {environment} is under way",
             rule="an environment has one deploy at a time",
@@ -344,7 +350,8 @@ def remove_route(history: History, place: Place, host: str, *, reason: str) -> l
 
 def no_such_route(host: str) -> NoSuchSubject:
     """The same words for a host that nobody has and for one of another org."""
-    return no_such(f"route for {host}", "no environment has this host")
+    hint = "everlog control list for the environments; everlog control desired ENVIRONMENT for its hosts"
+    return no_such(f"route for {host}", "no environment has this host", hint=hint)
 
 
 def set_secret(history: History, place: Place, name: str, *, version_id: str) -> list[Any]:
@@ -368,7 +375,7 @@ def set_secret(history: History, place: Place, name: str, *, version_id: str) ->
 def remove_secret(history: History, place: Place, name: str, *, reason: str) -> list[Any]:
     last = _last(history, place.of("secret", name))
     if last is None or last.type == "control.secret.removed":
-        raise no_such(f"secret {name} of {place}", "it was never set, or it is removed", within=place.scope)
+        raise no_such(f"secret {name} of {place}", "it was never set, or it is removed", hint=_shown(place))
     return [SecretRemoved(reason=reason)]
 
 
@@ -402,7 +409,7 @@ def attach_volume(history: History, place: Place, name: str, wanted: VolumeAttac
 
 def detach_volume(history: History, place: Place, name: str, *, reason: str) -> list[Any]:
     if volume_of(history, place.of("volume", name)) is None:
-        raise no_such(f"volume {name} of {place}", "it is not attached", within=place.scope)
+        raise no_such(f"volume {name} of {place}", "it is not attached", hint=_shown(place))
     return [VolumeDetached(reason=reason)]
 
 
