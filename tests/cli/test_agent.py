@@ -27,7 +27,7 @@ def test_a_refusal_says_what_is_allowed_and_what_to_type(log: Run) -> None:
     error = log("agent", "execute", "c1", "--json").error
     assert (error["code"], error["details"]["allowed"]) == ("rule_refused", ["approve", "reject", "validate"])
     assert error["details"]["refused_before"] == 1
-    assert "again: this was refused 2 times before, last at 2" in log("agent", "execute", "c1").err
+    assert "again: the same rule refused you 2 times before, last at 2" in log("agent", "execute", "c1").err
     assert "again:" not in refused.err
     assert log("agent", "show", "nowhere").code == 4
 

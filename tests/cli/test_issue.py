@@ -159,6 +159,20 @@ def test_a_search_that_finds_nothing_says_so(log: Run) -> None:
     assert "none has these words: everlog issue list --status all" in found.err
 
 
+def test_a_table_on_a_terminal_shows_seconds_and_a_pipe_the_whole_time(log: Run, place: Path) -> None:
+    log("issue", "create", "The door squeaks at night in winter")
+    (row,) = log("issue", "list").rows
+    assert len(row[4]) == len("2026-11-16T07:11:11.009754Z")
+    _, text = on_terminal(place, "issue", "list", "--no-color")
+    assert f"{row[4][:19]}Z  The door squeaks at night" in text
+
+
+def test_an_option_is_guessed_by_its_name_and_not_by_its_dashes(log: Run) -> None:
+    for wrong in ("--type", "--blocks"):
+        assert "fix: see everlog issue link --help" in log("issue", "link", "a", "b", wrong, "c").err
+    assert "fix: did you mean --label? see" in log("issue", "list", "--lable", "bug").err
+
+
 def test_mistakes_of_usage(log: Run) -> None:
     assert log("issue", "create", "x", "--link", "hrac").code == 2
     assert log("issue", "edit", "hrac").code == 2

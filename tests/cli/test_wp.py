@@ -82,7 +82,7 @@ def test_a_move_answers_with_the_lane_and_a_refusal_with_the_way(wp: Run) -> Non
     refused = wp("wp", "move", "WP03", "done")
     assert refused.code == 3
     assert "fix: everlog wp move WP03 doing" in refused.err
-    assert "again: this was refused once before" in wp("wp", "move", "WP03", "done").err
+    assert "again: the same rule refused you once before" in wp("wp", "move", "WP03", "done").err
     error = wp("wp", "move", "WP03", "done", "--json").error
     assert error["details"]["valid_transitions"] == ["doing"]
     assert error["details"]["refused_before"] == 2

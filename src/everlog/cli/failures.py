@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from everlog.cli.session import Session
 
 INTERNAL = 1
+_NEAR_MIN = 0.6  # as difflib itself has it
 _LABELS = ("  why: ", *["       "] * 99)
 
 
@@ -106,7 +107,7 @@ def _again(error: EverlogError) -> str:
     """A mistake that is repeated is told as one: the fix is worth reading this time."""
     count = error.details["refused_before"]
     often = "once" if count == 1 else f"{count} times"
-    return f"this was refused {often} before, last at {error.details['refused_last']}; see everlog errors"
+    return f"the same rule refused you {often} before, last at {error.details['refused_last']}; see everlog errors"
 
 
 def _breach(found: dict[str, object]) -> str:
@@ -124,9 +125,18 @@ def _usage(error: click.ClickException) -> EverlogError:
     context = getattr(error, "ctx", None)
     command = context.command_path if isinstance(context, click.Context) else "everlog"
     if isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
-        meant = f"did you mean {' or '.join(error.possibilities[:3])}? " if error.possibilities else ""
+        typed = error.option_name if isinstance(error, click.NoSuchOption) else error.command_name
+        near = [name for name in error.possibilities or () if _is_near(typed, name)]
+        meant = f"did you mean {' or '.join(near[:3])}? " if near else ""
         return Usage(error.message.rstrip("."), hint=f"{meant}see {command} --help")
     return Usage(" ".join(error.format_message().split()).rstrip("."), hint=f"see {command} --help")
+
+
+def _is_near(typed: str, name: str) -> bool:
+    """The dashes do not count: with them any two short options look alike."""
+    import difflib
+
+    return difflib.SequenceMatcher(None, typed.lstrip("-"), name.lstrip("-")).ratio() >= _NEAR_MIN
 
 
 def _of_the_machine(error: OSError) -> EverlogError:

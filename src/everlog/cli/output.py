@@ -120,7 +120,7 @@ class Output:
         """Aligned columns; the last one is cut at the edge of the terminal."""
         if not rows:
             return
-        texts = [[safe(_text(cell)) for cell in row] for row in rows]
+        texts = [[safe(_FRACTION.sub("Z", _text(cell))) for cell in row] for row in rows]
         widths = [max(places(row[place]) for row in [columns, *texts]) for place in range(len(columns))]
         self.line(self.dim(self.aligned(columns, widths)))
         for row in texts:
@@ -178,6 +178,9 @@ class Output:
     def progress_wanted(self) -> bool:
         return not (self.json or self.agent or self.silent)
 
+
+_FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.\d{6}Z\Z")
+"""What a table on a terminal leaves out of a time: the room is for what people read. Pipes and JSON have it all."""
 
 _COMMAND = re.compile(
     r"(?<![\w./])everlog (?=(?:-C \S+ |--log \S+ )*"
