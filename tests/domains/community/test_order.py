@@ -257,7 +257,9 @@ def test_a_member_is_not_believed_on_a_node_that_they_did_not_announce(apart: tu
     elsewhere = commands.here(there)
     with pytest.raises(everlog.EverlogError, match="user:ada does not speak from the node") as refused:
         commands.say(there, "hearth", "general", "it is me", by=By(actor=ADA))
-    assert refused.value.hint == f"everlog community node {elsewhere} --actor user:ada"
+    typed, _, where = refused.value.hint.partition("; ")
+    assert typed == f"everlog community node {elsewhere} --actor user:ada"
+    assert where == f"type it in the log of the node {commands.here(here)}, and bring its events here"
     commands.describe_node(here, "hearth", ManifestUpdated(node=elsewhere))
     _send(here, there)
     commands.say(there, "hearth", "general", "it is me", by=By(actor=ADA))

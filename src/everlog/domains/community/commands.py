@@ -354,7 +354,9 @@ def _insist(log: Log, standing: Standing, said: Said, tried: str, **about: Any) 
     except EverlogError as error:
         alone = len(asking.communities(log)) < 2
         if error.hint.startswith("everlog community ") and "--scope" not in error.hint and not alone:
-            error.hint += f" --scope {standing.community}"  # without it, the command would ask which one is meant
+            # Without it, the command would ask which one is meant. What follows it is no part of the command.
+            typed, semicolon, note = error.hint.partition("; ")
+            error.hint = f"{typed} --scope {standing.community}{semicolon}{note}"
         raise
 
 

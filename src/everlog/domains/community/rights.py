@@ -357,9 +357,9 @@ def _why_nobody(standing: Standing, said: Said) -> No:
         return No(rule=rule, why=f"{who} is not a member", hint=invite)
     if said.origin not in nodes:
         why = f"{who} does not speak from the node {said.origin}; it takes a word from a node where they do"
-        return No(
-            rule=rule, why=why, allowed=tuple(nodes), hint=f"everlog community node {said.origin} --actor {who}"
-        )
+        there = f"; type it in the log of the node {min(nodes)}, and bring its events here"
+        hint = f"everlog community node {said.origin} --actor {who}{there}"  # here it would be refused, too
+        return No(rule=rule, why=why, allowed=tuple(nodes), hint=hint)
     if standing.role_of(said, if_nothing_were_taken=True):
         return No(rule=rule, why=f"{who} was revoked", hint=invite)
     return No(rule=rule, why=f"{who} was not a member yet", hint="everlog community members")
