@@ -304,7 +304,7 @@ def _attribute(setting: str, name: str) -> Any:
         raise InvalidSettings(
             f"the {setting} {name!r} cannot be loaded",
             why=str(error),
-            hint=f"set {setting} to module:attribute of an installed package",
+            hint=f"give module:attribute of what is installed or in PYTHONPATH, or everlog config set {setting} ''",
         ) from error
 
 

@@ -47,3 +47,9 @@ def test_a_trace_is_a_tree_of_causes(log: Run) -> None:
 
 def test_input_that_is_not_json_is_a_mistake_of_usage(log: Run) -> None:
     assert log("agent", "propose", "pytest", "{", "--agent-id", "builder").code == 2
+
+
+def test_a_list_of_a_status_that_none_has_does_not_say_that_nothing_was_proposed(log: Run) -> None:
+    assert log("agent", "list").err == "nothing was proposed: everlog agent propose --help\n"
+    assert log("agent", "propose", "run_tests", "--agent-id", "builder").code == 0
+    assert log("agent", "list", "--status", "done").err == "none is done: everlog agent list\n"

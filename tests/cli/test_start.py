@@ -436,3 +436,12 @@ def test_the_demo_runs_on_a_postgres_of_its_own(everlog: Run) -> None:
     assert {stage["status"] for stage in stages.values()} == {"ok"}
     assert {"server", "week", "late-sync", "purge", "views", "verify"} <= stages.keys()
     assert not Path(stages["server"]["shown"].split(" in ")[1].split(",")[0]).exists()
+
+
+def test_who_sets_a_catalog_that_is_not_found_is_told_two_ways_out(log: Run) -> None:
+    assert log("config", "set", "catalog", "nowhere.events:CATALOG").code == 0
+    refused = log("log", "--json")
+    assert refused.code == 2
+    assert "in PYTHONPATH, or everlog config set catalog ''" in refused.error["hint"]
+    assert log("config", "set", "catalog", "").code == 0
+    assert log("log").code == 0

@@ -178,7 +178,9 @@ def list_commands(session: Session, pending: bool, wanted: tuple[str, ...]) -> N
         )
     )
     if not found:
-        session.out.hint("nothing waits" if pending else "nothing was proposed: everlog agent propose --help")
+        none = f"none is {safe(' or '.join(wanted))}: everlog agent list" if wanted else ""
+        proposed = none or "nothing was proposed: everlog agent propose --help"
+        session.out.hint("nothing waits" if pending else proposed)
 
 
 @agent_command.command("show")
