@@ -206,6 +206,14 @@ def test_a_package_is_done_only_when_every_gate_has_passed() -> None:
     move(history(*past, PASSED, other), "done").refused(RuleRefused, saying="the gate security is pending")
 
 
+def test_after_rework_a_gate_that_had_passed_is_asked_again() -> None:
+    reviewed = (CREATED, GATE, DOING, REVIEW)
+    again = Judged(gate_id="ci", old_status="passed", new_status="pending", result_data={"reason": "rework"})
+    back = said("for_review", "doing", REVIEW, "a case is missing")
+    move(history(*reviewed, PASSED), "doing", reason="a case is missing").then(back, again)
+    move(history(*reviewed, FAILED), "doing", reason="a case is missing").then(back)
+
+
 def test_a_gate_is_registered_once_and_before_the_end() -> None:
     history(CREATED).when(rules.gate, "WP03", "ci", gate_type="pipeline").then(
         Gated(work_package_id="WP03", gate_type="pipeline", gate_id="ci")

@@ -117,7 +117,17 @@ def move(
             new_status=to,  # type: ignore[arg-type]  # it is one of the lanes: there is a transition to it
             reason=reason,
             after=last_moves(known),
-        )
+        ),
+        *(_asked_again(known) if is_back(lane, to) else ()),
+    ]
+
+
+def _asked_again(package: State) -> list[Judged]:
+    """What passed has passed the work before: after rework the gates say something again."""
+    return [
+        Judged(gate_id=gate, old_status="passed", new_status="pending", result_data={"reason": "rework"})
+        for gate, one in sorted(package["gates"].items())
+        if one["status"] == "passed"
     ]
 
 
