@@ -20,15 +20,23 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from everlog.catalog.models import PayloadModel, doc_of, ready, refuse_unusable
+from everlog.catalog import soundness
+from everlog.catalog.contradictions import (
+    refuse_other_model,
+    refuse_other_rule,
+    refuse_other_upcaster,
+    require_version,
+)
+from everlog.catalog.models import PayloadModel, doc_of, name_of, ready, refuse_unusable
 from everlog.catalog.nearest import did_you_mean
-from everlog.catalog.schema import DEFINITIONS, DIALECT, FieldInfo, field_infos, resolve, with_prefix
+from everlog.catalog.schema import DIALECT, FieldInfo, events_schema, field_infos
 from everlog.catalog.transitions import Transitions
+from everlog.catalog.upcasting import Upcaster as Upcaster  # the type of what is registered here
+from everlog.catalog.upcasting import brought_up
 from everlog.core.event import Event
 from everlog.core.fields import require_shape
 from everlog.errors import SchemaBroken, UnknownType
 
-Upcaster = Callable[[dict[str, Any]], Mapping[str, Any]]
 _Model = TypeVar("_Model", bound=type[Any])
 _Function = TypeVar("_Function", bound=Upcaster)
 
@@ -81,11 +89,11 @@ class Catalog:
     def event(self, event_type: str, *, version: int = 1) -> Callable[[_Model], _Model]:
         """Register a payload model: a msgspec Struct or a pydantic model. Older versions may be registered too."""
         require_shape("type", event_type)
-        _require_version(event_type, version)
+        require_version(event_type, version)
 
         def register(model: _Model) -> _Model:
             refuse_unusable(event_type, model)
-            self._refuse_other_model(event_type, version, model)
+            refuse_other_model(event_type, version, model, self._models.get(event_type, {}))
             self._add_model(event_type, version, model)
             return model
 
@@ -94,10 +102,10 @@ class Catalog:
     def upcaster(self, event_type: str, *, from_version: int) -> Callable[[_Function], _Function]:
         """Register a pure function from the payload of one version to the payload of the next."""
         require_shape("type", event_type)
-        _require_version(event_type, from_version)
+        require_version(event_type, from_version)
 
         def register(function: _Function) -> _Function:
-            self._refuse_other_upcaster(event_type, from_version, function)
+            refuse_other_upcaster(event_type, from_version, function, self._upcasters.get(event_type, {}))
             self._upcasters.setdefault(event_type, {})[from_version] = function
             return function
 
@@ -122,7 +130,7 @@ class Catalog:
         require_shape("stream", f"{kind}/any")
         moves = {state: tuple(targets) for state, targets in allowed.items()}
         rule = Transitions(kind=kind, type=type, field=field, initial=initial, allowed=moves, causal=causal)
-        self._refuse_other_rule(rule)
+        refuse_other_rule(rule, self._rules.get((rule.kind, rule.type)))
         self._rules[kind, type] = rule
         return rule
 
@@ -131,12 +139,12 @@ class Catalog:
         other._load_all()
         for event_type, models in other._models.items():
             for version, model in models.items():
-                self._refuse_other_model(event_type, version, model)
+                refuse_other_model(event_type, version, model, self._models.get(event_type, {}))
         for event_type, upcasters in other._upcasters.items():
             for version, function in upcasters.items():
-                self._refuse_other_upcaster(event_type, version, function)
+                refuse_other_upcaster(event_type, version, function, self._upcasters.get(event_type, {}))
         for rule in other._rules.values():
-            self._refuse_other_rule(rule)
+            refuse_other_rule(rule, self._rules.get((rule.kind, rule.type)))
         for event_type, models in other._models.items():
             for version, model in models.items():
                 self._add_model(event_type, version, model)
@@ -187,7 +195,7 @@ class Catalog:
             return event
         if not event.salt and not event.payload:
             return event  # its payload was erased: there is nothing left to bring up to date
-        return self._upcast(event, latest)
+        return brought_up(event, latest, self._upcasters.get(event.type, {}))
 
     def upcast_all(self, events: list[Event]) -> list[Event]:
         """The same for many. Mostly nothing is to be done, and that is found out without a call for each."""
@@ -222,7 +230,7 @@ class Catalog:
             if self._models[event_type][latest] is model:
                 return event_type
         raise UnknownType(
-            f"{_name(model)} is not the payload of an event type",
+            f"{name_of(model)} is not the payload of an event type",
             why="only the model of a type's latest version can be recorded",
             hint="register it with @catalog.event",
         )
@@ -254,7 +262,8 @@ class Catalog:
     ) -> dict[str, Any]:
         """JSON Schema 2020-12 of one type's payload, or of whole events of all types that `types` lists."""
         if event_type is None:
-            return self._schema_of_all(self._names(lent))
+            known = ((name, self._latest[name]) for name in self._names(lent))
+            return events_schema((name, latest, self._model(name, latest).schema()) for name, latest in known)
         version = self._known_version(event_type) if version is None else version
         if version not in self._models.get(event_type, {}):
             self._known_version(event_type)
@@ -273,28 +282,20 @@ class Catalog:
         return [
             *self._unusable_models(),
             *self.gaps(),
+            *soundness.idle_upcasters(self._latest, self._upcasters),
             *(
-                f"{event_type}: the upcaster from version {version} leads beyond the latest model"
-                for event_type, latest in sorted(self._latest.items())
-                for version in sorted(self._upcasters.get(event_type, {}))
-                if version >= latest
+                problem
+                for rule in self.rules()
+                for problem in soundness.rule_problems(
+                    rule, self.json_schema(rule.type) if rule.type in self._latest else None
+                )
             ),
-            *(
-                f"{event_type}: there are upcasters, but no model is registered"
-                for event_type in sorted(self._upcasters.keys() - self._latest.keys())
-            ),
-            *(problem for rule in self.rules() for problem in self._rule_problems(rule)),
         ]
 
     def gaps(self) -> list[str]:
         """The steps between versions that no upcaster takes, one sentence each."""
         self._load_all()
-        return [
-            f"{event_type}: no upcaster leads from version {version} to {version + 1}"
-            for event_type, latest in sorted(self._latest.items())
-            for version in range(1, latest)
-            if version not in self._upcasters.get(event_type, {})
-        ]
+        return soundness.gaps(self._latest, self._upcasters)
 
     # ---- inside
 
@@ -304,45 +305,6 @@ class Catalog:
         if version > 1:
             self._beyond_first.add(event_type)
         self._checks.pop(event_type, None)
-
-    def _refuse_other_model(self, event_type: str, version: int, model: type[Any]) -> None:
-        known = self._models.get(event_type, {}).get(version)
-        if known is not None and known is not model:
-            raise SchemaBroken(
-                f"{event_type} version {version} is registered twice",
-                why=f"once as {_name(known)}, once as {_name(model)}",
-                hint=f"give the new model version={self._latest[event_type] + 1}, or another type name",
-                type=event_type,
-                version=version,
-            )
-
-    def _refuse_other_upcaster(self, event_type: str, from_version: int, function: Upcaster) -> None:
-        known = self._upcasters.get(event_type, {}).get(from_version)
-        if known is not None and known is not function:
-            raise SchemaBroken(
-                f"{event_type} has two upcasters from version {from_version}",
-                why=f"{_name(known)} and {_name(function)}",
-                hint="keep one of them",
-                type=event_type,
-                version=from_version,
-            )
-
-    def _refuse_other_rule(self, rule: Transitions) -> None:
-        if rule.initial not in rule.allowed and rule.allowed:
-            raise SchemaBroken(
-                f"the transitions of {rule.kind} start at {rule.initial}, from where nothing is allowed",
-                why=f"the states with a way out are {', '.join(rule.allowed)}",
-                hint=f"add {rule.initial!r} to allowed, or name another initial state",
-                type=rule.type,
-            )
-        known = self._rules.get((rule.kind, rule.type))
-        if known is not None and known != rule:
-            raise SchemaBroken(
-                f"the transitions of {rule.kind} by {rule.type} are given twice",
-                why="a stream kind has one rule per event type",
-                hint="keep one of them",
-                type=rule.type,
-            )
 
     def _prepared(self, event_type: str) -> tuple[int, Callable[[Any], dict[str, Any]]]:
         version = self._known_version(event_type)
@@ -370,38 +332,6 @@ class Catalog:
             hint=f"{meant} " * bool(meant)
             + f"see everlog schema list, or add it: everlog schema add {event_type} name:type …",
             type=event_type,
-        )
-
-    def _upcast(self, event: Event, latest: int) -> Event:
-        upcasters = self._upcasters.get(event.type, {})
-        # A copy through and through: an upcaster that changes its argument must not change what a store holds.
-        payload: dict[str, Any] = msgspec.to_builtins(event.payload)
-        for version in range(event.version, latest):
-            upcaster = upcasters.get(version)
-            if upcaster is None:
-                raise self._cannot_upcast(
-                    event, version, "there is no upcaster for this step", "register one with @catalog.upcaster"
-                )
-            try:
-                payload = dict(upcaster(payload))
-            except Exception as error:
-                why = f"{_name(upcaster)} raised {type(error).__name__}: {error}"
-                raise self._cannot_upcast(
-                    event, version, why, "make the upcaster accept every payload of its version"
-                ) from error
-        return msgspec.structs.replace(event, version=latest, payload=payload)
-
-    def _cannot_upcast(self, event: Event, version: int, why: str, hint: str) -> SchemaBroken:
-        return SchemaBroken(
-            f"event {event.id} cannot be read: {event.type} version {version} does not lead to version {version + 1}",
-            why=why,
-            hint=hint,
-            type=event.type,
-            id=event.id,
-            from_version=version,
-            to_version=version + 1,
-            event_version=event.version,
-            latest_version=self._latest[event.type],
         )
 
     def _info(self, event_type: str) -> TypeInfo:
@@ -435,25 +365,6 @@ class Catalog:
             self._load_all()
         return sorted(self._latest if lent else self._latest.keys() - self._lent)
 
-    def _schema_of_all(self, names: Iterable[str]) -> dict[str, Any]:
-        definitions: dict[str, Any] = {}
-        events: list[dict[str, Any]] = []
-        for event_type in names:
-            version = self._latest[event_type]
-            # Models of two types often share a name (Created, Moved): each type's own go under its name.
-            schema = with_prefix(self._model(event_type, version).schema(), f"{event_type}:")
-            nested = schema.pop("$defs", {})
-            definitions[event_type] = {"title": event_type, "x-event-version": version, **schema}
-            definitions.update({f"{event_type}:{name}": part for name, part in nested.items()})
-            named = {
-                "type": {"enum": [event_type]},
-                "version": {"enum": [version]},
-                "payload": {"$ref": DEFINITIONS + event_type},
-            }
-            events.append({"type": "object", "properties": named, "required": ["type", "version", "payload"]})
-        whole: dict[str, Any] = {"$schema": DIALECT, "title": "events", "$defs": definitions}
-        return {**whole, "oneOf": events} if events else whole
-
     def _unusable_models(self) -> list[str]:
         problems = []
         for event_type, models in sorted(self._models.items()):
@@ -463,18 +374,6 @@ class Catalog:
                 except SchemaBroken as error:
                     problems.append(f"{event_type} version {version}: {error}")
         return problems
-
-    def _rule_problems(self, rule: Transitions) -> list[str]:
-        named = f"the transitions of {rule.kind} by {rule.type}"
-        if rule.type not in self._latest:
-            return [f"{named}: no model is registered for the type"]
-        schema = self._model(rule.type, self._latest[rule.type]).schema()
-        field = schema.get("properties", {}).get(rule.field)
-        if field is None:
-            return [f"{named}: the model has no field {rule.field}"]
-        choices = resolve(field, schema.get("$defs", {})).get("enum")
-        unknown = sorted(rule.states().difference(choices)) if choices else []
-        return [f"{named}: the field {rule.field} never says {', '.join(unknown)}"] if unknown else []
 
 
 def _arrived(
@@ -490,18 +389,3 @@ def _arrived(
     catalog._upcasters.update(upcasters)
     catalog._rules.update({(rule.kind, rule.type): rule for rule in rules})
     return catalog
-
-
-def _require_version(event_type: str, version: int) -> None:
-    if type(version) is not int or version < 1:
-        raise SchemaBroken(
-            f"{event_type} has the version {version!r}",
-            why="versions are whole numbers from 1",
-            hint="start with version=1",
-            type=event_type,
-        )
-
-
-def _name(registered: Upcaster | type[Any]) -> str:
-    name = getattr(registered, "__qualname__", None)
-    return f"{registered.__module__}.{name}" if name else repr(registered)

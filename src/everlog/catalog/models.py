@@ -75,6 +75,12 @@ def doc_of(model: type[Any]) -> str:
     return inspect.cleandoc(model.__dict__.get("__doc__") or "")
 
 
+def name_of(registered: Callable[..., Any]) -> str:
+    """A model or an upcaster, as it is called in messages."""
+    name = getattr(registered, "__qualname__", None)
+    return f"{registered.__module__}.{name}" if name else repr(registered)
+
+
 class StructModel:
     """A msgspec Struct as a payload model."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -83,6 +83,26 @@ def with_prefix(schema: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         else:
             found[keyword] = value
     return found
+
+
+def events_schema(payloads: Iterable[tuple[str, int, Mapping[str, Any]]]) -> dict[str, Any]:
+    """The schema of whole events, of the (type, version, payload's schema) that there are."""
+    definitions: dict[str, Any] = {}
+    events: list[dict[str, Any]] = []
+    for event_type, version, payload in payloads:
+        # Models of two types often share a name (Created, Moved): each type's own go under its name.
+        schema = with_prefix(payload, f"{event_type}:")
+        nested = schema.pop("$defs", {})
+        definitions[event_type] = {"title": event_type, "x-event-version": version, **schema}
+        definitions.update({f"{event_type}:{name}": part for name, part in nested.items()})
+        named = {
+            "type": {"enum": [event_type]},
+            "version": {"enum": [version]},
+            "payload": {"$ref": DEFINITIONS + event_type},
+        }
+        events.append({"type": "object", "properties": named, "required": ["type", "version", "payload"]})
+    whole: dict[str, Any] = {"$schema": DIALECT, "title": "events", "$defs": definitions}
+    return {**whole, "oneOf": events} if events else whole
 
 
 def resolve(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
