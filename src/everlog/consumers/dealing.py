@@ -51,3 +51,12 @@ def taking_free(state: GroupState, member: str) -> tuple[GroupState, dict[int, i
 def surplus(state: GroupState, member: str) -> int:
     """How many partitions a member has to give back."""
     return max(len(state.held_by(member)) - shares(state)[member], 0)
+
+
+def is_out_of_step(state: GroupState, member: str, tokens: dict[int, int], now_us: int) -> bool:
+    """Whether a member with these tokens of partitions has lost one, or has some to take or to give back."""
+    held = {number: state.grants[number].token for number in state.held_by(member)}
+    state = without_expired(state, now_us)
+    if held != tokens or member not in state.seats or surplus(state, member):
+        return True
+    return bool(taking_free(state, member)[1])

@@ -52,3 +52,24 @@ def resets_needed(windows: dict[int, Window], head: Position, purged: Position, 
         if reset is not None:
             needed[number] = reset
     return needed
+
+
+def follow_resets(
+    windows: dict[int, Window],
+    needed: dict[int, Reset],
+    purged: Position,
+    epoch: str,
+    *,
+    wanted: Cursor | int | str | None = None,
+) -> None:
+    """Have the windows go on from the right place: where the consumer wants to, or where its reset says."""
+    for number, reset in needed.items():
+        window = windows.get(number)
+        if window is None:
+            continue
+        if wanted is not None:
+            window.begin_anew(Cursor(Cursor.of(wanted).position, purged, epoch))
+        elif reset.reason == "purged":
+            window.know_of(purged, epoch)
+        else:
+            window.begin_anew(Cursor(START, purged, epoch))

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Self
 from everlog.consumers import dealing
 from everlog.consumers.contact import Ask, Outcome, contact
 from everlog.consumers.delivery import Delivery
-from everlog.consumers.filling import fill, resets_needed
+from everlog.consumers.filling import fill, follow_resets, resets_needed
+from everlog.consumers.lease import Lease
 from everlog.consumers.states import Place, read_group
 from everlog.consumers.window import Entry, Window
-from everlog.core.event import START, Recorded
+from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Reset
 from everlog.errors import EverlogError, LeaseLost, LogClosed
 from everlog.log.letters import read_letters
@@ -60,13 +61,9 @@ class Member:
         self._contacting = threading.RLock()
         self._memory = threading.RLock()
         self._windows: dict[int, Window] = {}
-        self._token = 0
-        self._until_s = 0.0  # when the lease ends, by our own ticks
-        self._renew_s = 0.0
+        self._lease = Lease(group.settings.lease_us, ticks)
         self._look_s = 0.0
         self._deal_now = False
-        self._now_us = 0  # the store's time at the last contact, and our ticks then
-        self._now_s = 0.0
         self._decisions = -1  # the last one by hand that we have looked at
         self._unstored = 0
         self._marks = 0
@@ -199,7 +196,7 @@ class Member:
             delivery.window.fail(
                 delivery.entry,
                 reason or "the consumer gave no reason",
-                again_us=self._store_now_us() + int(wait_s * 1_000_000),
+                again_us=self._lease.store_now_us() + int(wait_s * 1_000_000),
             )
             delivery.settled = True
             self._marks += 1
@@ -243,7 +240,7 @@ class Member:
 
     def _fail_quietly(self, window: Window, entry: Entry, reason: str) -> None:
         settings = self.group.settings
-        again_us = self._store_now_us() + int(settings.wait_s(entry.attempts + 1) * 1_000_000)
+        again_us = self._lease.store_now_us() + int(settings.wait_s(entry.attempts + 1) * 1_000_000)
         window.fail(entry, reason, again_us=again_us)
 
     def leave(self) -> None:
@@ -253,7 +250,7 @@ class Member:
             if self._left:
                 return
             self._left = True
-            if self._token:
+            if self._lease.token:
                 self._contact(leave=True)
             self._drop_all()
         if self._beat is not None and self._beat is not threading.current_thread():
@@ -262,22 +259,16 @@ class Member:
     def renew(self) -> None:
         """Make the lease last a whole one from now. The heartbeat does it by itself; long work without one must."""
         with self._contacting:
-            if self._token and not self._left:
+            if self._lease.token and not self._left:
                 self._contact()
 
     def _keep_in_touch(self) -> None:
         """Join if need be, renew when due, deal when something changed; then see whether history did."""
         now = self._ticks()
-        if (
-            not self._token
-            or now >= self._until_s
-            or now >= self._renew_s
-            or self._deal_now
-            or self._group_changed(now)
-        ):
+        if self._lease.is_due(now) or self._deal_now or self._group_changed(now):
             with self._contacting:
                 self._contact(deal=True)
-                if not self._token:
+                if not self._lease.token:
                     self._contact(deal=True)  # the lease had ended: join again, with nothing in hand
         self._follow_resets()
 
@@ -295,15 +286,11 @@ class Member:
                     window.take_letters(read_letters(self._log.store, self.group.name, window.partition))
         with self._memory:
             mine = {number: window.token for number, window in self._windows.items()}
-        held = {number: state.grants[number].token for number in state.held_by(self.name)}
-        state = dealing.without_expired(state, self._store_now_us())
-        if held != mine or self.name not in state.seats or dealing.surplus(state, self.name):
-            return True
-        return bool(dealing.taking_free(state, self.name)[1])
+        return dealing.is_out_of_step(state, self.name, mine, self._lease.store_now_us())
 
     def _contact(self, *, deal: bool = False, leave: bool = False, lazy: bool = False) -> None:
         """One write: what is finished, the lease, and with `deal` what is given back and taken."""
-        if deal and not self._token:
+        if deal and not self._lease.token:
             self._drop_all()
         with self._memory:
             marks = self._marks
@@ -314,7 +301,7 @@ class Member:
         ask = Ask(
             group=self.group.name,
             member=self.name,
-            token=self._token,
+            token=self._lease.token,
             lease_us=self.group.settings.lease_us,
             finished={number: finished for number, (finished, _) in stored.items()},
             idle=idle,
@@ -345,12 +332,7 @@ class Member:
         )
 
     def _take_in(self, outcome: Outcome, stored: dict[int, Any], before_s: float, deal: bool) -> None:
-        self._now_us, self._now_s = outcome.now_us, self._ticks()
-        self._token = outcome.token
-        lease_s = self.group.settings.lease_us / 1_000_000
-        # The lease began when the store looked at its clock, not before we asked: so ours ends no later than its.
-        self._until_s = before_s + (outcome.until_us - outcome.now_us) / 1_000_000
-        self._renew_s = self._until_s - lease_s * 2 / 3
+        self._lease.take_in(outcome, before_s)
         self._deal_now = False
         for number in list(self._windows):
             window = self._windows[number]
@@ -393,7 +375,7 @@ class Member:
         with self._contacting:
             if mark is not None and self._stored_marks >= mark:
                 return
-            if not self._token:
+            if not self._lease.token:
                 return
             draining = any(window.draining and not window.in_flight for window in self._windows.values())
             self._contact(deal=draining, lazy=not draining)
@@ -404,18 +386,14 @@ class Member:
                 window.lost = True
             self._windows.clear()
 
-    def _store_now_us(self) -> int:
-        """The store's time as far as we can tell without asking."""
-        return self._now_us + int((self._ticks() - self._now_s) * 1_000_000)
-
     def _keep_beating(self) -> None:
-        while not self._stop_beating.wait(self.group.settings.lease_us / 1_000_000 / 3):
+        while not self._stop_beating.wait(self._lease.length_s / 3):
             with self._memory:
                 out = [entry.since for window in self._windows.values() for entry in window.in_flight]
             if out and self._ticks() - min(out) > self._handling_s_max:
                 continue  # it hangs: let the lease end, so that somebody else goes on
             try:
-                if self._ticks() < self._until_s:
+                if self._lease.runs:
                     self.renew()
             except LogClosed:
                 return
@@ -430,7 +408,7 @@ class Member:
         numbers = sorted(self._windows)
         for step in range(len(numbers)):
             window = self._windows[numbers[(self._turn + step) % len(numbers)]]
-            entry = window.next(self._store_now_us(), self._log.at)
+            entry = window.next(self._lease.store_now_us(), self._log.at)
             if entry is not None:
                 entry.since = self._ticks()
                 self._turn = (self._turn + step + 1) % len(numbers)
@@ -454,15 +432,6 @@ class Member:
         wanted = self.on_reset(told) if self.on_reset is not None else None
         with self._contacting:
             with self._memory:
-                for number, reset in needed.items():
-                    found = self._windows.get(number)
-                    if found is None:
-                        continue
-                    if wanted is not None:
-                        found.begin_anew(Cursor(Cursor.of(wanted).position, purged, epoch))
-                    elif reset.reason == "purged":
-                        found.know_of(purged, epoch)
-                    else:
-                        found.begin_anew(Cursor(START, purged, epoch))
+                follow_resets(self._windows, needed, purged, epoch, wanted=wanted)
             self._contact()
         self._seen = (head, epoch)
