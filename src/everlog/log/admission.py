@@ -1,4 +1,4 @@
-"""What is asked of an event that was made elsewhere, before it is recorded as it is.
+"""Events that were made elsewhere: what is asked of them, and how they are recorded as they are.
 
 The same shapes as at our own door, because every store must be able to return what it accepts; not the catalog's,
 because an event of a type that is unknown here is kept for those who know it.
@@ -6,14 +6,17 @@ because an event of a type that is unknown here is kept for those who know it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from everlog.core.canonical import NUMBER_MAX
+from everlog.core.clock import refuse_clock_jump
 from everlog.core.codec import refuse_wrong_commitment
-from everlog.core.event import Event
+from everlog.core.event import Event, Recorded
 from everlog.core.fields import require_shape, require_tags, require_text
 from everlog.core.ids import parse_id, refuse_future_id
-from everlog.errors import InvalidField
+from everlog.errors import IdConflict, InvalidField
+from everlog.stores.contract import Sealed, Writer
 
 _HASH_BYTES = 32
 
@@ -37,6 +40,27 @@ def refuse_unacceptable(event: Event, *, now_ms: int) -> None:
     _require(len(event.commitment) == _HASH_BYTES, "commitment", event.commitment, "it is a SHA-256 hash")
     _require(len(event.previous) in (0, _HASH_BYTES), "previous", event.previous, "it is a SHA-256 hash, or empty")
     refuse_wrong_commitment(event)
+
+
+def admit(
+    writer: Writer, events: Sequence[Event], sealed: Sequence[Sealed], *, origin: str, jump_max: int
+) -> list[Recorded]:
+    """Record events as they are in this log, whose own ones are of `origin`; what was new of them."""
+    clock = writer.clock
+    for event in events:
+        refuse_clock_jump(clock, event.lamport, jump_max=jump_max)
+        clock = max(clock, event.lamport)
+    new = writer.append(sealed)
+    for recorded in new:
+        if recorded.event.origin == origin:
+            raise IdConflict(
+                f"event {recorded.event.id} claims to be of this log, which never recorded it",
+                why="only this log adds to its own chain: a copy of it was written to, or it is forged",
+                hint="give a copied log an identity of its own before both are written to",
+                id=recorded.event.id,
+            )
+        writer.tick(seen=recorded.event.lamport)
+    return new
 
 
 def _require(holds: bool, field: str, found: object, why: str) -> None:

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from everlog.catalog.catalog import Catalog
-from everlog.core.clock import JUMP_MAX, refuse_clock_jump
+from everlog.core.clock import JUMP_MAX
 from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import EverlogError, IdConflict, InvalidField, LogClosed, SchemaBroken
+from everlog.errors import EverlogError, InvalidField, LogClosed, SchemaBroken
 from everlog.log import pages, subscribers
-from everlog.log.admission import refuse_unacceptable
+from everlog.log.admission import admit, refuse_unacceptable
 from everlog.log.committer import Committer, Waker
 from everlog.log.drafts import Draft, Limits
 from everlog.log.expect import Expect, Expectation
-from everlog.log.idempotency import forget_responses, upcast
-from everlog.log.letters import forget_letters
-from everlog.log.refusals import Refusal, Refusals, forget_refusals
+from everlog.log.idempotency import upcast
+from everlog.log.purge import purge
+from everlog.log.refusals import Refusal, Refusals
 from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
@@ -200,24 +200,9 @@ class Log:
             refuse_unacceptable(event, now_ms=now_ms)
         sealed = [seal(event) for event in events]
 
-        def work(writer: Writer) -> list[Recorded]:
-            clock = writer.clock
-            for event in events:
-                refuse_clock_jump(clock, event.lamport, jump_max=jump_max)
-                clock = max(clock, event.lamport)
-            new = writer.append(sealed)
-            for recorded in new:
-                if recorded.event.origin == self.identity.origin:
-                    raise IdConflict(
-                        f"event {recorded.event.id} claims to be of this log, which never recorded it",
-                        why="only this log adds to its own chain: a copy of it was written to, or it is forged",
-                        hint="give a copied log an identity of its own before both are written to",
-                        id=recorded.event.id,
-                    )
-                writer.tick(seen=recorded.event.lamport)
-            return new
-
-        return self._committer.submit(work)
+        return self._committer.submit(
+            lambda writer: admit(writer, events, sealed, origin=self.identity.origin, jump_max=jump_max)
+        )
 
     # ---- reading
 
@@ -274,7 +259,7 @@ class Log:
     def get(self, event_id: str) -> Recorded | None:
         """The event with this id, in either spelling."""
         found = self.store.get(parse_id(event_id))
-        return None if found is None else self._upcast(found)
+        return None if found is None else upcast(self.catalog, found)
 
     def at(self, position: int) -> Recorded | None:
         """The event at a position."""
@@ -366,20 +351,9 @@ class Log:
             if left.refusal is not None:
                 raise left.refusal
 
-        def work(writer: Writer) -> tuple[Purge, tuple[Recorded, ...]]:
-            gone = {recorded.event.id for recorded in writer.read(Query(stream=stream))}
-            # First, because what they expect is a matter of the history that the purge takes away.
-            receipt = left.do(writer) if drafts else Receipt(())
-            if receipt.replayed:  # somebody with the same key was faster
-                return next(done for done in reversed(writer.purges()) if done.stream == stream), receipt.records
-            purge = writer.purge(stream, actor=by, reason=reason)
-            # What was kept beside the events about this stream may hold words of it.
-            forget_refusals(writer, stream)
-            forget_letters(writer, stream)
-            forget_responses(writer, gone)
-            return purge, receipt.records
-
-        done = self._committer.submit(work, alone=True)
+        done = self._committer.submit(
+            lambda writer: purge(writer, stream, left if drafts else None, actor=by, reason=reason), alone=True
+        )
         if self._make_views is not None:
             self.views.forget_purged(stream)
         return done
@@ -421,9 +395,6 @@ class Log:
         if not self._hears and isinstance(self.store, TellsOfCommits) and not self._waiters.closed:
             self._hears = True
             self.store.call_on_commit(self._waiters.wake)
-
-    def _upcast(self, recorded: Recorded) -> Recorded:
-        return upcast(self.catalog, recorded)
 
     def _upcast_all(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
         # `upcast`, spelled out: this runs for every event that anybody reads, and most are as they should be.
