@@ -290,3 +290,14 @@ _TABLE: tuple[tuple[int, Step], ...] = (
 )
 STEPS = [step for _, step in _TABLE]
 WEIGHTS = [weight for weight, _ in _TABLE]
+
+
+def fill(log: Log, count: int, keys: int = 5) -> None:
+    for number in range(count):
+        log.append("note.added", stream=f"note/{number % keys}", payload={"text": str(number)})
+
+
+def take_one(member: Member) -> Delivery:
+    delivery = member.take()
+    assert delivery is not None
+    return delivery
