@@ -1,4 +1,4 @@
-"""Files of other programs: read for what they are, filled the same everywhere, refused with their line."""
+"""Files of other programs: filled the same everywhere, refused with their line."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cutover.foreign import CLI, CONTROL, EVERY, LIFECYCLE, STATUS, text
 from tests.cutover.test_exchange import a_log, bytes_of, imported, source, text_of
 
-from everlog.core.ids import id_time_ms, id_uuid
 from everlog.cutover import lines
 from everlog.cutover.importing import Options, Source, import_files
 from everlog.errors import BadFile, NewerFormat
@@ -26,114 +25,6 @@ from everlog.testing.place_contract import a_full_log
 from everlog.wiring import open
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-
-STATUS = {
-    "event_id": "01HN3R5K8D1234567890ABCDEG",
-    "mission_slug": "034-log in",
-    "wp_id": "WP01",
-    "from_lane": "planned",
-    "to_lane": "claimed",
-    "at": "2026-02-08T10:30:00+00:00",
-    "actor": "claude",
-    "force": False,
-    "execution_mode": "worktree",
-    "reason": None,
-    "evidence": {"review": {"reviewer": "ada", "verdict": "approved", "reference": "#7"}},
-}
-LIFECYCLE = {
-    "event_id": "01HN3R5K8D1234567890ABCDEH",
-    "event_type": "MissionCreated",
-    "aggregate_id": "034-log in",
-    "aggregate_type": "Mission",
-    "schema_version": "5.0.0",
-    "timestamp": "2026-02-08T10:29:00.123456+00:00",
-    "payload": {"mission_slug": "034-log in"},
-    "project_uuid": None,
-    "project_slug": "shop",
-}
-CLI = {
-    "event_id": "01HN3R5K8D1234567890ABCDEF",
-    "event_type": "WPStatusChanged",
-    "event_version": 2,
-    "lamport_clock": 42,
-    "entity_id": "WP03",
-    "entity_type": "WorkPackage",
-    "timestamp": "2026-01-27T10:30:00Z",
-    "actor": "claude-implementer",
-    "causation_id": "cmd-abc123",
-    "correlation_id": None,
-    "payload": {"old_status": "doing", "new_status": "for_review"},
-}
-AGENTS = {
-    "schema_version": 1,
-    "event_type": "CommandReceived",
-    "event_id": "0194a7f0-1234-7abc-8def-0123456789ab",
-    "timestamp": 1737730000123456789,
-    "payload": {"tool_name": "Bash"},
-    "metadata": {
-        "timestamp": 1737730000123456789,
-        "source": "agent 7",
-        "correlation_id": "r-1",
-        "causation_id": None,
-        "sequence": 12,
-        "checksum": "ab" * 32,
-        "tags": {"team": "core"},
-    },
-}
-COMMUNITY = {
-    "schema_version": 1,
-    "event_id": "01HN3R5K8D1234567890ABCDEJ",
-    "lamport": 17,
-    "wall_clock": "2026-01-27T10:30:00.123456789Z",
-    "community_id": "ed25519:abc/def",
-    "author": "ed25519:node",
-    "event_type": "market.post.created",
-    "data": {"title": "bread"},
-    "signature": "ed25519:" + "A" * 86,
-}
-CONTROL = {
-    "event_id": 4711,
-    "occurred_at": "2025-12-16T08:00:00+01:00",
-    "aggregate_type": "deploy",
-    "aggregate_id": "d-1",
-    "aggregate_seq": 3,
-    "event_type": "deploy.finished",
-    "event_version": 1,
-    "actor_type": "service_principal",
-    "actor_id": "ci",
-    "org_id": "acme",
-    "app_id": "shop",
-    "request_id": "r-9",
-    "idempotency_key": "k-9",
-    "payload": {"result": "ok"},
-}
-KATA = {
-    "kind": "event",
-    "data": {
-        "id": 7,
-        "uid": "01HN3R5K8D1234567890ABCDEK",
-        "origin_instance_uid": "01HN3R5K8D1234567890ABCDEM",
-        "project_uid": "01HN3R5K8D1234567890ABCDEN",
-        "project_name": "kata",
-        "issue_uid": "01HN3R5K8D1234567890ABCDEP",
-        "type": "issue.soft_deleted",
-        "actor": "ada",
-        "payload": '{"title":"x"}',
-        "created_at": "2026-03-01 10:00:00",
-    },
-}
-EVERY: list[dict[str, Any]] = [STATUS, LIFECYCLE, CLI, AGENTS, COMMUNITY, CONTROL, KATA]
-
-
-def text(*objects: Any) -> bytes:
-    return b"".join(json.dumps(item).encode() + b"\n" for item in objects)
-
-
-def one(item: Any) -> Any:
-    log = a_log()
-    imported(log, text(item))
-    (recorded,) = log.read()
-    return recorded.event
 
 
 def refused(data: bytes, **options: Any) -> str:
@@ -143,101 +34,6 @@ def refused(data: bytes, **options: Any) -> str:
         imported(log, data, **options)
     assert (log.head(), log.store.clock()) == (0, 0)
     return caught.value.why
-
-
-# ---- the shapes
-
-
-def test_spec_kitty_status_events() -> None:
-    event = one(STATUS)
-    assert (event.id, event.type) == (STATUS["event_id"], "workpackage.status_changed")
-    assert (event.stream, event.scope, event.actor) == (
-        "workpackage/034-log~20in:WP01",
-        "034-log~20in",
-        "agent:claude",
-    )
-    assert event.occurred_at == datetime(2026, 2, 8, 10, 30, tzinfo=UTC)
-    assert event.payload == {
-        name: STATUS[name] for name in ("from_lane", "to_lane", "force", "execution_mode", "evidence")
-    }
-
-
-def test_spec_kitty_lifecycle_events() -> None:
-    event = one(LIFECYCLE)
-    assert (event.type, event.stream, event.scope, event.actor) == (
-        "MissionCreated",
-        "mission/034-log~20in",
-        "shop",
-        "system",
-    )
-    assert (event.payload, event.tags) == (LIFECYCLE["payload"], {"was.schema_version": "5.0.0"})
-
-
-def test_events_of_the_cli_log() -> None:
-    event = one(CLI)
-    assert (event.id, event.type, event.version, event.lamport) == (CLI["event_id"], "WPStatusChanged", 2, 42)
-    assert (event.stream, event.actor) == ("workpackage/WP03", "agent:claude-implementer")
-    assert (event.causation_id, event.correlation_id, event.tags) == ("cmd-abc123", "", {})
-    assert event.payload == CLI["payload"]
-
-
-def test_events_of_the_agents_store() -> None:
-    event = one(AGENTS)
-    assert str(id_uuid(event.id)) == AGENTS["event_id"]
-    assert (event.stream, event.actor, event.correlation_id) == ("source/agent~207", "agent:agent~207", "r-1")
-    assert event.occurred_at == datetime(2025, 1, 24, 14, 46, 40, 123456, tzinfo=UTC)
-    assert event.tags == {
-        "team": "core",
-        "was.timestamp": "1737730000123456789",
-        "was.sequence": "12",
-        "was.checksum": "ab" * 32,
-    }
-
-
-def test_events_of_the_community_log() -> None:
-    event = one(COMMUNITY)
-    assert (event.stream, event.scope) == ("community/ed25519:abc~2fdef", "ed25519:abc~2fdef")
-    assert (event.actor, event.lamport, event.payload) == ("node:ed25519:node", 17, {"title": "bread"})
-    assert event.tags == {"was.signature": COMMUNITY["signature"], "was.wall_clock": COMMUNITY["wall_clock"]}
-
-
-def test_events_of_the_control_plane() -> None:
-    event = one(CONTROL)
-    assert (event.stream, event.scope, event.actor) == ("deploy/d-1", "acme/shop", "service:ci")
-    assert event.occurred_at == datetime(2025, 12, 16, 7, 0, tzinfo=UTC)
-    assert (event.request_id, event.idempotency_key, event.payload) == ("r-9", "k-9", {"result": "ok"})
-    assert event.tags == {"was.event_id": "4711", "was.aggregate_seq": "3"}
-    assert id_time_ms(event.id) == int(event.occurred_at.timestamp() * 1000)
-    assert (id_uuid(event.id).version, id_uuid(event.id).variant) == (7, "specified in RFC 4122")
-
-
-def test_events_of_kata_and_what_else_its_exports_hold() -> None:
-    log = a_log()
-    result = imported(
-        log, text({"kind": "meta", "data": {"export_version": 30}}, {"kind": "issue", "data": {}}, KATA)
-    )
-    (recorded,) = log.read()
-    event = recorded.event
-
-    assert result.not_events == {"kata meta": 1, "kata issue": 1}
-    assert (event.stream, event.scope, event.actor) == ("issue/01HN3R5K8D1234567890ABCDEP", "kata", "user:ada")
-    assert (event.payload, event.tags["was.origin_instance_uid"]) == ({"title": "x"}, "01HN3R5K8D1234567890ABCDEM")
-
-
-def test_what_has_no_place_in_an_event_is_kept() -> None:
-    event = one({**CLI, "Colour": "blue", "long": "x" * 300, "more": {"a": [1]}, "nothing": None})
-    assert event.tags == {"was.colour": "blue"}
-    assert event.payload == {**CLI["payload"], "_imported": {"long": "x" * 300, "more": {"a": [1]}}}  # type: ignore[dict-item]
-
-
-def test_shapes_may_be_mixed_and_the_whole_verifies() -> None:
-    log = a_log()
-    result = imported(log, text(*EVERY))
-    assert result.shapes == dict.fromkeys(
-        ("spec-kitty", "envelope", "cli", "agents", "community", "control-plane", "kata"), 1
-    )
-    assert log.verify().ok
-    assert [recorded.event.origin_seq for recorded in log.read()] == [1, 2, 3, 4, 5, 6, 7]
 
 
 # ---- the same everywhere
