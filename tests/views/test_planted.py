@@ -14,6 +14,7 @@ from everlog.log.log import Log
 from everlog.testing.builders import event
 from everlog.views import builder, fold, rebuild, states
 from everlog.views.fold import fold_all
+from everlog.views.rows import Row, row_of
 from everlog.views.view import digest
 from everlog.views.views import Handle
 
@@ -47,12 +48,13 @@ def late_events_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
         return real(view, rows, records, **options)
 
     patch.setattr(builder, "fold", careless)
-    patch.setattr(fold, "row_of", lambda data: _without_order(fold._decode(data)))
-    patch.setattr(states, "row_of", lambda data: _without_order(fold._decode(data)))
+    patch.setattr(fold, "row_of", _without_order)
+    patch.setattr(states, "row_of", _without_order)
 
 
-def _without_order(kept: Any) -> fold.Row:
-    return fold.Row(fold._state(kept.state), kept.count, (0, ""), set(kept.sources or ()))
+def _without_order(data: bytes) -> Row:
+    row = row_of(data)
+    return Row(row.state, row.count, (0, ""), row.sources or set())
 
 
 def a_purge_is_not_followed(patch: pytest.MonkeyPatch) -> None:
@@ -61,7 +63,7 @@ def a_purge_is_not_followed(patch: pytest.MonkeyPatch) -> None:
 
 
 def streams_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fold, "_remember_source", lambda row, stream: None)
+    patch.setattr(fold, "remember_source", lambda row, stream: None)
 
 
 def the_cursor_is_kept_without_the_rows(patch: pytest.MonkeyPatch) -> None:

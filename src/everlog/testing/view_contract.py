@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from everlog.core.event import Event, Position, Recorded
-from everlog.views.fold import Row, fold, fold_all, fold_rows, row_bytes, row_of
+from everlog.views.fold import fold, fold_all, fold_rows
+from everlog.views.rows import Row, row_bytes, row_of
 from everlog.views.view import Order, View, digest, view_of
 
 SHUFFLES = 20

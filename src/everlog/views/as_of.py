@@ -21,7 +21,8 @@ import msgspec
 from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import InvalidField, NotFound
-from everlog.views.fold import AT_ONCE, CausalOrder, Row, fold, in_causal_order, kept_rows, row_bytes, row_of
+from everlog.views.fold import AT_ONCE, fold, in_causal_order, kept_rows
+from everlog.views.rows import CausalOrder, Row, row_bytes, row_of
 from everlog.views.view import Order, State, View
 
 if TYPE_CHECKING:

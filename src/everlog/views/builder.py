@@ -20,8 +20,9 @@ from everlog.core.query import Cursor, Reset
 from everlog.log.pages import OpenPage
 from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
 from everlog.views import refold
-from everlog.views.fold import CausalOrder, Folded, Row, fold, joined, kept_rows, nothing_kept, row_bytes, run_of
+from everlog.views.fold import Folded, fold, joined, kept_rows, nothing_kept, run_of
 from everlog.views.letters import SKIPPED, Letter, letters_from, parked_by
+from everlog.views.rows import CausalOrder, Row, row_bytes
 from everlog.views.states import (
     Build,
     letters_of,

@@ -14,7 +14,8 @@ from everlog.errors import Damaged
 from everlog.stores.shelf import Shelf
 from everlog.views import refold
 from everlog.views.builder import Builder
-from everlog.views.fold import Row, fold, kept_rows, kept_state, nothing_kept, row_of
+from everlog.views.fold import fold, kept_rows, nothing_kept
+from everlog.views.rows import Row, kept_state, row_of
 from everlog.views.states import drop_build
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ _TRIES = 3
 class Part:
     """Some of what was derived, in any order; every key comes once."""
 
-    rows: Mapping[str, bytes] = field(default_factory=dict)  # kept rows, as `everlog.views.fold` makes them
+    rows: Mapping[str, bytes] = field(default_factory=dict)  # kept rows, as `everlog.views.rows` makes them
     places: Mapping[int, int] = field(default_factory=dict)  # block -> bits of applied positions, to be united
     letters: Iterable[Letter] = ()
     stops: Iterable[Letter] = ()  # events of which not even the key could be told

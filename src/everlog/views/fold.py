@@ -2,9 +2,7 @@
 
     records  ->  upcast  ->  key  ->  apply  ->  rows
 
-A row is a key's state with what the runner must know of it: how many events made it, the greatest `(lamport, id)`
-among them, and the streams that they came from, as long as these are few. What cannot be applied is not lost and not
-skipped: it comes back as a failure, and the row is as it was before.
+What cannot be applied is not lost and not skipped: it comes back as a failure, and the row is as it was before.
 """
 
 from __future__ import annotations
@@ -15,99 +13,22 @@ from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any
 
-import msgspec
-
 from everlog.core.event import Event, Recorded
 from everlog.core.query import EVERYTHING
 from everlog.errors import NotCanonical
-from everlog.views.view import Order, State, View, state_bytes
-
-SOURCES_MAX = 32
-"""Streams that a row remembers by name. A row fed by more is made again from the whole log when one is purged."""
+from everlog.views.rows import SOURCES_MAX as SOURCES_MAX  # these as well for whoever folds elsewhere
+from everlog.views.rows import CausalOrder as CausalOrder
+from everlog.views.rows import Row as Row
+from everlog.views.rows import kept_of as kept_of
+from everlog.views.rows import kept_parts as kept_parts
+from everlog.views.rows import new_row, remember_source, row_bytes
+from everlog.views.rows import row_of as row_of
+from everlog.views.view import Order, State, View
 
 AT_ONCE = 1000
 """Events folded between two looks at anything else."""
 
-CausalOrder = tuple[int, str]
 NOBODY: Mapping[str, CausalOrder] = {}
-_NOTHING: CausalOrder = (0, "")
-
-
-class Row:
-    """What is known of one key."""
-
-    __slots__ = ("count", "last", "sources", "state")
-
-    def __init__(
-        self, state: State, count: int = 0, last: tuple[int, str] = _NOTHING, sources: set[str] | None = None
-    ) -> None:
-        self.state = state
-        self.count = count
-        self.last = last
-        self.sources = sources  # None: more than are remembered, or the key is the stream itself
-
-
-class _Kept(msgspec.Struct, array_like=True):
-    count: int
-    lamport: int
-    id: str
-    sources: list[str] | None
-    state: bytes
-
-
-class _Json(msgspec.Struct, array_like=True):
-    count: int
-    lamport: int
-    id: str
-    sources: list[str] | None
-    state: msgspec.Raw
-
-
-_json = msgspec.json.Encoder().encode
-_from_json = msgspec.json.Decoder(_Json).decode
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Kept).decode
-_state = msgspec.json.Decoder().decode
-
-
-def row_bytes(row: Row) -> bytes:
-    """A row as it is kept. A state that JSON cannot say is refused here."""
-    sources = None if row.sources is None else sorted(row.sources)
-    return _encode(_Kept(row.count, *row.last, sources, state_bytes(row.state)))
-
-
-def row_of(data: bytes) -> Row:
-    kept = _decode(data)
-    sources = None if kept.sources is None else set(kept.sources)
-    return Row(_state(kept.state), kept.count, (kept.lamport, kept.id), sources)
-
-
-def row_json(data: bytes) -> bytes:
-    """A kept row as canonical JSON: `[count, lamport, id, sources, state]`."""
-    kept = _decode(data)
-    return b"[%d,%d,%b,%b,%b]" % (kept.count, kept.lamport, _json(kept.id), _json(kept.sources), kept.state)
-
-
-def row_of_json(text: bytes) -> bytes:
-    """The other way round: what is kept of a row that was written as JSON."""
-    found = _from_json(text)
-    return _encode(_Kept(found.count, found.lamport, found.id, found.sources, bytes(found.state)))
-
-
-def kept_of(count: int, lamport: int, id: str, sources: list[str] | None, state: bytes) -> bytes:
-    """A row as it is kept, of its parts; the state is canonical JSON already."""
-    return _encode(_Kept(count, lamport, id, sources, state))
-
-
-def kept_parts(data: bytes) -> tuple[int, int, str, list[str] | None, bytes]:
-    """The parts of a kept row: count, lamport, id, sources, and the canonical JSON of its state."""
-    kept = _decode(data)
-    return kept.count, kept.lamport, kept.id, kept.sources, kept.state
-
-
-def kept_state(data: bytes) -> bytes:
-    """The canonical JSON of a kept row's state."""
-    return _decode(data).state
 
 
 @dataclass(frozen=True)
@@ -234,7 +155,7 @@ def fold(
             continue
         row.count += 1
         if with_sources and row.sources is not None and event.stream not in row.sources:
-            _remember_source(row, event.stream)
+            remember_source(row, event.stream)
         changed.add(key)
         applied.append(recorded.position)
     for failed in done.failures:
@@ -313,7 +234,7 @@ def _apply_with_care(view: View, rows: dict[str, Row], keys: Sequence[str | None
         row.state = apply(row.state, event)
         row.count += 1
         if with_sources and row.sources is not None and event.stream not in row.sources:
-            _remember_source(row, event.stream)
+            remember_source(row, event.stream)
 
 
 class _Late(Exception):
@@ -392,19 +313,7 @@ def _take(view: View, row: Row, event: Event) -> None:
     if view.order is Order.CAUSAL:
         row.last = (event.lamport, event.id)
     if row.sources is not None:
-        _remember_source(row, event.stream)
-
-
-def _remember_source(row: Row, stream: str) -> None:
-    sources = row.sources
-    if sources is not None:
-        sources.add(stream)
-        if len(sources) > SOURCES_MAX:
-            row.sources = None
-
-
-def new_row(view: View) -> Row:
-    return Row(view.initial(), sources=None if view.by_stream else set())
+        remember_source(row, event.stream)
 
 
 def kept_rows(view: View, rows: dict[str, Row], done: Folded, load: Load) -> dict[str, bytes]:

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 import msgspec
 
 from everlog.core.event import Recorded
-from everlog.views.fold import CausalOrder, Failure, Folded
+from everlog.views.fold import Failure, Folded
+from everlog.views.rows import CausalOrder
 
 FAILED, WAITING, STOPPED, SKIPPED = "failed", "waiting", "stopped", "skipped"
 

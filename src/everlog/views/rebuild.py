@@ -21,7 +21,7 @@ from everlog.stores.shelf import Shelf, ShelfWriter
 from everlog.views.builder import BATCH, Builder, NeedsRebuild
 from everlog.views.checking import require_same_here
 from everlog.views.filling import Derive, fill
-from everlog.views.fold import kept_state
+from everlog.views.rows import kept_state
 from everlog.views.states import (
     Build,
     active_build,

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from everlog.core.event import Position, Recorded
 from everlog.stores.shelf import Shelf
-from everlog.views.fold import Row, in_causal_order
+from everlog.views.fold import in_causal_order
+from everlog.views.rows import Row
 from everlog.views.states import Build, load_rows, scan_rows
 from everlog.views.view import Order, View
 

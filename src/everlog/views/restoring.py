@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from everlog.core.canonical import canonical
 from everlog.stores.shelf import MemoryShelf, Shelf, ShelfWriter
 from everlog.views.builder import Builder
-from everlog.views.fold import CausalOrder, Row, row_json, row_of, row_of_json
 from everlog.views.incremental import Body
 from everlog.views.letters import SKIPPED, Letter, parked_by
+from everlog.views.rows import CausalOrder, Row, row_json, row_of, row_of_json
 from everlog.views.snapshot_file import Header
 from everlog.views.states import Build, begin_build, put_build, put_rows, read_build
 from everlog.views.view import View, digest_of_bytes

@@ -17,8 +17,8 @@ from everlog.core.event import Position
 from everlog.errors import EverlogError
 from everlog.views.as_of import Cut, Was, events_to, fold_to, state_at, states_at
 from everlog.views.builder import NeedsRebuild
-from everlog.views.fold import Row
 from everlog.views.restoring import body_digest, in_memory, parked_in, rows_of, skipped_in
+from everlog.views.rows import Row
 from everlog.views.snapshot_folder import Entry, Loaded
 from everlog.views.snapshots import Snapshots
 from everlog.views.states import build_digest

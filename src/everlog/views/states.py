@@ -25,8 +25,8 @@ from everlog.core.words import words
 from everlog.errors import NotFound
 from everlog.stores import texts
 from everlog.stores.shelf import Shelf, ShelfReader, ShelfWriter
-from everlog.views.fold import Row, kept_state, row_of
 from everlog.views.letters import Letter
+from everlog.views.rows import Row, kept_state, row_of
 from everlog.views.view import View, digest_of_bytes
 
 _logger = logging.getLogger("everlog")

@@ -24,12 +24,12 @@ from everlog.views.builder import BATCH, Builder
 from everlog.views.builtin import BUILT_IN
 from everlog.views.fields import Fields
 from everlog.views.filling import Derive
-from everlog.views.fold import row_of
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
 from everlog.views.overview import Overview, overview
 from everlog.views.purging import forget_purged
 from everlog.views.rebuild import Rebuilt, roll_back
 from everlog.views.restoring import rows_of
+from everlog.views.rows import row_of
 from everlog.views.runner import Mode, Restored, Runner
 from everlog.views.snapshot_folder import Entry
 from everlog.views.snapshots import Snapshots

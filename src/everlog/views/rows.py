@@ -1,0 +1,110 @@
+"""A row: a key's state with what the runner must know of it, and the bytes that are kept of it.
+
+count    how many events made it
+last     the greatest `(lamport, id)` among them
+sources  the streams that they came from, as long as these are few
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from everlog.views.view import State, View, state_bytes
+
+SOURCES_MAX = 32
+"""Streams that a row remembers by name. A row fed by more is made again from the whole log when one is purged."""
+
+CausalOrder = tuple[int, str]
+_NOTHING: CausalOrder = (0, "")
+
+
+class Row:
+    """What is known of one key."""
+
+    __slots__ = ("count", "last", "sources", "state")
+
+    def __init__(
+        self, state: State, count: int = 0, last: CausalOrder = _NOTHING, sources: set[str] | None = None
+    ) -> None:
+        self.state = state
+        self.count = count
+        self.last = last
+        self.sources = sources  # None: more than are remembered, or the key is the stream itself
+
+
+def new_row(view: View) -> Row:
+    return Row(view.initial(), sources=None if view.by_stream else set())
+
+
+def remember_source(row: Row, stream: str) -> None:
+    sources = row.sources
+    if sources is not None:
+        sources.add(stream)
+        if len(sources) > SOURCES_MAX:
+            row.sources = None
+
+
+# ---- as it is kept
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    count: int
+    lamport: int
+    id: str
+    sources: list[str] | None
+    state: bytes
+
+
+class _Json(msgspec.Struct, array_like=True):
+    count: int
+    lamport: int
+    id: str
+    sources: list[str] | None
+    state: msgspec.Raw
+
+
+_json = msgspec.json.Encoder().encode
+_from_json = msgspec.json.Decoder(_Json).decode
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Kept).decode
+_state = msgspec.json.Decoder().decode
+
+
+def row_bytes(row: Row) -> bytes:
+    """A row as it is kept. A state that JSON cannot say is refused here."""
+    sources = None if row.sources is None else sorted(row.sources)
+    return _encode(_Kept(row.count, *row.last, sources, state_bytes(row.state)))
+
+
+def row_of(data: bytes) -> Row:
+    kept = _decode(data)
+    sources = None if kept.sources is None else set(kept.sources)
+    return Row(_state(kept.state), kept.count, (kept.lamport, kept.id), sources)
+
+
+def row_json(data: bytes) -> bytes:
+    """A kept row as canonical JSON: `[count, lamport, id, sources, state]`."""
+    kept = _decode(data)
+    return b"[%d,%d,%b,%b,%b]" % (kept.count, kept.lamport, _json(kept.id), _json(kept.sources), kept.state)
+
+
+def row_of_json(text: bytes) -> bytes:
+    """The other way round: what is kept of a row that was written as JSON."""
+    found = _from_json(text)
+    return _encode(_Kept(found.count, found.lamport, found.id, found.sources, bytes(found.state)))
+
+
+def kept_of(count: int, lamport: int, id: str, sources: list[str] | None, state: bytes) -> bytes:
+    """A row as it is kept, of its parts; the state is canonical JSON already."""
+    return _encode(_Kept(count, lamport, id, sources, state))
+
+
+def kept_parts(data: bytes) -> tuple[int, int, str, list[str] | None, bytes]:
+    """The parts of a kept row: count, lamport, id, sources, and the canonical JSON of its state."""
+    kept = _decode(data)
+    return kept.count, kept.lamport, kept.id, kept.sources, kept.state
+
+
+def kept_state(data: bytes) -> bytes:
+    """The canonical JSON of a kept row's state."""
+    return _decode(data).state
