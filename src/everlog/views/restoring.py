@@ -13,7 +13,7 @@ from everlog.stores.shelf import MemoryShelf, Shelf, ShelfWriter
 from everlog.views.builder import Builder
 from everlog.views.incremental import Body
 from everlog.views.letters import SKIPPED, Letter, parked_by
-from everlog.views.rows import CausalOrder, Row, row_json, row_of, row_of_json
+from everlog.views.rows import CausalOrder, Row, parsed_row, row_json, row_of, row_of_json
 from everlog.views.snapshot_file import Header
 from everlog.views.states import Build, begin_build, put_build, put_rows, read_build
 from everlog.views.view import View, digest_of_bytes
@@ -25,17 +25,6 @@ _TRIES = 5
 
 _decode = msgspec.json.Decoder().decode
 _letter = msgspec.json.Decoder(Letter).decode
-
-
-class _Sources(msgspec.Struct, array_like=True):
-    count: int
-    lamport: int
-    id: str
-    sources: list[str] | None
-    state: msgspec.Raw
-
-
-_sources = msgspec.json.Decoder(_Sources).decode
 
 
 def take(shelf: Shelf, builder: Builder) -> tuple[Build, Body]:
@@ -89,7 +78,7 @@ def in_memory(log: Log, view: View, header: Header, body: Body) -> tuple[MemoryS
 
 def body_digest(body: Body) -> str:
     """The digest of all its states, as of a build."""
-    return digest_of_bytes((key, bytes(_sources(text).state)) for key, text in sorted(body["rows"].items()))
+    return digest_of_bytes((key, bytes(parsed_row(text).state)) for key, text in sorted(body["rows"].items()))
 
 
 def rows_of(body: Body, keys: Collection[str] | None = None) -> dict[str, Row]:
@@ -116,7 +105,7 @@ def holds_any(body: Body, streams: Collection[str], *, by_stream: bool) -> bool:
     if by_stream:
         return any(stream in body["rows"] for stream in streams)
     for text in body["rows"].values():
-        sources = _sources(text).sources
+        sources = parsed_row(text).sources
         if sources is None or not streams_apart(sources, streams):
             return True
     return False

@@ -55,7 +55,9 @@ class _Kept(msgspec.Struct, array_like=True):
     state: bytes
 
 
-class _Json(msgspec.Struct, array_like=True):
+class JsonRow(msgspec.Struct, array_like=True):
+    """A kept row that was written as JSON."""
+
     count: int
     lamport: int
     id: str
@@ -64,10 +66,10 @@ class _Json(msgspec.Struct, array_like=True):
 
 
 _json = msgspec.json.Encoder().encode
-_from_json = msgspec.json.Decoder(_Json).decode
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Kept).decode
 _state = msgspec.json.Decoder().decode
+parsed_row = msgspec.json.Decoder(JsonRow).decode
 
 
 def row_bytes(row: Row) -> bytes:
@@ -90,7 +92,7 @@ def row_json(data: bytes) -> bytes:
 
 def row_of_json(text: bytes) -> bytes:
     """The other way round: what is kept of a row that was written as JSON."""
-    found = _from_json(text)
+    found = parsed_row(text)
     return _encode(_Kept(found.count, found.lamport, found.id, found.sources, bytes(found.state)))
 
 

@@ -97,12 +97,8 @@ class Snapshots:
                 continue
             if (upto is not None and entry.position > upto) or self.stale(entry.header, view):
                 continue
-            try:
-                loaded = self.folder.load(entry)
-            except EverlogError as error:
-                self._tell(entry, str(error))
-                continue
-            if loaded.header == entry.header and not self._purged_since(loaded.header, loaded.body):
+            loaded = self._load_or_tell(entry)
+            if loaded is not None and loaded.header == entry.header:
                 return loaded
         return None
 
@@ -295,12 +291,8 @@ class Snapshots:
                 or self._fingerprint(found) != (self._fingerprint(header))
             ):
                 continue
-            try:
-                loaded = self.folder.load(entry)
-            except EverlogError as error:
-                self._tell(entry, str(error))
-                continue
-            if not self._purged_since(loaded.header, loaded.body):
+            loaded = self._load_or_tell(entry)
+            if loaded is not None:
                 return loaded
         return None
 
@@ -339,6 +331,15 @@ class Snapshots:
         except EverlogError:
             return True
         return self._purged_since(loaded.header, loaded.body)
+
+    def _load_or_tell(self, entry: Entry) -> Loaded | None:
+        """What a snapshot holds; None if something was purged since, or if it is damaged, which is told."""
+        try:
+            loaded = self.folder.load(entry)
+        except EverlogError as error:
+            self._tell(entry, str(error))
+            return None
+        return None if self._purged_since(loaded.header, loaded.body) else loaded
 
     def _tell(self, entry: Entry, problem: str) -> None:
         _logger.warning("the snapshot %s is not used: %s", entry.path.name, problem)
