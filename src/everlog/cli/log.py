@@ -155,30 +155,19 @@ class _Reader:
         _warn_of_unknown_types(session, log, self._query)
 
     def newest(self, count: int | None, *, reverse: bool) -> None:
-        from everlog.cli.records import TSV_COLUMNS, row, table_lines
-        from everlog.core.codec import recorded_object
+        from everlog.cli.records import answer_records
 
         found = self._newest(count, self._upto)
         if not reverse:
             found.reverse()
-        self._out.answer(
-            Answer(
-                data=[recorded_object(recorded) for recorded in found],
-                ids=[recorded.event.id for recorded in found],
-                columns=TSV_COLUMNS,
-                rows=[row(recorded) for recorded in found],
-                lines=table_lines(self._out, found) if self._out.human else None,
-                facts={"count": len(found), "head": self._log.head()},
-            )
-        )
+        answer_records(self._out, found, facts={"head": self._log.head()})
         if not found:
             self._out.hint(
                 "no events match" if self._log.head() else "the log has no events yet: everlog help append"
             )
 
     def page(self, after: str, limit: int) -> None:
-        from everlog.cli.records import TSV_COLUMNS, row, table_lines
-        from everlog.core.codec import recorded_object
+        from everlog.cli.records import answer_records
         from everlog.core.query import Cursor
 
         cursor = Cursor.of(after)
@@ -193,17 +182,8 @@ class _Reader:
             "head": page.head,
             "reset_required": None if page.reset is None else page.reset.reason,
         }
-        self._out.answer(
-            Answer(
-                data=[recorded_object(recorded) for recorded in found],
-                ids=[recorded.event.id for recorded in found],
-                columns=TSV_COLUMNS,
-                rows=[row(recorded) for recorded in found],
-                lines=table_lines(self._out, found) if self._out.human else None,
-                facts={"count": len(found), "next": following["cursor"], **following, "cursor": None},
-                next=following,
-            )
-        )
+        facts = {"next": following["cursor"], **following, "cursor": None}
+        answer_records(self._out, found, facts=facts, next=following)
         if page.reset is not None:
             self._out.warn(_reset_text(page.reset))
         if self._query.since is not None and found:

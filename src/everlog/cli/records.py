@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from everlog.cli.output import Output, json_text, safe, tsv
+from everlog.cli.output import Answer, Output, json_text, safe, tsv
 from everlog.core.codec import recorded_object
 from everlog.core.event import Recorded
 
@@ -89,6 +89,23 @@ def print_record(out: Output, recorded: Recorded, lines: Lines) -> None:
         out.line(lines.line(recorded))
     else:
         out.line(tsv(row(recorded)))
+
+
+def answer_records(
+    out: Output, found: Sequence[Recorded], *, facts: Mapping[str, Any], next: Mapping[str, Any] | None = None
+) -> None:
+    """Events as an answer of their own, counted."""
+    out.answer(
+        Answer(
+            data=[recorded_object(recorded) for recorded in found],
+            ids=[recorded.event.id for recorded in found],
+            columns=TSV_COLUMNS,
+            rows=[row(recorded) for recorded in found],
+            lines=table_lines(out, found) if out.human else None,
+            facts={"count": len(found), **facts},
+            next=next,
+        )
+    )
 
 
 def table_lines(out: Output, found: Sequence[Recorded]) -> list[str]:
