@@ -132,18 +132,17 @@ def test_stdout_carries_the_data_and_stderr_the_rest(notes: Run, place: Path) ->
     assert "\x1b" not in found.stdout + found.stderr
 
 
+def in_shell(line: str, place: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        line, shell=True, cwd=place, env=clean_environment(place), capture_output=True, text=True, check=False
+    )
+
+
 def test_a_reader_that_leaves_early_ends_it_without_a_word(log: Run, place: Path) -> None:
     draft = {"type": "note.added", "stream": "n/1", "payload": {"text": "x" * 500}}
     assert log("append", "--batch", "-", stdin=b"\n".join([json.dumps(draft).encode()] * 500)).code == 0
-    found = subprocess.run(
-        f"{sys.executable} -m everlog log --to-end | head -n 1",
-        shell=True,
-        cwd=place,
-        env=clean_environment(place),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    found = in_shell(f"{sys.executable} -m everlog log --to-end | head -n 1", place)
+    assert found.returncode == 0
     assert found.stdout.startswith("1\t")
     assert found.stderr == ""
 
@@ -171,14 +170,7 @@ def test_the_launcher_is_named_in_hints_when_it_started_this(place: Path) -> Non
     ],
 )
 def test_closed_and_full_streams_are_borne(notes: Run, place: Path, line: str, code: int, told: str) -> None:
-    found = subprocess.run(
-        f"{sys.executable} -m everlog {line}",
-        shell=True,
-        cwd=place,
-        env=clean_environment(place),
-        capture_output=True,
-        text=True,
-    )
+    found = in_shell(f"{sys.executable} -m everlog {line}", place)
     assert found.returncode == code
     assert told in found.stderr
     assert "Traceback" not in found.stderr
@@ -186,14 +178,7 @@ def test_closed_and_full_streams_are_borne(notes: Run, place: Path, line: str, c
 
 def test_a_directory_that_was_removed_meanwhile_is_told(notes: Run, place: Path) -> None:
     (place / "gone").mkdir()
-    found = subprocess.run(
-        f"cd gone && rmdir ../gone && {sys.executable} -m everlog log",
-        shell=True,
-        cwd=place,
-        env=clean_environment(place),
-        capture_output=True,
-        text=True,
-    )
+    found = in_shell(f"cd gone && rmdir ../gone && {sys.executable} -m everlog log", place)
     assert found.returncode == 4
     assert "not there any more" in found.stderr
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.conftest import Clock
 
 from everlog.core.event import Position
 from everlog.core.ids import EventId
@@ -15,19 +16,6 @@ from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import NOON, Chain, seal_any, stamped
 
 DAY_US = 86_400_000_000
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.us = 1_800_000_000_000_000
-
-    def __call__(self) -> int:
-        return self.us
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture
