@@ -87,12 +87,13 @@ def test_a_rebuild_compares_and_can_be_taken_back(notes: Run) -> None:
 
 def test_the_audit_ends_with_8_when_something_is_missing(notes: Run) -> None:
     from everlog import open as open_log
-    from everlog.views.states import require_active
+    from everlog.views.states import active_build
 
     notes("views", "run", "--to-end")
     assert notes("views", "audit").code == 0
     with open_log() as log:
-        build = require_active(log.views.shelf, "streams")
+        build = active_build(log.views.shelf, "streams")
+        assert build is not None
         with log.views.shelf.change() as change:
             change.put(build.places, {f"{0:016}": bytes(128)})
     found = notes("views", "audit", "streams")

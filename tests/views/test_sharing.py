@@ -36,13 +36,14 @@ def test_a_restored_older_copy_brings_its_own_views(make_log: Callable[..., Log]
 def test_a_cursor_ahead_of_the_log_builds_anew(log: Log) -> None:
     import msgspec
 
-    from everlog.views.states import put_build, require_active
+    from everlog.views.states import active_build, put_build
 
     say(log, 1)
     handle = log.view(Total)
     handle.catch_up()
     log.views.close()
-    build = require_active(log.views.shelf, "total")
+    build = active_build(log.views.shelf, "total")
+    assert build is not None
     with log.views.shelf.change() as change:
         put_build(change, msgspec.structs.replace(build, cursor="900"))
     handle = log.view(Total)

@@ -13,7 +13,6 @@ from everlog.domains.agents.events import Proposed, Risk
 from everlog.log.log import Log
 
 SESSIONS = 42
-SESSION = "night-03"
 """A session that is shown."""
 
 TOOLS: tuple[tuple[str, str, Risk, str], ...] = (

@@ -15,7 +15,6 @@ from everlog.domains.controlplane.events import (
 from everlog.log.log import Log
 
 TENANTS = {"acme": ("shop", "billing"), "umbra": ("forum",)}
-PROD = "acme/shop/prod"
 DEPLOYER, SCALER, CI = "service:deployer", "service:autoscaler", "service:ci"
 
 

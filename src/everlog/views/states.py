@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.core.words import words
-from everlog.errors import NotFound
 from everlog.stores import texts
 from everlog.stores.shelf import Shelf, ShelfReader, ShelfWriter
 from everlog.views.letters import Letter
@@ -118,18 +116,6 @@ def builds_of(shelf: Shelf, name: str) -> list[Build]:
 def active_build(shelf: ShelfReader, name: str) -> Build | None:
     names = read_names(shelf, name)
     return read_build(shelf, name, names.active) if names.active else None
-
-
-def require_active(shelf: ShelfReader, name: str) -> Build:
-    build = active_build(shelf, name)
-    if build is None:
-        raise NotFound(
-            f"the view {name} has never been run here",
-            why="it has no state yet",
-            hint=f"everlog views run {name} --to-end",
-            view=name,
-        )
-    return build
 
 
 def begin_build(change: ShelfWriter, view: View) -> Build:
@@ -229,8 +215,3 @@ def _bits(positions: Sequence[int]) -> dict[int, int]:
 def places_of(shelf: Shelf, build: Build) -> Mapping[int, int]:
     """The bits of every block, by its number."""
     return {int(key): int.from_bytes(data) for key, data in shelf.scan(build.places)}
-
-
-def as_object(build: Build) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(build)
-    return found
