@@ -206,7 +206,7 @@ def reset_group(session: Session, name: str, to: str, forget: bool, confirm: str
         group.reset(0 if to == "start" else to)
         line = f"{safe(name)} goes on from {safe(to)}"
     facts = {"group": name, "to": "" if forget else to, "forgotten": forget}
-    session.out.answer(Answer(data=facts, ids=[name], rows=list(facts.items()), lines=[line], facts=facts))
+    session.out.answer(Answer.of_one(name, facts, lines=[line]))
 
 
 def _group(session: Session, name: str) -> Group:
@@ -220,9 +220,7 @@ def _told(session: Session, letter: Letter, line: str) -> None:
 
     data = msgspec.to_builtins(letter)
     facts = {"group": letter.group, "position": letter.position, "what": letter.what, "key": letter.key}
-    session.out.answer(
-        Answer(data=data, ids=[str(letter.position)], rows=list(facts.items()), lines=[line], facts=facts)
-    )
+    session.out.answer(Answer.of_one(str(letter.position), facts, lines=[line], data=data))
 
 
 def _row(letter: Letter) -> tuple[Any, ...]:
@@ -233,4 +231,6 @@ def _row(letter: Letter) -> tuple[Any, ...]:
 def _moment(us: int) -> str:
     from datetime import UTC, datetime
 
-    return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if us else ""
+    from everlog.cli.records import moment
+
+    return moment(datetime.fromtimestamp(us / 1_000_000, UTC)) if us else ""

@@ -76,9 +76,7 @@ def copy_command(session: Session, source: str, target: str) -> None:
         f"digest    {copied.summary.digest}",
         session.out.paint("ok", "green") + ": both sides are equal",
     ]
-    session.out.answer(
-        Answer(data=facts, ids=[copied.summary.digest], rows=list(facts.items()), lines=lines, facts=facts)
-    )
+    session.out.answer(Answer.of_one(copied.summary.digest, facts, lines=lines))
     session.out.hint(_how_to_use(session, target))
 
 

@@ -111,4 +111,4 @@ def _answer(session: Session, export: Export, file: str, form: str) -> None:
         session.out.hint(f"{export.count:,} events, digest {export.digest}")
         return
     lines = [f"exported  {export.count:,} events to {safe(file)}", f"digest    {export.digest}"]
-    session.out.answer(Answer(data=facts, ids=[export.digest], rows=list(facts.items()), lines=lines, facts=facts))
+    session.out.answer(Answer.of_one(export.digest, facts, lines=lines))

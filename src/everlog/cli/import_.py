@@ -156,4 +156,4 @@ def _answer(session: Session, imported: Imported) -> None:
         lines.insert(3, f"repeated  {imported.repeated:,} lines stood there twice")
     if imported.origin:
         lines.append(f"origin    {safe(imported.origin)}")
-    session.out.answer(Answer(data=facts, ids=[imported.digest], rows=list(facts.items()), lines=lines, facts=facts))
+    session.out.answer(Answer.of_one(imported.digest, facts, lines=lines))

@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import click
 
@@ -47,9 +47,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     """JSON that a terminal may be shown: what is unsafe stands only inside strings, where JSON can escape it."""
     separators = (",", ":") if indent is None else (",", ": ")
     text = json_library.dumps(value, ensure_ascii=False, separators=separators, indent=indent)
-    if indent is not None:  # the line breaks are the layout's own
-        return "\n".join(_UNSAFE.sub(_json_escape, line) for line in text.split("\n"))
-    return _UNSAFE.sub(_json_escape, text)
+    return _UNSAFE.sub(_json_escape, text) if indent is None else json_safe(text)
 
 
 def json_safe(text: str) -> str:
@@ -72,6 +70,26 @@ class Answer:
     lines: Sequence[str] | None = None  # for a terminal, in place of the table
     facts: Mapping[str, Any] = field(default_factory=dict)
     next: Any = None
+
+    @classmethod
+    def of_one(
+        cls, id: str, facts: Mapping[str, Any], *, lines: Sequence[str] | None = None, data: Any = None
+    ) -> Self:
+        """One thing, a row a fact; `data` where a program is told more, `lines` where people are told it in words."""
+        if lines is None:
+            lines = json_text(facts, indent=2).split("\n")
+        return cls(data=facts if data is None else data, ids=[id], rows=list(facts.items()), lines=lines, facts=facts)
+
+    @classmethod
+    def of_many(cls, found: Sequence[Mapping[str, Any]], columns: Sequence[str], *, id: str = "id") -> Self:
+        """Things of a kind, a row each (what one lacks is empty), and their count; `id` is the field of its name."""
+        return cls(
+            data=found,
+            ids=[one[id] for one in found],
+            columns=columns,
+            rows=[[one.get(name, "") for name in columns] for one in found],
+            facts={"count": len(found)},
+        )
 
 
 class Output:

@@ -66,7 +66,7 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
             "nothing was removed",
         ]
         found = {**facts, "dry_run": True}
-        session.out.answer(Answer(data=found, ids=[stream], rows=list(found.items()), lines=lines, facts=found))
+        session.out.answer(Answer.of_one(stream, found, lines=lines))
         return
     _require_confirmation(session, stream, len(positions), reason, confirm)
     purge = log.purge(stream, reason=reason)
@@ -75,7 +75,7 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
         f"removed {purge.count} events of {safe(stream)} for good",
         f"position #{purge.reserved} holds the record of it; their places and hashes stay, so the log still verifies",
     ]
-    session.out.answer(Answer(data=found, ids=[stream], rows=list(found.items()), lines=lines, facts=found))
+    session.out.answer(Answer.of_one(stream, found, lines=lines))
     _tell_of_the_lake(session)
 
 

@@ -180,7 +180,7 @@ def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
         f"{safe(view)} stands at #{done.position}: {done.keys:,} keys from the snapshot {done.snapshot} of "
         f"#{done.covered} and {done.position - done.covered:,} positions after it"
     ]
-    session.out.answer(Answer(data=facts, ids=[done.snapshot], rows=list(facts.items()), lines=lines, facts=facts))
+    session.out.answer(Answer.of_one(done.snapshot, facts, lines=lines))
 
 
 # ---- inside

@@ -40,9 +40,7 @@ def show_status(context: click.Context) -> None:
     shown = [(name, value) for name, value in shown if value is not None]
     lines = [f"{name:<11} {value}" for name, value in shown]
     data = {**facts, "last": None if last is None else last.received_at.isoformat()}
-    out.answer(
-        Answer(data=data, ids=[log.identity.log_id], rows=list(facts.items()), lines=lines, facts=facts, next=None)
-    )
+    out.answer(Answer.of_one(log.identity.log_id, facts, lines=lines, data=data))
     if events:
         out.hint("next: everlog log -n 5   everlog tail   everlog verify   everlog help")
     else:

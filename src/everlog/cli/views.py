@@ -203,7 +203,7 @@ def roll_back_view(session: Session, view: str) -> None:
     build = session.log().view(view).rollback()
     facts = {"view": view, "build": build.number, "version": build.version, "position": build.position}
     lines = [f"{safe(view)} is answered by build {build.number} (version {build.version}) at #{build.position} again"]
-    session.out.answer(Answer(data=facts, ids=[view], rows=list(facts.items()), lines=lines, facts=facts))
+    session.out.answer(Answer.of_one(view, facts, lines=lines))
 
 
 @views_command.command("audit")

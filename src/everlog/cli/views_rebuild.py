@@ -79,7 +79,7 @@ def rebuild_view(
     lines.append(
         session.out.paint("ok", "green") + (": it answers now" if done.switched else ": the old one answers")
     )
-    session.out.answer(Answer(data=facts, ids=[done.digest], rows=list(facts.items()), lines=lines, facts=facts))
+    session.out.answer(Answer.of_one(done.digest, facts, lines=lines))
     if advice.engine != taken:
         session.out.hint(f"likely to be done first: everlog views rebuild {view} --engine {advice.engine}")
     if done.same is False and done.switched:
