@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.at_once import at_once
 
 from everlog.errors import Busy, EverlogError
 from everlog.files import DiskFiles
@@ -137,11 +138,7 @@ def test_threads_share_a_lock_one_at_a_time(tmp_path: Path) -> None:
                 time.sleep(0)
                 inside -= 1
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[work] * 4)
     assert most == 1
     lock.acquire()
     with pytest.raises(Busy, match="another thread"):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.at_once import at_once
 
 from everlog.core.event import Position
 from everlog.core.query import Query
@@ -114,11 +115,7 @@ def test_of_many_who_expect_the_same_exactly_one_succeeds(kind: str, make_log: C
                 except WrongSequence:
                     outcomes.append("lost")
 
-        threads = [threading.Thread(target=attempt) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(*[attempt] * 8)
         assert outcomes.count("won") == log.head()
         assert [recorded.sequence for recorded in log.read()] == list(range(1, log.head() + 1))
         assert len(outcomes) == 80

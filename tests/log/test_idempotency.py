@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.at_once import at_once
 
 from everlog.errors import AlreadyPurged, InvalidField, KeyReuse, NotCanonical, WrongSequence
 from everlog.log.drafts import Draft
@@ -194,11 +195,7 @@ def test_sixteen_threads_with_one_key_make_one_event(kind: str, make_log: Callab
             start.wait()
             receipts.extend([(number, log.commit([say(number)], key=f"k{number}")) for number in range(10)])
 
-        threads = [threading.Thread(target=attempt) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(*[attempt] * 16)
         assert len(receipts) == 160
         assert log.head() == 10
         assert sum(not receipt.replayed for _, receipt in receipts) == 10

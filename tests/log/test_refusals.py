@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.at_once import at_once
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.declared import read_types
@@ -235,11 +236,7 @@ def test_threads_that_are_refused_at_once_are_all_remembered(log: Log, monkeypat
 
     take(1)
     monkeypatch.setattr(source, "take", slowly)
-    threads = [threading.Thread(target=_be_refused, args=(log,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[partial(_be_refused, log)] * 4)
     assert len(log.refusals()) == 4
 
 

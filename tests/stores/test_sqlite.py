@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import sqlite3
 import stat
-import threading
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.at_once import at_once
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.event import Position
@@ -223,11 +223,7 @@ def _crash(draft: Path, schema: str) -> sqlite3.Connection:
 
 def test_many_openers_make_one_log(path: Path) -> None:
     opened: list[SqliteStore] = []
-    threads = [threading.Thread(target=lambda: opened.append(SqliteStore(path))) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[lambda: opened.append(SqliteStore(path))] * 6)
 
     assert len({store.identity.log_id for store in opened}) == 1
     for store in opened:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.at_once import at_once
 from tests.views.conftest import Said, Total
 from tests.views.said import from_nothing, say
 
@@ -61,11 +61,7 @@ def test_two_handles_on_one_log_never_apply_twice(make_log: Callable[..., Log], 
             say((one, other)[number % 2], number)
             if number % 3:
                 handles[number % 2].catch_up(limit=2)
-        threads = [threading.Thread(target=handle.catch_up) for handle in handles]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(*(handle.catch_up for handle in handles))
         assert [handle.get("all").state["count"] for handle in handles] == [12, 12]
         assert handles[0].digest() == handles[1].digest() == from_nothing(one, Total)
 

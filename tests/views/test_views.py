@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.at_once import at_once
 from tests.views.conftest import ALL, ByActor, Causal, Said, Total
 from tests.views.said import from_nothing, say
 
@@ -237,11 +239,7 @@ def test_inline_views_survive_many_threads(log: Log) -> None:
         for value in range(10):
             say(log, value, stream=f"thing/{number}", actor=f"user:u{number % 2}")
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(run, number) for number in range(4)))
     assert handle.digest() == from_nothing(log, Said)
     assert other.digest() == from_nothing(log, Causal)
 
