@@ -109,13 +109,16 @@ class Clone:
 
 @pytest.fixture(autouse=True)
 def git_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No configuration of this machine, and a driver that finds this source."""
     if shutil.which("git") is None:
         pytest.skip("there is no git here")
+    leave_this_machine(tmp_path_factory.mktemp("home"), monkeypatch)
+
+
+def leave_this_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No configuration of git but that of the test, and a driver that finds this source."""
     for name in list(os.environ):
         if name.startswith(("GIT_", "EVERLOG_", "XDG_")):
             monkeypatch.delenv(name)
-    home = tmp_path_factory.mktemp("home")
     for name, value in {
         "HOME": str(home),
         "GIT_CONFIG_NOSYSTEM": "1",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-SOURCE = Path(__file__).resolve().parents[3] / "src"
+from tests.sync.conftest import leave_this_machine
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 
@@ -50,20 +48,8 @@ class Clone:
 @pytest.fixture
 def clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Clone, Clone]:
     """Two clones of a repository whose log has one planned package."""
-    for name in list(os.environ):
-        if name.startswith(("GIT_", "EVERLOG_", "XDG_")):
-            monkeypatch.delenv(name)
     (tmp_path / "home").mkdir()
-    for name, value in {
-        "HOME": str(tmp_path / "home"),
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_AUTHOR_NAME": "Ada",
-        "GIT_AUTHOR_EMAIL": "ada@example.org",
-        "GIT_COMMITTER_NAME": "Ada",
-        "GIT_COMMITTER_EMAIL": "ada@example.org",
-        "PYTHONPATH": str(SOURCE),
-    }.items():
-        monkeypatch.setenv(name, value)
+    leave_this_machine(tmp_path / "home", monkeypatch)
     first = Clone(tmp_path / "first", "user:ada")
     first.path.mkdir()
     first.git("init", "-q", "-b", "main")
