@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlog.cli.doing import by_of, doing_options, tell
-from everlog.cli.output import Answer, json_text, safe
+from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 
 if TYPE_CHECKING:
@@ -168,15 +168,7 @@ def list_commands(session: Session, pending: bool, wanted: tuple[str, ...]) -> N
     log = session.log()
     found = commands.pending(log) if pending else commands.listed(log, status=wanted)
     columns = ("id", "status", "agent_id", "tool_name", "risk", "proposed_at")
-    session.out.answer(
-        Answer(
-            data=found,
-            ids=[one["id"] for one in found],
-            columns=columns,
-            rows=[[one[name] for name in columns] for one in found],
-            facts={"count": len(found)},
-        )
-    )
+    session.out.answer(Answer.of_many(found, columns))
     if not found:
         none = f"none is {safe(' or '.join(wanted))}: everlog agent list" if wanted else ""
         proposed = none or "nothing was proposed: everlog agent propose --help"
@@ -197,8 +189,7 @@ def show(session: Session, command: str) -> None:
     from everlog.domains.agents import commands
 
     found = commands.show(session.log(), command)
-    lines = json_text(found, indent=2).split("\n")
-    session.out.answer(Answer(data=found, ids=[command], rows=list(found.items()), lines=lines, facts=found))
+    session.out.answer(Answer.of_one(command, found))
 
 
 @agent_command.command("trace")
@@ -253,15 +244,7 @@ def sources(session: Session) -> None:
 
     found = commands.sources(session.log())
     columns = ("source", "sequence", "did", "last_at")
-    session.out.answer(
-        Answer(
-            data=found,
-            ids=[one["source"] for one in found],
-            columns=columns,
-            rows=[[one[name] for name in columns] for one in found],
-            facts={"count": len(found)},
-        )
-    )
+    session.out.answer(Answer.of_many(found, columns))
 
 
 def _show_tree(session: Session, steps: list[dict[str, Any]]) -> None:
@@ -271,16 +254,7 @@ def _show_tree(session: Session, steps: list[dict[str, Any]]) -> None:
         + ("  <- asked for" if step.get("asked") else "")
         for step in steps
     ]
-    session.out.answer(
-        Answer(
-            data=steps,
-            ids=[step["id"] for step in steps],
-            columns=columns,
-            rows=[[step[name] for name in columns] for step in steps],
-            lines=lines,
-            facts={"count": len(steps)},
-        )
-    )
+    session.out.answer(Answer.of_many(steps, columns, named="id", lines=lines))
 
 
 def _tell(session: Session, step: Step) -> None:

@@ -249,9 +249,7 @@ def show(session: Session, scope: str) -> None:
     counts = {name: len(found[name]) for name in ("members", "nodes", "ignored")}
     facts = {name: found[name] for name in ("community", "name", "about", "created_by", "created_at")} | counts
     lines = [f"{name:12}{safe(str(value))}" for name, value in facts.items() if value != ""]
-    session.out.answer(
-        Answer(data=found, ids=[found["community"]], rows=list(facts.items()), lines=lines, facts=facts)
-    )
+    session.out.answer(Answer.of_one(found["community"], facts, lines=lines, data=found))
 
 
 @community_command.command("ignored")

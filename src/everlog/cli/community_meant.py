@@ -53,14 +53,6 @@ def listed(
     empty: str = "",
 ) -> None:
     """A table of what was found."""
-    session.out.answer(
-        Answer(
-            data=found if data is None else data,
-            ids=[str(one[named or columns[0]]) for one in found],
-            columns=columns,
-            rows=[[one[name] for name in columns] for one in found],
-            facts={"count": len(found)},
-        )
-    )
+    session.out.answer(Answer.of_many(found, columns, named=named, data=data))
     if not found and empty:
         session.out.hint(empty)

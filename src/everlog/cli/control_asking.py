@@ -35,15 +35,7 @@ def list_places(session: Session, place: str, scope: str) -> None:
 
     found = asking.listed(session.log(), place, within=fence(session, scope))
     columns = ("place", "kind", "status", "title", "created_at")
-    session.out.answer(
-        Answer(
-            data=found,
-            ids=[one["place"] for one in found],
-            columns=columns,
-            rows=[[one.get(name, "") for name in columns] for one in found],
-            facts={"count": len(found)},
-        )
-    )
+    session.out.answer(Answer.of_many(found, columns))
     if not found:
         told = (
             f"there is no {place}: everlog control list"
@@ -70,8 +62,7 @@ def desired(session: Session, where: str, as_of: Moment | None, scope: str) -> N
     from everlog.domains.controlplane import asking
 
     found = asking.desired(session.log(), where, as_of=as_of, within=fence(session, scope))
-    lines = json_text(found, indent=2).split("\n")
-    session.out.answer(Answer(data=found, ids=[where], rows=list(found.items()), lines=lines, facts=found))
+    session.out.answer(Answer.of_one(where, found))
 
 
 @click.command("audit")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlog.cli.doing import by_of, doing_options, tell
-from everlog.cli.output import Answer, json_text, safe
+from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 
 if TYPE_CHECKING:
@@ -141,15 +141,7 @@ def history(session: Session, where: str, limit: int, scope: str) -> None:
 
     found = asking.history(session.log(), where, limit=limit, within=fence(session, scope))
     columns = ("id", "status", "artifact", "requested_by", "requested_at")
-    session.out.answer(
-        Answer(
-            data=found,
-            ids=[one["id"] for one in found],
-            columns=columns,
-            rows=[[one.get(name, "") for name in columns] for one in found],
-            facts={"count": len(found)},
-        )
-    )
+    session.out.answer(Answer.of_many(found, columns))
     if not found:
         session.out.hint(f"nothing was deployed: everlog control deploy request {where} IMAGE")
 
@@ -169,8 +161,7 @@ def show(session: Session, deploy_id: str, scope: str) -> None:
     from everlog.domains.controlplane import asking
 
     found = asking.show(session.log(), deploy_id, within=fence(session, scope))
-    lines = json_text(found, indent=2).split("\n")
-    session.out.answer(Answer(data=found, ids=[deploy_id], rows=list(found.items()), lines=lines, facts=found))
+    session.out.answer(Answer.of_one(deploy_id, found))
 
 
 def fence(session: Session, scope: str) -> str:

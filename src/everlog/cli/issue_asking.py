@@ -97,11 +97,7 @@ def show(session: Session, issue: str, scope: str) -> None:
     from everlog.domains.issues import asking
 
     found = asking.show(session.log(), issue, scope=_scope(session, scope))
-    session.out.answer(
-        Answer(
-            data=found, ids=[found["id"]], rows=list(found.items()), lines=list(_lines(session, found)), facts=found
-        )
-    )
+    session.out.answer(Answer.of_one(found["id"], found, lines=list(_lines(session, found))))
 
 
 @click.command("history")

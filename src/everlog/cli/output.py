@@ -81,13 +81,25 @@ class Answer:
         return cls(data=facts if data is None else data, ids=[id], rows=list(facts.items()), lines=lines, facts=facts)
 
     @classmethod
-    def of_many(cls, found: Sequence[Mapping[str, Any]], columns: Sequence[str], *, id: str = "id") -> Self:
-        """Things of a kind, a row each (what one lacks is empty), and their count; `id` is the field of its name."""
+    def of_many(
+        cls,
+        found: Sequence[Mapping[str, Any]],
+        columns: Sequence[str],
+        *,
+        named: str = "",
+        lines: Sequence[str] | None = None,
+        data: Any = None,
+    ) -> Self:
+        """Things of a kind, a row each, and their count. A field that one lacks is empty.
+
+        `named` is the field with the name of a thing, if that is not the first column; `lines` and `data` as above.
+        """
         return cls(
-            data=found,
-            ids=[one[id] for one in found],
+            data=found if data is None else data,
+            ids=[str(one[named or columns[0]]) for one in found],
             columns=columns,
             rows=[[one.get(name, "") for name in columns] for one in found],
+            lines=lines,
             facts={"count": len(found)},
         )
 
