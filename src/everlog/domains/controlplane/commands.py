@@ -19,7 +19,7 @@ import msgspec
 from everlog.core.event import Position, Recorded
 from everlog.core.ids import new_id
 from everlog.core.query import Query
-from everlog.domains.controlplane import DOMAIN, rules
+from everlog.domains.controlplane import DOMAIN, parts, rules
 from everlog.domains.controlplane.events import (
     DEPLOYS,
     LIFE,
@@ -198,7 +198,7 @@ def set_route(log: Log, host: str, environment: str, wanted: RouteSet, *, by: By
             raise
         stream = f"route/{require_name('host', host)}"
         looks = [_life(at), Newest(Query(stream=stream))]
-        return _Plan(at, host, stream, looks, lambda history, actor: rules.set_route(history, at, host, wanted))
+        return _Plan(at, host, stream, looks, lambda history, actor: parts.set_route(history, at, host, wanted))
 
     request = {"host": host, "environment": environment, "wanted": msgspec.to_builtins(wanted)}
     return _do(log, by, "control route set", request, plan)
@@ -212,10 +212,10 @@ def remove_route(log: Log, host: str, *, reason: str = "", by: By = NOBODY) -> S
         stream = f"route/{require_name('host', host)}"
         at = _place_of(_made_before(log, stream, operation, request, by) or _newest_of(log, stream), by)
         if at is None:
-            raise rules.no_such_route(host)
+            raise parts.no_such_route(host)
         looks = [Newest(Query(stream=stream))]
         return _Plan(
-            at, host, stream, looks, lambda history, actor: rules.remove_route(history, at, host, reason=reason)
+            at, host, stream, looks, lambda history, actor: parts.remove_route(history, at, host, reason=reason)
         )
 
     return _do(log, by, operation, request, plan)
@@ -230,7 +230,7 @@ def set_secret(log: Log, environment: str, name: str, *, version_id: str, by: By
         "control secret set",
         {"version_id": version_id},
         by,
-        lambda history, at: rules.set_secret(history, at, name, version_id=version_id),
+        lambda history, at: parts.set_secret(history, at, name, version_id=version_id),
     )
 
 
@@ -243,7 +243,7 @@ def remove_secret(log: Log, environment: str, name: str, *, reason: str = "", by
         "control secret remove",
         {"reason": reason},
         by,
-        lambda history, at: rules.remove_secret(history, at, name, reason=reason),
+        lambda history, at: parts.remove_secret(history, at, name, reason=reason),
     )
 
 
@@ -256,7 +256,7 @@ def attach_volume(log: Log, environment: str, name: str, wanted: VolumeAttached,
         "control volume attach",
         msgspec.to_builtins(wanted),
         by,
-        lambda history, at: rules.attach_volume(history, at, name, wanted),
+        lambda history, at: parts.attach_volume(history, at, name, wanted),
     )
 
 
@@ -269,7 +269,7 @@ def detach_volume(log: Log, environment: str, name: str, *, reason: str = "", by
         "control volume detach",
         {"reason": reason},
         by,
-        lambda history, at: rules.detach_volume(history, at, name, reason=reason),
+        lambda history, at: parts.detach_volume(history, at, name, reason=reason),
     )
 
 
@@ -282,7 +282,7 @@ def scale(log: Log, environment: str, process: str, *, count: int, by: By = NOBO
         "control scale",
         {"count": count},
         by,
-        lambda history, at: rules.scale(history, at, process, count=count),
+        lambda history, at: parts.scale(history, at, process, count=count),
     )
 
 

@@ -1,12 +1,11 @@
-"""What may be done in a control plane, decided from events alone. Pure: nothing here reads a clock or a log.
+"""What may be done with places and deploys, decided from events alone. Pure: nothing here reads a clock or a log.
 
 A rule gets the few events that it asks for in `commands`, as `history`, and never more: what is in another org is not
-among them.
+among them. What an environment has, hosts and disks and so on, stands in `parts`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,6 @@ from everlog.core.event import Event
 from everlog.domains.controlplane.events import (
     DEPLOYS,
     RELEASES,
-    VERSION_ID,
     AppClosed,
     AppCreated,
     DeployFailed,
@@ -28,17 +26,9 @@ from everlog.domains.controlplane.events import (
     EnvironmentCreated,
     OrgClosed,
     OrgCreated,
-    RouteRemoved,
-    RouteSet,
-    ScaleSet,
-    SecretRemoved,
-    SecretSet,
-    VolumeAttached,
-    VolumeDetached,
-    VolumeGrown,
 )
 from everlog.domains.controlplane.places import WHERE_DEPLOYS_ARE, Place, no_such, place_of
-from everlog.errors import NoSuchSubject, RuleRefused, SecretFound
+from everlog.errors import NoSuchSubject, RuleRefused
 
 History = Sequence[Event]
 
@@ -49,7 +39,6 @@ NEXT = {"requested": ("started", "failed"), "started": ("succeeded", "failed"), 
 """What may follow which status of a deploy. What is not named here is an end."""
 
 _VERBS = {"started": "start", "succeeded": "succeed", "failed": "fail", "rolled_back": "rollback"}
-_VERSION_ID = re.compile(VERSION_ID)
 
 
 class Deploy(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,10 +251,6 @@ def _to_type(verb: str, deploy: str) -> str:
     return f"everlog control deploy {verb} {deploy}{needs}"
 
 
-def _shown(place: Place) -> str:
-    return f"everlog control desired {place}"
-
-
 def no_such_deploy(deploy: str) -> NoSuchSubject:
     """The same words for a deploy that never was and for one of another org."""
     return no_such(f"deploy {deploy}", "nothing was requested under this id", hint=WHERE_DEPLOYS_ARE)
@@ -317,122 +302,3 @@ def _is_protected(history: History, place: Place) -> bool:
         and event.payload["protected"] is True
         for event in history
     )
-
-
-# ---- what an environment has
-
-
-def set_route(history: History, place: Place, host: str, wanted: RouteSet) -> list[Any]:
-    tried = f"route {host} to {place}"
-    require_open(history, place, tried=tried)
-    last = _last(history, f"route/{host}")
-    if last is None or last.type == "control.route.removed":
-        return [wanted]
-    if last.scope != place.scope:
-        ours = last.scope.partition("/")[0] == place.org
-        raise RuleRefused(
-            f"the host {host} is taken",
-            rule="a host leads to one environment",
-            tried=tried,
-            # Whose it is is nobody's business in another org.
-            why=f"it leads to {last.scope}" if ours else "it belongs to somebody else",
-            hint=f"everlog control route remove {host}" if ours else f"everlog control list {place.org}",
-        )
-    return [] if last.payload == msgspec.to_builtins(wanted) else [wanted]
-
-
-def remove_route(history: History, place: Place, host: str, *, reason: str) -> list[Any]:
-    last = _last(history, f"route/{host}")
-    if last is None or last.type == "control.route.removed" or last.scope != place.scope:
-        raise no_such_route(host)
-    return [RouteRemoved(reason=reason)]
-
-
-def no_such_route(host: str) -> NoSuchSubject:
-    """The same words for a host that nobody has and for one of another org."""
-    hint = "everlog control list for the environments; everlog control desired ENVIRONMENT for its hosts"
-    return no_such(f"route for {host}", "no environment has this host", hint=hint)
-
-
-def set_secret(history: History, place: Place, name: str, *, version_id: str) -> list[Any]:
-    tried = f"set the secret {name} of {place}"
-    require_open(history, place, tried=tried)
-    if _VERSION_ID.fullmatch(version_id) is None:
-        # What was given may be the secret itself: no word of it is repeated or kept.
-        raise SecretFound(
-            f"the secret {name} of {place} was not set",
-            why="what was given is not the id of a version, and may be the value itself",
-            hint=f"everlog control secret set {place} {name} --version 3",
-            rule="a secret is recorded by the id of its version, never by its value",
-            tried=tried,
-            allowed=["a number such as 3 or v3", "a UUID", "a ULID", "a path that ends in /versions/N"],
-        )
-    last = _last(history, place.of("secret", name))
-    wanted = SecretSet(version_id=version_id)
-    return [] if last is not None and last.payload == msgspec.to_builtins(wanted) else [wanted]
-
-
-def remove_secret(history: History, place: Place, name: str, *, reason: str) -> list[Any]:
-    last = _last(history, place.of("secret", name))
-    if last is None or last.type == "control.secret.removed":
-        raise no_such(f"secret {name} of {place}", "it was never set, or it is removed", hint=_shown(place))
-    return [SecretRemoved(reason=reason)]
-
-
-def attach_volume(history: History, place: Place, name: str, wanted: VolumeAttached) -> list[Any]:
-    """The history holds all of the volume's events: what it is, and how large it has become."""
-    tried = f"attach the volume {name} of {place}"
-    require_open(history, place, tried=tried)
-    there = volume_of(history, place.of("volume", name))
-    if there is None:
-        return [wanted]
-    if (there.process, there.mount) != (wanted.process, wanted.mount):
-        raise RuleRefused(
-            f"the volume {name} of {place} is attached elsewhere",
-            rule="a volume is in one place",
-            tried=tried,
-            why=f"{there.process} has it at {there.mount}",
-            hint=f"everlog control volume detach {place} {name}",
-        )
-    if wanted.size_gb < there.size_gb:
-        raise RuleRefused(
-            f"the volume {name} of {place} cannot shrink to {wanted.size_gb} GB",
-            rule="a volume only grows, because shrinking one loses what is on it",
-            tried=tried,
-            allowed=[f"{there.size_gb} GB or more"],
-            why=f"it has {there.size_gb} GB",
-            hint=f"everlog control volume attach {place} {name} --process {there.process} --mount {there.mount}"
-            f" --size-gb {there.size_gb}",
-        )
-    return [] if wanted == there else [VolumeGrown(size_gb=wanted.size_gb)]
-
-
-def detach_volume(history: History, place: Place, name: str, *, reason: str) -> list[Any]:
-    if volume_of(history, place.of("volume", name)) is None:
-        raise no_such(f"volume {name} of {place}", "it is not attached", hint=_shown(place))
-    return [VolumeDetached(reason=reason)]
-
-
-def volume_of(history: History, stream: str) -> VolumeAttached | None:
-    """A volume as its events leave it; None when it is not attached."""
-    found: VolumeAttached | None = None
-    for event in history:
-        if event.stream != stream:
-            continue
-        if event.type == "control.volume.attached":
-            found = VolumeAttached(**event.payload)
-        elif event.type == "control.volume.detached":
-            found = None
-        elif found is not None:
-            found = msgspec.structs.replace(found, size_gb=event.payload["size_gb"])
-    return found
-
-
-def scale(history: History, place: Place, process: str, *, count: int) -> list[Any]:
-    require_open(history, place, tried=f"scale {process} of {place} to {count}")
-    last = _last(history, place.of("scale", process))
-    return [] if last is not None and last.payload["count"] == count else [ScaleSet(count=count)]
-
-
-def _last(history: History, stream: str) -> Event | None:
-    return next((event for event in reversed(history) if event.stream == stream), None)
