@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Thread
 from typing import Any
 
 import msgspec
 import pytest
+from tests.at_once import at_once
 
 from everlog.core.event import Recorded
 from everlog.core.query import Query
@@ -200,11 +200,7 @@ def test_of_many_who_decide_at_once_only_one_gets_what_can_be_had_once(log: Log)
         except RuleRefused:
             outcomes.append("refused")
 
-    threads = [Thread(target=take) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*[take] * 8)
     assert sorted(outcomes) == ["got it"] + ["refused"] * 7
     assert log.head() == 1
 

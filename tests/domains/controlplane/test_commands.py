@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from threading import Thread
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
+from tests.at_once import at_once
 
 from everlog.core.event import Event
 from everlog.domains.controlplane import asking, commands
@@ -250,11 +251,7 @@ def test_of_many_who_deploy_at_once_one_gets_the_environment(plane: Log) -> None
         except RuleRefused:
             outcomes.append("refused")
 
-    threads = [Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(ask, number) for number in range(8)))
     assert sorted(outcomes) == ["got it"] + ["refused"] * 7
 
 

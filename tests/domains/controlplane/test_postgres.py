@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import Thread
+from functools import partial
 
 import pytest
+from tests.at_once import at_once
 from tests.domains.steps import work
 from tests.stores.conftest import postgres_schemas, postgres_url
 
@@ -44,11 +45,7 @@ def test_of_several_services_that_deploy_at_once_one_gets_the_environment(log: L
             except RuleRefused:
                 outcomes.append("refused")
 
-    threads = [Thread(target=serve, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(serve, number) for number in range(4)))
     assert sorted(outcomes) == ["got it", "refused", "refused", "refused"]
     assert len(asking.history(log, PROD)) == 1
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from threading import Thread
 
 import msgspec
 import pytest
+from tests.at_once import at_once
 from tests.domains.steps import work
 from tests.stores.conftest import postgres_schemas, postgres_url
 
@@ -117,11 +118,7 @@ def test_many_who_create_at_once_get_different_names(log: Log, monkeypatch: pyte
     def create(who: int) -> None:
         found.extend(made(log, f"title {who} of {turn}", force_new=True).short_id for turn in "xyz")
 
-    threads = [Thread(target=create, args=(who,)) for who in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(create, who) for who in range(4)))
     assert len(set(found)) == len(found) == 12
     assert found.count("hrac") == 1
     assert {one["id"] for one in asking.listed(log)} == {*found}

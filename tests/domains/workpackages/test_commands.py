@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import msgspec
 import pytest
+from tests.at_once import at_once
 from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
@@ -191,11 +192,7 @@ def test_of_many_who_take_a_package_at_once_one_gets_it(log: Log) -> None:
         except TransitionRefused:
             outcomes.append("refused")
 
-    threads = [Thread(target=take, args=(f"agent:a{number}",)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(take, f"agent:a{number}") for number in range(6)))
     assert sorted(outcomes)[1:] == ["refused"] * 5
     assert commands.status(log, "WP03")["moved_by"] == sorted(outcomes)[0]
 
