@@ -10,17 +10,8 @@ import pytest
 
 from everlog.errors import Busy, EverlogError, ReadOnly, StorageFull, WriterStopped
 from everlog.files import DiskFiles, Files, replace_file
-from everlog.testing.faults import (
-    Acked,
-    Create,
-    Dropped,
-    RecordingFiles,
-    Rename,
-    Sync,
-    SyncDir,
-    Tried,
-    Write,
-)
+from everlog.testing.faults import RecordingFiles
+from everlog.testing.steps import Acked, Create, Dropped, Rename, Sync, SyncDir, Tried, Write
 
 HOME = Path("/log")
 

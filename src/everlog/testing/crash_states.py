@@ -28,12 +28,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from everlog.testing.faults import (
+from everlog.testing.faults import RecordingFiles
+from everlog.testing.steps import (
     Acked,
     Create,
+    DataStep,
     Dropped,
     MakeDir,
-    RecordingFiles,
+    NameStep,
     Rename,
     RenameDir,
     Step,
@@ -43,9 +45,10 @@ from everlog.testing.faults import (
     Truncate,
     Unlink,
     Write,
-    cut_or_extend,
+    change_content,
+    change_names,
+    moved,
     moved_path,
-    rename_dir,
     write_into,
 )
 
@@ -152,9 +155,6 @@ class _Marks:
                 pass
 
 
-NameStep = Create | Rename | RenameDir | Unlink | MakeDir
-
-
 class _Disk:
     """What is safe, and what is on its way."""
 
@@ -164,7 +164,7 @@ class _Disk:
         self._safe = {number: files.base[path] for number, path in enumerate(paths)}
         self._names = {path: number for number, path in enumerate(paths)}
         self._dirs = set(files.base_dirs)
-        self._data: list[Write | Truncate] = []
+        self._data: list[DataStep] = []
         self._moves: list[tuple[NameStep, set[Path]]] = []  # with the directories that still have to be flushed
         self.changes = 0
 
@@ -200,7 +200,7 @@ class _Disk:
         content = bytearray(self._safe[file])
         for step in self._data:
             if step.file == file:
-                _apply(content, step)
+                change_content(content, step)
         self._safe[file] = bytes(content)
         self._data = [step for step in self._data if step.file != file]
         if self._model is Model.EXT4 and not data_only:
@@ -218,14 +218,14 @@ class _Disk:
             if waiting:
                 rest.append((move, waiting))
                 continue
-            _move(self._names, self._dirs, move)
+            change_names(self._names, self._dirs, move)
             if isinstance(move, RenameDir):
-                rest = [(_moved(earlier, move), still) for earlier, still in rest]
+                rest = [(moved(earlier, move), still) for earlier, still in rest]
         self._moves = rest
 
     def _settle(self, count: int) -> None:
         for move, _ in self._moves[:count]:
-            _move(self._names, self._dirs, move)
+            change_names(self._names, self._dirs, move)
         del self._moves[:count]
 
     def crashes(self, effort: Effort, chance: random.Random) -> Iterator[tuple[dict[Path, bytes], frozenset[Path]]]:
@@ -253,7 +253,7 @@ class _Disk:
             yield self._disk(happened, landed)
         yield from self._tears(moves, data, effort, chance)
 
-    def _split(self, step: Write | Truncate) -> Iterator[tuple[Write | Truncate, int]]:
+    def _split(self, step: DataStep) -> Iterator[tuple[DataStep, int]]:
         """The parts that reach the disk by themselves, each with the number of its possible fates."""
         if isinstance(step, Truncate):
             yield step, 2
@@ -269,14 +269,14 @@ class _Disk:
     def _tears(
         self,
         moves: Sequence[NameStep],
-        data: Sequence[Write | Truncate],
+        data: Sequence[DataStep],
         effort: Effort,
         chance: random.Random,
     ) -> Iterator[tuple[dict[Path, bytes], frozenset[Path]]]:
         if not data or not isinstance(data[-1], Write):
             return
         last = data[-1]
-        before: list[tuple[Write | Truncate, int]] = [(step, WRITTEN) for step in data[:-1]]
+        before: list[tuple[DataStep, int]] = [(step, WRITTEN) for step in data[:-1]]
         cuts: Iterable[int] = range(1, len(last.data))
         if len(last.data) - 1 > effort.tears_max:
             cuts = sorted(chance.sample(range(1, len(last.data)), effort.tears_max))
@@ -288,11 +288,11 @@ class _Disk:
                 yield self._disk(moves, [*before, (torn, WRITTEN), (rest, ZEROED)])
 
     def _disk(
-        self, moves: Iterable[NameStep], landed: Iterable[tuple[Write | Truncate, int]]
+        self, moves: Iterable[NameStep], landed: Iterable[tuple[DataStep, int]]
     ) -> tuple[dict[Path, bytes], frozenset[Path]]:
         names, dirs = dict(self._names), set(self._dirs)
         for move in moves:
-            _move(names, dirs, move)
+            change_names(names, dirs, move)
         changed: dict[int, bytearray] = {}
         for step, fate in landed:
             content = changed.get(step.file)
@@ -303,54 +303,13 @@ class _Disk:
                 start = max(step.at, min(len(self._safe[step.file]), step.at + len(step.data)))
                 write_into(content, start, bytes(step.at + len(step.data) - start))
             else:
-                _apply(content, step)
+                change_content(content, step)
         contents = {
             path: bytes(changed[file]) if file in changed else self._safe[file]
             for path, file in names.items()
             if path.parent in dirs
         }
         return contents, frozenset(dirs)
-
-
-def _apply(content: bytearray, step: Write | Truncate) -> None:
-    if isinstance(step, Write):
-        write_into(content, step.at, step.data)
-    else:
-        cut_or_extend(content, step.size)
-
-
-def _move(names: dict[Path, int], dirs: set[Path], move: NameStep) -> None:
-    match move:
-        case Create(path, file):
-            names[path] = file
-        case Rename(source, target, file):
-            if names.get(source) == file:
-                del names[source]
-            names[target] = file
-        case RenameDir(source, target):
-            if source in dirs:
-                rename_dir(names, dirs, source, target)
-        case Unlink(path, file):
-            if names.get(path) == file:
-                del names[path]
-        case MakeDir(path):
-            dirs.add(path)
-
-
-def _moved(step: NameStep, rename: RenameDir) -> NameStep:
-    """A step that is still on its way when the directory that it is about has got another name for good."""
-    source, target = rename.source, rename.target
-    match step:
-        case Create(path, file):
-            return Create(moved_path(path, source, target), file)
-        case Rename(old, new, file):
-            return Rename(moved_path(old, source, target), moved_path(new, source, target), file)
-        case RenameDir(old, new):
-            return RenameDir(moved_path(old, source, target), moved_path(new, source, target))
-        case Unlink(path, file):
-            return Unlink(moved_path(path, source, target), file)
-        case MakeDir(path):
-            return MakeDir(moved_path(path, source, target))
 
 
 def _choices(options: Sequence[int], names: int, effort: Effort, chance: random.Random) -> Iterable[tuple[int, ...]]:

@@ -26,6 +26,23 @@ from everlog.errors import Busy
 from everlog.files import DIR_MODE, Files, Handle, Stamp
 from everlog.lock_file import FILE_MODE
 from everlog.os_errors import explained, failed_flush
+from everlog.testing.steps import (
+    Acked,
+    Create,
+    Dropped,
+    MakeDir,
+    Rename,
+    RenameDir,
+    Step,
+    Sync,
+    SyncDir,
+    Tried,
+    Truncate,
+    Unlink,
+    Write,
+    change_content,
+    change_names,
+)
 
 Operation = Literal[
     "open",
@@ -39,87 +56,6 @@ Operation = Literal[
     "unlink",
     "mkdir",
 ]
-
-
-# What a trace is made of. A file is known by its number (inode), because its names come and go.
-
-
-@dataclass(frozen=True, slots=True)
-class Create:
-    path: Path
-    file: int
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    file: int
-    at: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Truncate:
-    file: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rename:
-    source: Path
-    target: Path
-    file: int
-
-
-@dataclass(frozen=True, slots=True)
-class RenameDir:
-    """A directory with all that is in it; the target is not there before."""
-
-    source: Path
-    target: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Unlink:
-    path: Path
-    file: int
-
-
-@dataclass(frozen=True, slots=True)
-class MakeDir:
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Sync:
-    """A flush that worked; `data_only` for fdatasync."""
-
-    file: int
-    data_only: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A flush that failed and marked the pages clean: what was pending never reaches the disk ("fsyncgate")."""
-
-    file: int
-
-
-@dataclass(frozen=True, slots=True)
-class SyncDir:
-    path: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Acked:
-    number: int
-
-
-Step = Create | Write | Truncate | Rename | RenameDir | Unlink | MakeDir | Sync | Dropped | SyncDir | Tried | Acked
 
 
 @dataclass
@@ -342,56 +278,17 @@ class RecordingFiles(Files):
     def _do(self, step: Step) -> None:
         self.trace.append(step)
         match step:
-            case Create(path, file):
+            case Create(_, file):
                 self.contents[file] = bytearray()
-                self.by_name[path] = file
                 self._next_file = max(self._next_file, file + 1)
-            case Write(file, at, data):
-                write_into(self.contents[file], at, data)
-                self._changes[file] += 1
-            case Truncate(file, size):
-                cut_or_extend(self.contents[file], size)
-                self._changes[file] += 1
-            case Rename(source, target, file):
-                del self.by_name[source]
-                self.by_name[target] = file
-            case RenameDir(source, target):
-                rename_dir(self.by_name, self.dirs, source, target)
-            case Unlink(path, _):
-                del self.by_name[path]
-            case MakeDir(path):
-                self.dirs.add(path)
+                change_names(self.by_name, self.dirs, step)
+            case Write() | Truncate():
+                change_content(self.contents[step.file], step)
+                self._changes[step.file] += 1
+            case Rename() | RenameDir() | Unlink() | MakeDir():
+                change_names(self.by_name, self.dirs, step)
             case Sync() | Dropped() | SyncDir() | Tried() | Acked():
                 pass  # nothing that a reader could see
-
-
-def write_into(content: bytearray, at: int, data: bytes) -> None:
-    """Positional write; a gap before it reads as zeros."""
-    if data:
-        if at > len(content):
-            content.extend(bytes(at - len(content)))
-        content[at : at + len(data)] = data
-
-
-def cut_or_extend(content: bytearray, size: int) -> None:
-    if size <= len(content):
-        del content[size:]
-    else:
-        content.extend(bytes(size - len(content)))
-
-
-def rename_dir(names: dict[Path, int], dirs: set[Path], source: Path, target: Path) -> None:
-    """Everything at or below the source is at or below the target from now on."""
-    for path in [path for path in names if source in path.parents]:
-        names[moved_path(path, source, target)] = names.pop(path)
-    for path in [path for path in dirs if path == source or source in path.parents]:
-        dirs.remove(path)
-        dirs.add(moved_path(path, source, target))
-
-
-def moved_path(path: Path, source: Path, target: Path) -> Path:
-    """The name of a path after its directory, or one above that, was renamed."""
-    return target / path.relative_to(source) if path == source or source in path.parents else path
 
 
 class MemoryLock:

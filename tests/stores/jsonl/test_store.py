@@ -26,7 +26,8 @@ from everlog.stores.jsonl import store as store_module
 from everlog.stores.jsonl.lines import event_line
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import NOON, Chain, seal_any, stamped
-from everlog.testing.faults import RecordingFiles, Sync
+from everlog.testing.faults import RecordingFiles
+from everlog.testing.steps import Sync
 from everlog.testing.store_contract import append, positions
 
 DAY_US = 86_400_000_000
