@@ -15,6 +15,7 @@ recorded, before anything is decided; also if that was nothing, and by now there
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -138,9 +139,23 @@ def decide(
         return _decided(log, domain, looks, stream, by, operation, request, rule, carry_out)
     except _Refused as refused:
         _say_if_again(log, refused.error, by.actor or log.actor, operation)
-        if not by.dry_run:
-            log.remember_refusal(refused.error, [Draft("", stream, {}, by.actor, by.scope)], operation)
+        _remember(log, refused.error, by, operation, stream)
         raise refused.error from refused.error.__cause__
+
+
+@contextmanager
+def remembering(log: Log, by: By, operation: str, stream: str = "") -> Iterator[None]:
+    """Have remembered what is refused before there is anything to decide, such as a name that nobody has."""
+    try:
+        yield
+    except EverlogError as error:
+        _remember(log, error, by, operation, stream)
+        raise
+
+
+def _remember(log: Log, error: EverlogError, by: By, operation: str, stream: str) -> None:
+    if not by.dry_run:
+        log.remember_refusal(error, [Draft("", stream, {}, by.actor, by.scope)], operation)
 
 
 class _Refused(Exception):

@@ -33,10 +33,9 @@ from everlog.domains.controlplane.events import (
 )
 from everlog.domains.controlplane.places import Place, names_environment, place_of, require_name, require_within
 from everlog.domains.controlplane.rules import History
-from everlog.domains.deciding import NOBODY, By, Done, Looks, Newest, decide
+from everlog.domains.deciding import NOBODY, By, Done, Looks, Newest, decide, remembering
 from everlog.domains.deciding import History as Seen
-from everlog.errors import EverlogError, InvalidField, NoSuchSubject
-from everlog.log.drafts import Draft
+from everlog.errors import InvalidField, NoSuchSubject
 from everlog.log.log import Log
 
 _KINDS: dict[type, str] = {OrgCreated: "org", AppCreated: "app", EnvironmentCreated: "environment"}
@@ -291,12 +290,8 @@ def scale(log: Log, environment: str, process: str, *, count: int, by: By = NOBO
 
 def _do(log: Log, by: By, operation: str, request: Any, plan: Callable[[], _Plan]) -> Step:
     actor = by.actor or log.actor
-    try:
+    with remembering(log, by, operation):  # a name of the wrong shape, a place beyond the fence
         planned = plan()
-    except EverlogError as error:  # a name of the wrong shape, or a place beyond the fence: refusals like the others
-        if not by.dry_run:
-            log.remember_refusal(error, [Draft("", "", {}, by.actor, by.scope)], operation)
-        raise
 
     def decision(seen: Seen) -> Iterable[Any]:
         rules.require_actor(actor, tried="take part in a control plane")

@@ -18,7 +18,7 @@ import msgspec
 
 from everlog.core.ids import new_id
 from everlog.core.query import Query
-from everlog.domains.deciding import NOBODY, By, CarryOut, Done, History, decide
+from everlog.domains.deciding import NOBODY, By, CarryOut, Done, History, decide, remembering
 from everlog.domains.issues import DOMAIN, rules
 from everlog.domains.issues.events import KIND, Created, Endpoint, Linked, LinkKind, Unlinked
 from everlog.domains.issues.likeness import TITLES_ALIKE_MIN, likeness
@@ -26,7 +26,7 @@ from everlog.domains.issues.references import find, name_of, names_of
 from everlog.domains.issues.rules import Candidate, Issue, issue_of, tombstone_of
 from everlog.domains.issues.short_ids import Name, bucket_of, every_end, is_uid, names_in, short_id_of
 from everlog.domains.issues.views import Current, ShortIds
-from everlog.errors import EverlogError, LookAlike, RuleRefused
+from everlog.errors import LookAlike, RuleRefused
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
 from everlog.log.requests import Receipt
@@ -65,7 +65,7 @@ def new_uid() -> str:
 
 def create(log: Log, new: New, *, force_new: bool = False, by: By = NOBODY) -> Step:
     """Open an issue. Under a key, the same request again is the same issue, also with `force_new`."""
-    with _Refusing(log, by, "issue create", f"{KIND}/new"):
+    with remembering(log, by, "issue create", f"{KIND}/new"):
         targets = [(_kind(kind), find(log, text, scope=by.scope, verb="link to")) for kind, text in new.links]
     uid = new_uid()
     stream = f"{KIND}/{uid}"
@@ -298,7 +298,7 @@ def _step(
 ) -> Step:
     """Decide from the history of one issue and of what a purge left of it."""
     operation = f"issue {verb}"
-    with _Refusing(log, by, operation, f"{KIND}/{reference.strip()}"):
+    with remembering(log, by, operation, f"{KIND}/{reference.strip()}"):
         name = find(log, reference, scope=by.scope, verb=verb)
     stream, left = f"{KIND}/{name.uid}", tombstone_of(name.uid)
 
@@ -334,7 +334,7 @@ def _now(log: Log, name: Name, done: Done) -> Issue:
 def _ends(
     log: Log, issue: str, kind: str, other: str, uid: str, other_uid: str, by: By, verb: str
 ) -> tuple[Name, Name, LinkKind]:
-    with _Refusing(log, by, f"issue {verb}", f"{KIND}/{issue.strip()}"):
+    with remembering(log, by, f"issue {verb}", f"{KIND}/{issue.strip()}"):
         source = find(log, issue, scope=by.scope, verb=verb)
         target = find(log, other, scope=by.scope, verb=f"{verb} to")
         rules.require_no_drift(_end(source), uid, option="--uid")
@@ -368,21 +368,6 @@ def _kind(text: str) -> LinkKind:
         )
     found: LinkKind = text  # type: ignore[assignment]
     return found
-
-
-class _Refusing:
-    """Remembers what is refused before there is anything to decide, such as a name that nobody has."""
-
-    def __init__(self, log: Log, by: By, operation: str, stream: str) -> None:
-        self._log, self._by, self._operation, self._stream = log, by, operation, stream
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: object, where: object) -> None:
-        if isinstance(error, EverlogError) and not self._by.dry_run:
-            draft = Draft("", self._stream, {}, self._by.actor, self._by.scope)
-            self._log.remember_refusal(error, [draft], self._operation)
 
 
 # ---- texts in one form
