@@ -30,7 +30,7 @@ from everlog.stores.segments.index import LivePart
 from everlog.stores.segments.known_end import KnownEnd, read_end
 from everlog.stores.segments.layout import Layout
 from everlog.stores.segments.lookup import Part
-from everlog.stores.segments.packed_index import load_part
+from everlog.stores.segments.packed_index import Columns, PackedPart, columns_of, load_columns
 from everlog.stores.segments.source import ArchiveSource, PlainSource, Source
 from everlog.stores.segments.walk import Gap, Tail, Walk
 
@@ -270,27 +270,54 @@ class Book:
         """The parts of a segment: from its index files as far as they go, then by walking."""
         at = segment.start
         while at in known and self._trust_index:
-            part = load_part(
-                self._files.read_all(self._layout.part(segment.number, at)),
-                log_id=self.identity.log_id,
-                number=segment.number,
-                generation=segment.generation,
-                start=at,
-            )
-            if part is None or (segment.limit is not None and part.end > segment.limit):
+            columns = self._columns(segment, at)
+            if columns is None or (segment.limit is not None and columns.end > segment.limit):
                 break
-            if segment.limit is None and part.end > self._size(segment):
-                reason = f"{segment.number:08}.seg was cut: its index goes to byte {part.end}"
+            if segment.limit is None and columns.end > self._size(segment):
+                reason = f"{segment.number:08}.seg was cut: its index goes to byte {columns.end}"
                 segment.problems.append(Problem(START, "segment_cut", reason))
                 break
-            segment.parts.append(part)
-            at = part.end
+            segment.parts.append(self.packed(segment, columns))
+            at = columns.end
         if segment is self.segments[-1] or segment.limit is None or at < segment.limit:
             segment.parts.append(self._new_part(segment))
             self._walk_on(segment, cuts=known)
         if segment is not self.segments[-1] and segment.tail is not Tail.END:
             reason = f"{segment.number:08}.seg is damaged from byte {segment.end} to its end"
             segment.problems.append(Problem(Position(segment.head + 1), "damaged_bytes", reason))
+
+    def packed(self, segment: Segment, columns: Columns) -> PackedPart:
+        """A part that was written to its file."""
+        return PackedPart(columns, lambda part: self._columns_again(segment, part))
+
+    def _columns(self, segment: Segment, start: int) -> Columns | None:
+        """What the index file of a part says; None if there is none that can be used."""
+        path = self._layout.part(segment.number, start)
+        if not self._files.exists(path):
+            return None
+        return load_columns(
+            self._files.read_all(path),
+            log_id=self.identity.log_id,
+            number=segment.number,
+            generation=segment.generation,
+            start=start,
+        )
+
+    def _columns_again(self, segment: Segment, part: PackedPart) -> Columns:
+        """The same once more; an index file may be removed at any time, and then the log itself says it."""
+        found = self._columns(segment, part.start)
+        if found is not None and found.end == part.end:
+            return found
+        mark = mark_of(self.identity.log_id, segment.number)
+        made = LivePart(segment.number, part.start, part.before, id_max="", clock=0, fence=0)
+        with self.source(segment) as source:
+            for frame in Walk(source, mark=mark, start=part.start, head=part.before, limit=part.end):
+                if isinstance(frame, Gap):
+                    break  # what was whole when it was indexed is damaged now: the book is read anew
+                made.add(frame)
+        if made.end != part.end:
+            raise Moved
+        return columns_of(made, log_id=self.identity.log_id, generation=segment.generation)
 
     def _compare(self, known: KnownEnd, live: Segment) -> None:
         """Whole frames that are gone from the end are missed only by who knows that they were there."""

@@ -10,7 +10,7 @@ from everlog.stores.contract import Identity, Problem
 from everlog.stores.segments.book import Book
 from everlog.stores.segments.index import LivePart
 from everlog.stores.segments.layout import Layout, read_manifest
-from everlog.stores.segments.packed_index import load_part, pack_part
+from everlog.stores.segments.packed_index import columns_of, file_of, load_columns
 
 
 def problems(files: Files, layout: Layout, identity: Identity) -> Iterator[Problem]:
@@ -38,7 +38,7 @@ def _index_problems(files: Files, layout: Layout, book: Book) -> Iterator[Proble
             if part.start not in known.get(segment.number, ()) or not isinstance(part, LivePart) or part.gaps:
                 continue
             data = files.read_all(layout.part(segment.number, part.start))
-            found = load_part(
+            found = load_columns(
                 data,
                 log_id=book.identity.log_id,
                 number=segment.number,
@@ -47,6 +47,6 @@ def _index_problems(files: Files, layout: Layout, book: Book) -> Iterator[Proble
             )
             if found is None or found.end != part.end:
                 continue
-            if data != pack_part(part, log_id=book.identity.log_id, generation=segment.generation):
+            if data != file_of(columns_of(part, log_id=book.identity.log_id, generation=segment.generation)):
                 reason = f"{layout.part(segment.number, part.start).name} does not say what the log says"
                 yield Problem(START, "index_disagrees", reason)

@@ -6,23 +6,21 @@ of another log or of a segment that was written anew since is no index, and the 
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from array import array
-from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from everlog.core.event import Link, Position, Purge, Purged
-from everlog.stores.contract import CLAIM_BYTES, Claim
+from everlog.stores.contract import Claim
+from everlog.stores.segments.finder import Finder, numbers, stream_key
 from everlog.stores.segments.frame import enclose, open_body
 from everlog.stores.segments.index import KIND, SCOPE, TYPE, LivePart
 from everlog.stores.segments.inside import Inside
 from everlog.stores.segments.walk import Gap
 
 INDEX_FORMAT = 2
-_NONE: Sequence[int] = ()
 
 
 class Columns(msgspec.Struct, frozen=True, array_like=True):
@@ -69,15 +67,20 @@ _encode = msgspec.msgpack.Encoder(order="sorted").encode
 _decode = msgspec.msgpack.Decoder(Columns).decode
 
 
-def pack_part(part: LivePart, *, log_id: str, generation: int) -> bytes:
-    """The file of a part."""
-    streams = sorted((*_key(stream), stream) for stream in part.streams)
+def file_of(columns: Columns) -> bytes:
+    """The bytes of an index file."""
+    return enclose(_encode(columns))
+
+
+def columns_of(part: LivePart, *, log_id: str, generation: int) -> Columns:
+    """What its file says."""
+    streams = sorted((*stream_key(stream), stream) for stream in part.streams)
     starts, blocks = [0], array("H")
     for _, _, stream in streams:
         blocks.extend(part.streams[stream])
         starts.append(len(blocks))
     claims = sorted(part.made.items())
-    columns = Columns(
+    return Columns(
         INDEX_FORMAT,
         log_id,
         part.number,
@@ -116,11 +119,10 @@ def pack_part(part: LivePart, *, log_id: str, generation: int) -> bytes:
         _bytes("I", [claim.count for _, claim in claims]),
         list(part.inside.items()),
     )
-    return enclose(_encode(columns))
 
 
-def load_part(data: bytes, *, log_id: str, number: int, generation: int, start: int) -> PackedPart | None:
-    """The part of its file's bytes, or None if they are not the index of this stretch."""
+def load_columns(data: bytes, *, log_id: str, number: int, generation: int, start: int) -> Columns | None:
+    """What an index file says, or None if it is not the index of this stretch."""
     body = open_body(memoryview(data))
     if body is None:
         return None
@@ -131,11 +133,13 @@ def load_part(data: bytes, *, log_id: str, number: int, generation: int, start: 
     wanted = (INDEX_FORMAT, log_id, number, generation, start)
     if (columns.format, columns.log_id, columns.number, columns.generation, columns.start) != wanted:
         return None
-    return PackedPart(columns)
+    return columns
 
 
 class PackedPart:
-    def __init__(self, columns: Columns) -> None:
+    """A part of the index whose names are looked up in the file; `again` reads it once more for that."""
+
+    def __init__(self, columns: Columns, again: Callable[[PackedPart], Columns]) -> None:
         self.number = columns.number
         self.start = columns.start
         self.end = columns.end
@@ -147,10 +151,10 @@ class PackedPart:
         self.id_max = columns.id_max
         self.closed = columns.closed
         self.sweep_owed = columns.sweep_owed
-        self.offsets: Sequence[int] = _array("Q", columns.offsets)
-        self.befores: Sequence[int] = _array("Q", columns.befores)
-        self.earliest_us: Sequence[int] = _array("q", columns.earliest_us)
-        self.latest_us: Sequence[int] = _array("q", columns.latest_us)
+        self.offsets: Sequence[int] = numbers("Q", columns.offsets)
+        self.befores: Sequence[int] = numbers("Q", columns.befores)
+        self.earliest_us: Sequence[int] = numbers("q", columns.earliest_us)
+        self.latest_us: Sequence[int] = numbers("q", columns.latest_us)
         self.id_lows = columns.id_lows
         self.strays: Mapping[str, int] = columns.strays
         self.gaps = columns.gaps
@@ -158,83 +162,45 @@ class PackedPart:
         self.purges = columns.purges
         self.purged = columns.purged
         self._links = columns.links
-        self._keys = _array("Q", columns.stream_keys)
-        self._seconds = _array("Q", columns.stream_seconds)
-        self._lasts = _array("I", columns.stream_lasts)
-        self._starts = _array("I", columns.stream_starts)
-        self._blocks = _array("H", columns.stream_blocks)
         self._names = columns.names
-        self._claim_names = columns.claim_names
-        self._claim_keys = _array("Q", _every_other_word(columns.claim_names), swap=True)
-        self._claim_firsts = _array("Q", columns.claim_firsts)
-        self._claim_counts = _array("I", columns.claim_counts)
-        self.inside: Mapping[int, Inside] = dict(columns.inside)
+        self._has_claims = bool(columns.claim_names)
+        self._again = again
+        self._found: Finder | None = None
 
     @property
     def links(self) -> Mapping[str, Link]:
         return {origin: Link(*link) for origin, link in self._links.items()}
 
+    @property
+    def inside(self) -> Mapping[int, Inside]:
+        return self._finder().inside
+
     def stream_blocks(self, stream: str) -> Sequence[int]:
-        place = self._stream(stream)
-        return _NONE if place < 0 else self._blocks[self._starts[place] : self._starts[place + 1]]
+        return self._finder().stream_blocks(stream)
 
     def last_sequence(self, stream: str) -> int:
-        place = self._stream(stream)
-        return 0 if place < 0 else self._lasts[place]
+        return self._finder().last_sequence(stream)
 
     def named_blocks(self, family: int) -> Iterable[tuple[str, Sequence[int]]]:
-        return [(name, _array("H", blocks)) for name, blocks in self._names[family].items()]
+        return [(name, numbers("H", blocks)) for name, blocks in self._names[family].items()]
 
     def claim(self, name: bytes) -> Claim | None:
-        key = int.from_bytes(name[:8], "big")
-        place = bisect_left(self._claim_keys, key)
-        while place < len(self._claim_keys) and self._claim_keys[place] == key:
-            if self._claim_names[place * CLAIM_BYTES : (place + 1) * CLAIM_BYTES] == name:
-                return Claim(Position(self._claim_firsts[place]), self._claim_counts[place])
-            place += 1
-        return None
+        return self._finder().claim(name) if self._has_claims else None
 
     def claimed_among(self, names: Collection[bytes]) -> Collection[bytes]:
-        return [name for name in names if self.claim(name) is not None] if self._claim_names else ()
+        return [name for name in names if self.claim(name) is not None] if self._has_claims else ()
 
     def claims(self) -> Iterator[tuple[bytes, Claim]]:
-        for place in range(len(self._claim_keys)):
-            name = self._claim_names[place * CLAIM_BYTES : (place + 1) * CLAIM_BYTES]
-            yield name, Claim(Position(self._claim_firsts[place]), self._claim_counts[place])
+        return self._finder().claims() if self._has_claims else iter(())
 
-    def _stream(self, stream: str) -> int:
-        first, second = _key(stream)
-        place = bisect_left(self._keys, first)
-        while place < len(self._keys) and self._keys[place] == first:
-            if self._seconds[place] == second:
-                return place
-            place += 1
-        return -1
+    def _finder(self) -> Finder:
+        if self._found is None:
+            self._found = Finder(self._again(self))
+        return self._found
 
 
-def _key(stream: str) -> tuple[int, int]:
-    """128 bits that stand for a stream's name: nobody finds two names with the same ones."""
-    digest = hashlib.blake2b(stream.encode(), digest_size=16).digest()
-    return int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big")
-
-
-def _bytes(kind: str, numbers: Iterable[int]) -> bytes:
-    made = array(kind, numbers)
+def _bytes(kind: str, given: Iterable[int]) -> bytes:
+    made = array(kind, given)
     if sys.byteorder == "big":
         made.byteswap()
     return made.tobytes()
-
-
-def _array(kind: str, data: bytes, *, swap: bool = False) -> array[int]:
-    made: array[int] = array(kind)
-    made.frombytes(data)
-    if swap != (sys.byteorder == "big"):
-        made.byteswap()
-    return made
-
-
-def _every_other_word(names: bytes) -> bytes:
-    """The first eight bytes of every sixteen."""
-    words = array("Q")
-    words.frombytes(names)
-    return words[::2].tobytes()

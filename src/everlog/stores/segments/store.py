@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from everlog.core.codec import Packed, header_hash
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
@@ -38,6 +39,7 @@ SEGMENT_HOURS_MAX = 24
 LOCK_WAIT_S = 0.8
 _STREAMS_REMEMBERED_MAX = 200_000
 _HOUR_US = 3_600_000_000
+T = TypeVar("T")
 
 
 class SegmentsStore:
@@ -158,12 +160,10 @@ class SegmentsStore:
         return [purge for purge in self._look().purges if purge.reserved > after]
 
     def claimed(self, name: bytes) -> Claim | None:
-        with self._mutex:
-            return self._now().claim(name)
+        return self._asked(lambda book: book.claim(name))
 
     def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        with self._mutex:
-            return {name for part in self._now().parts for name in part.claimed_among(names)}
+        return self._asked(lambda book: {name for part in book.parts for name in part.claimed_among(names)})
 
     def noted(self, key: str) -> str | None:
         with self._mutex:
@@ -193,10 +193,12 @@ class SegmentsStore:
 
     def kept(self) -> Iterator[Note | Claimed]:
         now = self._now_us()
-        with self._mutex:
-            book = self._now()
-            notes = [Note(key, value, expires) for key, (value, expires) in book.notes.items()]
-            claims = {name: claim for part in book.parts for name, claim in part.claims()}
+        notes, claims = self._asked(
+            lambda book: (
+                [Note(key, value, expires) for key, (value, expires) in book.notes.items()],
+                {name: claim for part in book.parts for name, claim in part.claims()},
+            )
+        )
         yield from (Claimed(name, claim) for name, claim in claims.items())
         yield from (note for note in notes if note.expires_us is None or note.expires_us > now)
 
@@ -297,6 +299,15 @@ class SegmentsStore:
     def _look(self) -> Book:
         with self._mutex:
             return self._now().frozen()
+
+    def _asked(self, ask: Callable[[Book], T]) -> T:
+        """What the book answers; when a segment was written anew meanwhile, what it answers then."""
+        with self._mutex:
+            while True:
+                try:
+                    return ask(self._now())
+                except Moved:
+                    self._look_anew()
 
     def _look_anew(self) -> None:
         with self._mutex:

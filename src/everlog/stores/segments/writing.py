@@ -30,7 +30,7 @@ from everlog.stores.segments.header import End, Header, State, encode_header
 from everlog.stores.segments.index import LivePart
 from everlog.stores.segments.known_end import KnownEnd, save_end
 from everlog.stores.segments.layout import Layout, Manifest, write_manifest
-from everlog.stores.segments.packed_index import load_part, pack_part
+from everlog.stores.segments.packed_index import columns_of, file_of
 from everlog.stores.segments.walk import Found
 from everlog.stores.staging import Staged
 
@@ -226,23 +226,15 @@ class Writer:
                     continue
                 if part is book.live.parts[-1] and not newest:
                     continue
-                data = pack_part(part, log_id=book.identity.log_id, generation=segment.generation)
+                columns = columns_of(part, log_id=book.identity.log_id, generation=segment.generation)
                 path = self._layout.part(part.number, part.start)
                 try:
                     self._files.make_dir(self._layout.index)
-                    replace_file(self._files, path, data)
+                    replace_file(self._files, path, file_of(columns))
                 except (OSError, EverlogError) as error:
                     _logger.warning("the index file %s could not be written: %s", path, error)
                     return
-                packed = load_part(
-                    data,
-                    log_id=book.identity.log_id,
-                    number=part.number,
-                    generation=segment.generation,
-                    start=part.start,
-                )
-                assert packed is not None
-                segment.parts[place] = packed
+                segment.parts[place] = book.packed(segment, columns)
                 book.changed()
 
     # ---- segments
