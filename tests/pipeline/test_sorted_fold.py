@@ -23,7 +23,7 @@ from everlog.pipeline.sorted_fold import FOLDED_SCHEMA, LATE, LETTER, PLACES, RO
 from everlog.stores.shelf import MemoryShelf
 from everlog.views.builder import Builder
 from everlog.views.builtin import Streams
-from everlog.views.fold import kept_parts
+from everlog.views.rows import kept_parts
 from everlog.views.states import begin_build, places_of
 from everlog.views.view import View
 

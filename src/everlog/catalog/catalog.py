@@ -31,8 +31,7 @@ from everlog.catalog.models import PayloadModel, doc_of, name_of, ready, refuse_
 from everlog.catalog.nearest import did_you_mean
 from everlog.catalog.schema import DIALECT, FieldInfo, events_schema, field_infos
 from everlog.catalog.transitions import Transitions
-from everlog.catalog.upcasting import Upcaster as Upcaster  # the type of what is registered here
-from everlog.catalog.upcasting import brought_up
+from everlog.catalog.upcasting import Upcaster, brought_up
 from everlog.core.event import Event
 from everlog.core.fields import require_shape
 from everlog.errors import SchemaBroken, UnknownType

@@ -24,7 +24,7 @@ from everlog.pipeline.failures import carried
 from everlog.pipeline.fold import matches
 from everlog.pipeline.sorted_fold import FOLDED_SCHEMA, ROW
 from everlog.views.declared import PAYLOAD, Count, DeclaredView, Distinct, First, Last, moment_text
-from everlog.views.fold import SOURCES_MAX
+from everlog.views.rows import SOURCES_MAX
 from everlog.views.view import Order, state_bytes
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from everlog.pipeline.failures import carried
 from everlog.pipeline.rows import COLUMNS
 from everlog.pipeline.shipping import Shipped, ship
 from everlog.pipeline.sorted_fold import FOLDED_SCHEMA, SORTED_SCHEMA, SortedFold, with_keys
-from everlog.views.fold import NOBODY, CausalOrder
+from everlog.views.fold import NOBODY
+from everlog.views.rows import CausalOrder
 from everlog.views.view import Order, View
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from everlog.pipeline.fold import fold_view, partitions_for
 from everlog.pipeline.sorted_fold import LETTER, PLACES, ROW, STOP
 from everlog.pipeline.source import events
 from everlog.views.filling import Derive, Part
-from everlog.views.fold import kept_of
 from everlog.views.letters import Letter
+from everlog.views.rows import kept_of
 from everlog.views.view import View
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from everlog.catalog.catalog import Catalog, Upcaster
+from everlog.catalog.catalog import Catalog
+from everlog.catalog.upcasting import Upcaster
 from everlog.errors import InvalidField, SparkFailed
 from everlog.views.view import View
 

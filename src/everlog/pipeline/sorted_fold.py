@@ -30,8 +30,9 @@ from everlog.core.event import Event, Recorded
 from everlog.errors import InvalidField
 from everlog.pipeline.applied import Applied
 from everlog.pipeline.rows import ARROW_SCHEMA, records_of
-from everlog.views.fold import NOBODY, CausalOrder, Folded, Row, fold, kept_of, kept_parts, kept_rows, row_of
+from everlog.views.fold import NOBODY, Folded, fold, kept_rows
 from everlog.views.letters import STOPPED, letter, letters_from
+from everlog.views.rows import CausalOrder, Row, kept_of, kept_parts, row_of
 from everlog.views.view import Order, View
 
 ROW, LETTER, PLACES, LATE, STOP = "row", "letter", "places", "late", "stopped"

@@ -32,7 +32,8 @@ from everlog.pipeline.sorted_fold import LATE, LETTER, ROW, STOP
 from everlog.pipeline.table import DataFile, Table
 from everlog.views.declared import DeclaredView
 from everlog.views.fingerprint import catalog_fingerprint, code_fingerprint
-from everlog.views.fold import NOBODY, CausalOrder
+from everlog.views.fold import NOBODY
+from everlog.views.rows import CausalOrder
 from everlog.views.view import View, digest_of_bytes
 
 if TYPE_CHECKING:

@@ -16,13 +16,7 @@ from typing import Any
 from everlog.core.event import Event, Recorded
 from everlog.core.query import EVERYTHING
 from everlog.errors import NotCanonical
-from everlog.views.rows import SOURCES_MAX as SOURCES_MAX  # these as well for whoever folds elsewhere
-from everlog.views.rows import CausalOrder as CausalOrder
-from everlog.views.rows import Row as Row
-from everlog.views.rows import kept_of as kept_of
-from everlog.views.rows import kept_parts as kept_parts
-from everlog.views.rows import new_row, remember_source, row_bytes
-from everlog.views.rows import row_of as row_of
+from everlog.views.rows import CausalOrder, Row, new_row, remember_source, row_bytes, row_of
 from everlog.views.view import Order, State, View
 
 AT_ONCE = 1000
