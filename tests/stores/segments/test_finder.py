@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from everlog.core.event import Position
 from everlog.core.query import Query
+from everlog.errors import Damaged
+from everlog.files import DiskFiles
 from everlog.stores.contract import CLAIM_BYTES, Claim
 from everlog.stores.segments.packed_index import PackedPart
 from everlog.stores.segments.store import SegmentsStore
@@ -80,3 +83,79 @@ def test_an_index_file_that_goes_while_the_log_is_open_is_not_missed(
         assert store.sequence(f"note/{number}") == len(wanted)
     assert [store.claimed(name) for name in NAMES] == [Claim(Position(place), 1) for place in range(1, EVENTS + 1)]
     assert store.claimed(bytes(CLAIM_BYTES)) is None
+
+
+def test_an_index_file_may_go_at_the_moment_when_it_is_read(
+    store: SegmentsStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_all, gone = DiskFiles.read_all, list[Path]()
+
+    def just_removed(files: DiskFiles, path: Path) -> bytes:
+        if path.parent == folder / "index":
+            gone.append(path)
+            path.unlink()
+        return read_all(files, path)
+
+    monkeypatch.setattr(DiskFiles, "read_all", just_removed)
+    assert positions(store.read(Query(stream="note/3"))) == list(range(4, EVENTS + 1, STREAMS))
+    assert len(gone) > 3
+
+
+@pytest.fixture
+def damaged(store: SegmentsStore, folder: Path) -> Iterator[SegmentsStore]:
+    """Open for writing when its index files went and its first segment broke. Nothing is written to it any more."""
+    with store.write() as writer:
+        writer.note("a", "note")  # so that closing it would write something, too
+    for path in (folder / "index").iterdir():
+        path.unlink()
+    path = folder / "segments" / "00000001.seg"
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"?" * 8)
+    before = {path.name: path.read_bytes() for path in (folder / "segments").iterdir()}
+    yield store
+    store.close()
+    assert {path.name: path.read_bytes() for path in (folder / "segments").iterdir()} == before
+
+
+def test_a_writer_who_looks_for_a_stream_in_damage_is_refused(damaged: SegmentsStore) -> None:
+    """The last number of the stream may be lost in it, and is not given out again (G10)."""
+    with pytest.raises(Damaged, match="takes no writes"), damaged.write() as writer:
+        writer.append([Chain().next(type="note.added", stream="note/99")])
+
+
+def test_a_claim_that_is_lost_in_damage_is_not_made_again(damaged: SegmentsStore) -> None:
+    with pytest.raises(Damaged, match="takes no writes"), damaged.write() as writer:
+        for name in NAMES:
+            assert writer.claimed(name) is not None
+
+
+def test_a_write_that_goes_on_after_it_met_damage_is_refused(damaged: SegmentsStore) -> None:
+    with pytest.raises(Damaged, match="takes no writes"), damaged.write() as writer:
+        with suppress(Damaged):
+            writer.claimed(NAMES[0])
+        writer.note("another", "note")
+
+
+def test_a_writer_who_read_of_damage_is_refused(damaged: SegmentsStore) -> None:
+    assert None in [damaged.claimed(name) for name in NAMES]  # whoever reads sees what is left
+    for _ in range(2):
+        with pytest.raises(Damaged, match="takes no writes"), damaged.write() as writer:
+            writer.note("another", "note")
+
+
+def test_damage_that_was_read_of_is_not_packed(damaged: SegmentsStore) -> None:
+    assert None in [damaged.claimed(name) for name in NAMES]
+    with pytest.raises(Damaged, match="takes no writes"):
+        damaged.archive(days=0)
+
+
+def test_a_stream_that_is_purged_is_found_without_its_index_files(store: SegmentsStore, folder: Path) -> None:
+    with store.write():
+        pass
+    for path in (folder / "index").iterdir():
+        path.unlink()
+    with store.write() as writer:
+        writer.purge("note/3", actor="user:ada", reason="a test")
+    assert positions(store.read(Query(stream="note/3"))) == []
+    assert len(positions(store.read())) == EVENTS - EVENTS // STREAMS

@@ -292,11 +292,12 @@ class Book:
 
     def _columns(self, segment: Segment, start: int) -> Columns | None:
         """What the index file of a part says; None if there is none that can be used."""
-        path = self._layout.part(segment.number, start)
-        if not self._files.exists(path):
+        try:
+            data = self._files.read_all(self._layout.part(segment.number, start))
+        except FileNotFoundError:
             return None
         return load_columns(
-            self._files.read_all(path),
+            data,
             log_id=self.identity.log_id,
             number=segment.number,
             generation=segment.generation,

@@ -30,7 +30,7 @@ from everlog.stores.segments.book import Book, Moved
 from everlog.stores.segments.frame import SWEPT
 from everlog.stores.segments.layout import Layout, Manifest, read_manifest, write_manifest
 from everlog.stores.segments.opening import identity_of, make_folders
-from everlog.stores.segments.writing import SPACE_BYTES_MAX, Writer, begin_log
+from everlog.stores.segments.writing import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage
 from everlog.stores.shelf import Shelf
 from everlog.stores.staging import Staged
 
@@ -229,7 +229,7 @@ class SegmentsStore:
             writer, self._writer = self._writer, None
             try:
                 if writer is not None:
-                    if self._failed is None:
+                    if self._failed is None and not writer.outdated:
                         writer.close()
                     else:
                         writer.abandon()
@@ -252,7 +252,7 @@ class SegmentsStore:
         if found is None:
             if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
                 self._sequences.clear()
-            found = self._sequences[stream] = self.book.sequence(stream)
+            found = self._sequences[stream] = self._asked(lambda book: book.sequence(stream))
         return found
 
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
@@ -263,8 +263,9 @@ class SegmentsStore:
         return None if found is None else (header_hash(found[1]), False)
 
     def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+        query = Query(stream=stream)
         removed, scopes = [], set()
-        for record, header in reading.with_headers(self.book, Query(stream=stream), START, self.book.head):
+        for record, header in self._asked(lambda book: [*reading.with_headers(book, query, START, book.head)]):
             event = record.event
             place = (record.position, record.sequence, event.id, event.origin, event.origin_seq)
             removed.append(Purged(*place, header_hash(header), event.previous))
@@ -312,6 +313,10 @@ class SegmentsStore:
     def _look_anew(self) -> None:
         with self._mutex:
             self.book.load()
+            if self._writer is not None and self.book.unsound() is not None:
+                self._writer.outdated = True  # it was made when nothing was wrong: whoever writes next is refused
+                if self._writing:
+                    refuse_damage(self.layout, self.book)
 
     def _find(self, event_id: EventId) -> tuple[Recorded, bytes] | None:
         while True:
@@ -336,6 +341,8 @@ class SegmentsStore:
                 why=f"a write or its flush failed before ({self._failed}), so that what is on the disk is unknown",
                 hint="check the disk, then open the log again",
             ) from self._failed
+        if self._writer is not None and self._writer.outdated:
+            self._step_back(self._writer)
         if self._writer is None:
             self._become_writer()
         assert self._writer is not None
@@ -397,6 +404,8 @@ class SegmentsStore:
 
     def _commit(self, writer: Writer, staged: Staged) -> None:
         try:
+            if writer.outdated:
+                refuse_damage(self.layout, self.book)
             writer.commit(staged, self._now_us())
             self._require_the_lock()  # before anybody is told: this process may have slept
             if any(removed for _, removed in staged.staged_purges):

@@ -51,6 +51,17 @@ def begin_log(files: Files, layout: Layout, identity: Identity, *, now_us: int) 
     write_manifest(files, layout, Manifest(identity, 1))
 
 
+def refuse_damage(layout: Layout, book: Book) -> None:
+    """The log does not write over damage: what is lost in it may be a claim or the end of a stream (G10)."""
+    problem = book.unsound()
+    if problem is not None:
+        raise Damaged(
+            f"{layout.root} is damaged and takes no writes",
+            why=problem.reason,
+            hint="everlog verify, then restore a backup or export what is readable",
+        )
+
+
 class Writer:
     """Made under the lock. It leaves the log alone until `commit`, but for cutting a torn tail."""
 
@@ -74,13 +85,7 @@ class Writer:
         self._frames = 0
         self.unsure = False  # what is on the disk behind the last frame is unknown: never write again (G12)
         self.outdated = False  # the files are not what this writer knows: look at them again before the next write
-        problem = book.unsound()
-        if problem is not None:
-            raise Damaged(
-                f"{layout.root} is damaged and takes no writes",
-                why=problem.reason,
-                hint="everlog verify, then restore a backup or export what is readable",
-            )
+        refuse_damage(layout, book)
         for temp in (*leftover_temps(files, layout.segments), *leftover_temps(files, layout.root)):
             files.unlink(temp)
         self._handle = files.open(layout.segment(book.live.number), write=True)
