@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import reduce
 from itertools import islice
 from typing import Any
 
@@ -48,9 +49,8 @@ def batches_of(
 def _batch(slab: Slab, schema: pa.Schema, checks: Sequence[tuple[str, str]]) -> pa.RecordBatch:
     made = _Columns(slab)
     batch = pa.RecordBatch.from_arrays([made.array(field) for field in schema], schema=schema)
-    for name, value in checks:
-        batch = batch.filter(pc.equal(made.array(ARROW_SCHEMA.field(name)), value))
-    return batch
+    fits = [pc.equal(made.array(ARROW_SCHEMA.field(name)), value) for name, value in checks]
+    return batch.filter(reduce(pc.and_, fits)) if fits else batch
 
 
 class _Columns:
