@@ -13,7 +13,8 @@ import pytest
 import everlog
 from everlog import aio
 from everlog.core.event import Position, Recorded
-from everlog.errors import Damaged, InvalidField, NotFound
+from everlog.errors import Damaged, InvalidField, NotFound, ReadOnly
+from everlog.files import DiskFiles
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
 
@@ -140,3 +141,37 @@ def test_names_and_positions_from_outside_are_checked(store: aio.EventStore, log
         run(store.create_snapshot({}, position=Position(9)))
     with pytest.raises(InvalidField):
         run(aio.EventStore(log).create_snapshot({}))
+
+
+def test_a_snapshot_that_another_process_removes_first_is_not_missed(
+    store: aio.EventStore, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store.append_batch([note("one"), note("two", "note/2")]))
+    old = run(store.create_snapshot({"texts": ["one", "two"]}))
+    log.purge("note/1", reason="asked to")
+    unlink = DiskFiles.unlink
+
+    def second(files: DiskFiles, path: Path) -> None:
+        if path.name.startswith(old):
+            path.unlink()
+        unlink(files, path)
+
+    monkeypatch.setattr(DiskFiles, "unlink", second)
+    new = run(store.create_snapshot({"texts": ["two"]}))
+    assert run(store.restore_from_snapshot(new)).state == {"texts": ["two"]}
+
+
+def test_a_stale_snapshot_that_cannot_be_removed_is_refused_all_the_same(
+    store: aio.EventStore, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(store.append(note("one")))
+    old = run(store.create_snapshot({"texts": ["one"]}))
+    log.purge("note/1", reason="asked to")
+
+    def refuse(files: DiskFiles, path: Path) -> None:
+        raise ReadOnly(f"cannot remove {path}", why="Read-only file system", hint="")
+
+    monkeypatch.setattr(DiskFiles, "unlink", refuse)
+    with pytest.raises(NotFound, match="does not fit") as refused:
+        run(store.restore_from_snapshot(old))
+    assert "could not be removed" in refused.value.why

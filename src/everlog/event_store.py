@@ -21,6 +21,7 @@ import logging
 import re
 import zlib
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from everlog.core.canonical import canonical, parse_json
 from everlog.core.event import START, Position, Recorded
 from everlog.core.ids import IdSource
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
-from everlog.errors import Damaged, InvalidField, NotFound
+from everlog.errors import Damaged, EverlogError, InvalidField, NotFound
 from everlog.files import DiskFiles, Files, replace_file
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
@@ -161,10 +162,14 @@ class EventStore:
         found = self._load(self._path(name), name)
         reason = self._stale(found)
         if reason:
-            self._remove_stale()
+            removed = "the snapshot is removed"
+            try:
+                self._remove_stale()
+            except (OSError, EverlogError) as error:  # it is refused all the same
+                removed = f"the snapshot could not be removed: {error}"
             raise NotFound(
                 f"the snapshot {name} does not fit this log any more",
-                why=f"history below position {found.position} was {reason}; the snapshot is removed",
+                why=f"history below position {found.position} was {reason}; {removed}",
                 hint="fold the log from its start, and make a new snapshot",
             )
         return found
@@ -187,19 +192,20 @@ class EventStore:
             except NotFound:
                 continue  # another process was faster
             if stale:
-                self._files.unlink(path)
-                gone.append(name)
+                with suppress(FileNotFoundError):  # likewise
+                    self._files.unlink(path)
+                    gone.append(name)
         if gone:
             self._files.fsync_dir(folder)
         return gone
 
     def _load(self, path: Path, name: str) -> Snapshot:
-        if not self._files.exists(path):
-            raise NotFound(
-                f"there is no snapshot {name}", why=f"{path} is not there", hint="fold the log from its start"
-            )
         try:
             data = gzip.decompress(self._files.read_all(path))
+        except FileNotFoundError as error:
+            raise NotFound(
+                f"there is no snapshot {name}", why=f"{path} is not there", hint="fold the log from its start"
+            ) from error
         except (OSError, EOFError, zlib.error) as error:
             raise self._damaged(path, str(error)) from error
         if hashlib.sha256(data[32:]).digest() != data[:32]:
