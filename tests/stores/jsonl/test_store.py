@@ -683,3 +683,34 @@ def test_headers_come_back_as_they_were_hashed(log: Log) -> None:
     assert log.verify().problems == ()
     for recorded in log.read():
         assert header_bytes(recorded.event)
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_log_is_opened_while_somebody_writes_but_not_while_the_index_is_made_anew(
+    path: Path, monkeypatch: pytest.MonkeyPatch, made_anew: bool
+) -> None:
+    """SQLite would keep the journal of the old index under the name that belongs to the new one."""
+    monkeypatch.setattr("everlog.stores.jsonl.keeper._LOCK_TIMEOUT_S", 0.05)
+    store = JsonlStore(path)
+    own(store)
+    store.close()
+    draft = path / "local" / "index.db.new"
+    if made_anew:
+        draft.touch()
+    lock = DiskFiles().lock(path / "local" / "lock")
+    lock.acquire(1)
+    try:
+        if made_anew:
+            with pytest.raises(Busy):
+                JsonlStore(path)
+        else:
+            other = JsonlStore(path)
+            assert positions(other.read()) == [1]
+            other.close()
+    finally:
+        lock.release()
+        lock.close()
+    store = JsonlStore(path)  # whoever has the lock knows that nobody makes it any more
+    assert positions(store.read()) == [1]
+    assert not draft.exists()
+    store.close()

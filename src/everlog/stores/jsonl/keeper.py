@@ -275,11 +275,17 @@ class Keeper:
         else:
             self._files.unlink(self._folder.purge_file)  # it never came to be
 
+    @property
+    def _draft(self) -> Path:
+        return self._folder.index_file.with_name("index.db.new")
+
     def _leftovers(self) -> list[Path]:
         folders = [self._folder.local, self._folder.events]
-        return [
+        found = [
             path for folder in folders if self._files.exists(folder) for path in leftover_temps(self._files, folder)
         ]
+        # Whoever opened the index while it is made anew would put a journal of the old one beside the new one.
+        return [*found, self._draft] if self._files.exists(self._draft) else found
 
     def _mend(self, read: Read, cut: int | None, data: bytes) -> None:
         """End a last line that lacks nothing but its newline, put what is whole on the disk, and if somebody is about
@@ -396,7 +402,7 @@ class Keeper:
     def _make_index_at(self, path: Path | None) -> None:
         draft = None
         if path is not None:
-            draft = path.with_name("index.db.new")
+            draft = self._draft
             for name in (draft.name, draft.name + "-wal", draft.name + "-shm", draft.name + "-journal"):
                 if self._files.exists(path.with_name(name)):
                     self._files.unlink(path.with_name(name))
