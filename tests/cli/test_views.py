@@ -30,6 +30,18 @@ VIEWS = [Texts]
 NOTHING = "no view"
 """
 
+STUCK = """
+class Where(Texts):
+    name = "where"
+
+    def key(self, event):
+        if event.payload["text"] == "note 3":
+            raise ValueError("nowhere")
+        return event.payload["text"]
+
+VIEWS = [Texts, Where]
+"""
+
 
 @pytest.fixture
 def own(notes: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
@@ -152,3 +164,17 @@ def test_the_doctor_points_out_a_view_that_waits_for_somebody(own: Run) -> None:
     assert found[0] == "warn"
     assert found[2].startswith("texts ")
     assert own(*found[3].split()[1:]).rows, found
+
+
+def test_the_doctor_tells_of_the_view_that_stands_still_first(own: Run, place: Path) -> None:
+    """Where the key itself cannot be told, nothing after it can be applied."""
+    stuck = OWN.replace("VIEWS = [Texts]", STUCK)
+    (place / "own_views.py").write_text(stuck)
+    sys.modules.pop("own_views", None)
+    own("views", "run", "--to-end")
+    assert [row[1] for row in own("views").rows if row[0] in ("texts", "where")] == ["parked", "stopped"]
+    found = own("doctor")
+    (row,) = [row for row in found.rows if row[1] == "views"]
+    assert row[0] == "fail"
+    assert row[2].startswith("where ")
+    assert found.code != 0

@@ -265,7 +265,7 @@ def _views(log: Log) -> Check:
         OTHER_CODE: "everlog views rebuild {}",
     }
     kept = [view for view in log.views.overviews() if view.state != NEVER_RUN]
-    for view in kept:
+    for view in sorted(kept, key=lambda view: view.state != STOPPED):  # the worst is told
         if view.state in fixes:
             status = FAIL if view.state == STOPPED else WARN
             return Check(
