@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from everlog.errors import Busy
-from everlog.stores.contract import Store
+from everlog.core.codec import Packed, header_bytes, header_hash
+from everlog.core.query import Query
+from everlog.errors import Busy, Damaged
+from everlog.files import DiskFiles, Handle
+from everlog.stores.contract import Sealed, Store
+from everlog.stores.segments import frame
 from everlog.stores.segments.store import SegmentsStore
-from everlog.testing.builders import seal_any
+from everlog.testing.builders import Chain, seal_any
 from everlog.testing.store_contract import OpenStore, StoreContract, append, positions
 
 
@@ -53,3 +60,46 @@ class TestSegmentsStoreInSmallPieces(StoreContract):
         return open_it
 
     test_two_open_stores_of_one_log_see_each_other = TestSegmentsStore.test_two_open_stores_of_one_log_see_each_other
+
+
+def test_an_event_whose_bytes_are_not_canonical_comes_back_with_them(tmp_path: Path) -> None:
+    """It came from another store, and its hashes are over these bytes."""
+    chain = Chain()
+    given = chain.next(stream="note/1", payload={"b": "x", "a": 1.0})
+    text = b'{"b":"x", "a":1.0}'
+    event = replace(given.event, commitment=hashlib.sha256(given.event.salt + text).digest())
+    header = header_bytes(event)
+    odd = Sealed(event, header, text, header_hash(header))
+    with closing(SegmentsStore(tmp_path / "log")) as store:
+        append(store, odd, chain.next(stream="note/2", payload={"b": "x", "a": 1.0}))
+    with closing(SegmentsStore(tmp_path / "log")) as store:
+        payloads = [place.payload for place in store.packed() if isinstance(place, Packed)]
+        assert payloads == [text, b'{"a":1,"b":"x"}']
+        assert [found for slab in store.scan() for found in slab.payloads] == payloads
+        with store.write() as writer:
+            writer.purge("note/2", actor="user:ada", reason="a test")
+        assert [place.payload for place in store.packed() if isinstance(place, Packed)] == [text]
+        assert positions(store.read(Query(stream="note/1"))) == [1]
+
+
+def test_a_length_that_broke_is_not_asked_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four gigabytes, where there are a few kilobytes."""
+    chain, asked = Chain(), list[int]()
+    with closing(SegmentsStore(tmp_path / "log")) as store:
+        for _ in range(4):
+            append(store, chain.next(stream="note/1"))
+        path, offset = store.layout.segment(1), store.book.parts[0].offsets[0]
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(b"\xff" * frame.LENGTH.size)
+        read = DiskFiles.read
+
+        def counted(files: DiskFiles, handle: Handle, size: int, *, at: int) -> bytes:
+            asked.append(size)
+            return read(files, handle, size, at=at)
+
+        monkeypatch.setattr(DiskFiles, "read", counted)
+        with pytest.raises(Damaged, match="cannot be read"):
+            list(store.scan())
+    assert asked
+    assert max(asked) <= path.stat().st_size

@@ -75,6 +75,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
+_encode_with_raw = msgspec.msgpack.Encoder().encode  # only names can be sorted, and `raw` has positions
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
 
@@ -120,7 +121,8 @@ def encode_frame(
     of a length, zeros as a rule, would be a sector of their own, which looks the same written and unwritten.
     """
     fields = (mark, at, fence, clock, records)
-    data = enclose(_encode(fields if rest is None else (*fields, rest)))
+    encode = _encode_with_raw if rest is not None and rest.raw else _encode
+    data = enclose(encode(fields if rest is None else (*fields, rest)))
     ends_late = (at + len(data)) % SECTOR_BYTES >= SECTOR_BYTES - LENGTH.size
     if ends_late or data[-1].bit_count() < 2:
         if rest is None:

@@ -95,8 +95,8 @@ def _frames(book: Book, stretch: Stretch) -> Iterator[_Scanned]:
                 while (frame := _frame(data, place, mark, at + place)) is not None:
                     yield frame
                     place += _size(data, place)
-                if not place and len(data) >= _size(data, 0):
-                    break  # it is all here, and no frame
+                if not place and (len(data) >= _size(data, 0) or _size(data, 0) > stretch.end - at):
+                    break  # it is all here, or longer than there is room for it: no frame
                 if not place:
                     data = memoryview(source.read(at, _size(data, 0)))  # longer than what is read at once
                     frame = _frame(data, 0, mark, at)
