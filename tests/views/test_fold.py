@@ -9,7 +9,7 @@ import pytest
 from tests.views.conftest import ByActor, Said
 
 from everlog.log.log import Log
-from everlog.views.fold import fold, joined
+from everlog.views.fold import fold, joined, run_of
 from everlog.views.view import View
 
 
@@ -46,3 +46,15 @@ def test_positions_are_joined_and_runs_that_meet_stay_a_run(
     found = joined(before, more)
     assert [*found] == expected
     assert isinstance(found, range) is run
+
+
+def test_a_run_is_told_by_its_ends_only_when_it_has_no_gap(make_log: Callable[..., Log]) -> None:
+    """What stands in a gap was not applied, and an audit must be able to say so."""
+    with make_log("memory") as log:
+        for number in range(5):
+            log.append("thing.said", stream="thing/1", payload={"value": number})
+        records = list(log.store.read())
+    for size in range(6):
+        for some in itertools.combinations(records, size):
+            assert [*run_of(some)] == [recorded.position for recorded in some]
+    assert run_of(records) == range(1, 6)
