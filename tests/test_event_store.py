@@ -132,6 +132,21 @@ def test_no_file_keeps_what_was_purged(store: aio.EventStore, log: Log, tmp_path
     assert run(store.restore_from_snapshot(new)).state == {"texts": ["two"]}
 
 
+def test_two_logs_with_one_folder_leave_each_other_their_snapshots(
+    store: aio.EventStore, log: Log, tmp_path: Path
+) -> None:
+    run(store.append(note("one")))
+    mine = run(store.create_snapshot({"texts": ["one"]}))
+    with everlog.open(f"sqlite:{tmp_path / 'other.db'}", actor="user:ada") as other:
+        others = aio.EventStore(other, snapshots=tmp_path / "snapshots")
+        run(others.append_batch([note("a"), note("b", "note/2")]))
+        other.purge("note/1", reason="asked to")
+        assert run(others.remove_stale_snapshots()) == []
+        with pytest.raises(NotFound, match="does not fit"):
+            run(others.restore_from_snapshot(mine))
+    assert run(store.restore_from_snapshot(mine)).state == {"texts": ["one"]}
+
+
 def test_names_and_positions_from_outside_are_checked(store: aio.EventStore, log: Log) -> None:
     with pytest.raises(InvalidField):
         run(store.restore_from_snapshot("../../etc/passwd"))

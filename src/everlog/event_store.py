@@ -51,6 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     state: Any
     position: Position
     epoch: str
+    log_id: str = ""
 
 
 class EventStore:
@@ -151,7 +152,8 @@ class EventStore:
                 hint="give the position of the last event that the state has taken in",
                 field="position",
             )
-        body = canonical({"epoch": self.log.identity.epoch, "position": position, "state": state})
+        identity = self.log.identity
+        body = canonical({"epoch": identity.epoch, "log_id": identity.log_id, "position": position, "state": state})
         self._files.make_dir(path.parent)
         if self.log.purges():
             self._remove_stale()
@@ -162,9 +164,10 @@ class EventStore:
         found = self._load(self._path(name), name)
         reason = self._stale(found)
         if reason:
-            removed = "the snapshot is removed"
+            removed = "it is of another log"
             try:
-                self._remove_stale()
+                if name in self._remove_stale():
+                    removed = "the snapshot is removed"
             except (OSError, EverlogError) as error:  # it is refused all the same
                 removed = f"the snapshot could not be removed: {error}"
             raise NotFound(
@@ -185,7 +188,10 @@ class EventStore:
                 continue  # not ours
             path = folder / file
             try:
-                stale = self._stale(self._load(path, name))
+                found = self._load(path, name)
+                if found.log_id != self.log.identity.log_id:
+                    continue  # of another log that keeps its snapshots here too
+                stale = self._stale(found)
             except Damaged as error:  # whoever restores it is told; here it stays, for whoever looks into it
                 _logger.warning("%s", error)
                 continue

@@ -136,6 +136,7 @@ _SQL = {
 
 
 def _started(master: str, conf: Mapping[str, str], app: str, *, make_warm_start: bool) -> SparkSession:
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -149,9 +150,8 @@ def _started(master: str, conf: Mapping[str, str], app: str, *, make_warm_start:
     driver = ""
     if warm is not None and warm.is_there:
         driver = warm.options_to_use
-    elif warm is not None and make_warm_start and warm.may_be_made:
+    elif warm is not None and make_warm_start and SparkContext._gateway is None and warm.may_be_made:
         driver = warm.options_to_make
-        _to_be_kept.append(warm)
     try:
         with _environment(java, log.path, driver), _interrupts_as_they_were():
             session = builder.getOrCreate()
@@ -161,6 +161,8 @@ def _started(master: str, conf: Mapping[str, str], app: str, *, make_warm_start:
         if not type(error).__module__.startswith("py4j"):
             raise
         raise _not_started(error, master, log) from error
+    if warm is not None and driver == warm.options_to_make:
+        _to_be_kept.append(warm)  # only of a JVM that has started with it
     _announce(session)
     return session
 
@@ -297,7 +299,8 @@ def _interrupts_as_they_were() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is not None:  # else it is no matter of Python's, and cannot be put back
+            signal.signal(signal.SIGINT, before)
 
 
 class _JvmLog:
