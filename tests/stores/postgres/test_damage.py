@@ -1,0 +1,111 @@
+"""A log in PostgreSQL that somebody changed behind its back is found out."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from psycopg import sql
+from tests.stores.postgres.conftest import Bare
+
+from everlog.catalog.catalog import Catalog
+from everlog.errors import (
+    Damaged,
+)
+from everlog.log.log import Log
+from everlog.stores.postgres.store import PostgresStore
+from everlog.testing.builders import Chain
+from everlog.testing.postgres_schemas import Schemas
+from everlog.testing.store_contract import append
+
+
+def test_a_log_that_was_cut_off_takes_no_writes(store: PostgresStore, owner: Bare, postgres_url: str) -> None:
+    """G10, F60: rows that a superuser took away with the triggers switched off."""
+    append(store, *[Chain().next()])
+    chain = Chain("01TESTFREE0000000000000001")
+    append(store, chain.next(), chain.next())
+    owner.execute("ALTER TABLE events DISABLE TRIGGER USER")
+    owner.execute("DELETE FROM events WHERE position = 3")
+    owner.execute("ALTER TABLE events ENABLE TRIGGER USER")
+    fresh = PostgresStore(postgres_url)
+    with pytest.raises(Damaged), fresh.write():
+        pass
+    codes = {problem.code for problem in fresh.check()}
+    assert {"log_cut_off", "state_disagrees", "schema_changed"} <= codes
+    fresh.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ("DROP TRIGGER events_are_not_changed ON events", "trigger_missing"),
+        ("ALTER TABLE events DISABLE TRIGGER events_are_not_deleted", "schema_changed"),
+        (
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+            "schema_changed",
+        ),
+        (
+            "CREATE TRIGGER mine BEFORE INSERT ON events EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+            "schema_changed",
+        ),
+        ("UPDATE chains SET origin_seq = 0", "state_disagrees"),
+        ("UPDATE chains SET hash = 'x'", "state_disagrees"),
+        ("DELETE FROM chains", "state_disagrees"),
+        ("UPDATE state SET head = 99", "state_disagrees"),
+    ],
+)
+def test_a_change_to_the_protection_is_found(store: PostgresStore, owner: Bare, change: str, code: str) -> None:
+    chain = Chain()
+    append(store, chain.next(), chain.next())
+    owner.execute(change.encode())
+    assert code in {problem.code for problem in store.check()}
+
+
+@pytest.mark.parametrize("column", ["stream", "type", "scope"])
+def test_a_row_filed_under_another_name_is_found(store: PostgresStore, owner: Bare, column: str) -> None:
+    append(store, Chain().next(scope="acme"))
+    owner.execute("ALTER TABLE events DISABLE TRIGGER USER")
+    owner.execute(sql.SQL("UPDATE events SET {} = 'other' WHERE position = 1").format(sql.Identifier(column)))
+    assert "index_disagrees" in {problem.code for problem in store.check()}
+
+
+def test_every_direct_edit_is_found_by_verify(postgres_url: str, postgres_schemas: Schemas, catalog: Catalog) -> None:
+    """S16: whatever somebody with all rights changes in the rows."""
+    log = Log(PostgresStore(postgres_url), catalog)
+    for number in range(40):
+        log.append("thing.said", stream=f"thing/{number % 4}", payload={"value": number}, scope="acme")
+    chance = random.Random(16)
+    with postgres_schemas.connect(postgres_url) as bare:
+        bare.execute("CREATE TEMP TABLE kept AS SELECT * FROM events")
+        bare.execute("ALTER TABLE events DISABLE TRIGGER USER")
+        for _ in range(30):
+            position, (column, change) = chance.randrange(1, 41), chance.choice(list(EDITS.items()))
+            value = change.format(n=chance.randrange(1, 12))
+            edit = f"{column} = {value} WHERE position = {position}"
+            bare.execute(b"UPDATE events SET " + edit.encode())
+            found = {problem.code for problem in log.verify().problems}
+            assert found - {"schema_changed"}, edit
+            bare.execute("DELETE FROM events WHERE position IN (%s, %s)", (position, position + 100))
+            bare.execute(
+                "INSERT INTO events (position, id, stream, sequence, type, scope, received_us, header, payload, salt,"
+                " signature, path) SELECT position, id, stream, sequence, type, scope, received_us, header, payload,"
+                " salt, signature, path FROM kept WHERE position = %s",
+                (position,),
+            )
+        for trigger in ("follow_on", "are_not_changed", "are_not_deleted", "are_not_emptied"):
+            bare.execute(f"ALTER TABLE events ENABLE ALWAYS TRIGGER events_{trigger}".encode())
+    assert log.verify().ok
+    log.close()
+
+
+EDITS = {
+    "header": "overlay(header placing '~' from {n})",
+    "payload": "payload || repeat(' ', {n})",
+    "salt": "set_byte(salt, {n}, (get_byte(salt, {n}) + 1) % 256)",
+    "sequence": "sequence + 100",
+    "position": "position + 100",
+    "stream": "stream || 'x'",
+    "type": "type || 'x'",
+    "scope": "scope || 'x'",
+    "id": "gen_random_uuid()",
+}
