@@ -25,9 +25,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from benchmarks.figures import Figure
 from benchmarks.peers import THREADS, Peer
 
 from everlog import wiring
@@ -43,18 +44,6 @@ from everlog.log.drafts import Draft
 
 TASKS = 64
 LARGE = 1000
-
-
-class Figure(NamedTuple):
-    row: str
-    what: str
-    value: Spread
-    must: float
-    at_most: bool = False
-
-    @property
-    def met(self) -> bool:
-        return self.value.middle <= self.must if self.at_most else self.value.middle >= self.must
 
 
 class Uma:

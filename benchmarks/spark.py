@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from benchmarks.figures import Figure
 
 from everlog.bench.rounds import Contest, Spread, interleave, ratio
 
@@ -44,18 +46,6 @@ JARS = {
     "sqlite": (Path("/usr/share/java/sqlite-jdbc.jar"), "libxerial-sqlite-jdbc-java"),
     "postgresql": (Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc-java"),
 }
-
-
-class Figure(NamedTuple):
-    row: str
-    what: str
-    value: Spread
-    must: float
-    at_most: bool = False
-
-    @property
-    def met(self) -> bool:
-        return self.value.middle <= self.must if self.at_most else self.value.middle >= self.must
 
 
 class Left(Exception):

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow.parquet as pq
-from benchmarks.spark import Bench, Figure, Left
+from benchmarks.figures import Figure
+from benchmarks.spark import Bench, Left
 from benchmarks.spark_data import log_of
 
 import everlog

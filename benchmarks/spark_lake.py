@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.spark import Bench, Figure, told
+from benchmarks.figures import Figure
+from benchmarks.spark import Bench, told
 from benchmarks.spark_data import log_of
 from benchmarks.spark_whole import Lanes
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.spark import JARS, Bench, Figure, Left
+from benchmarks.figures import Figure
+from benchmarks.spark import JARS, Bench, Left
 from benchmarks.spark_data import log_of, postgres_log
 
 from everlog.bench.rounds import Contest, Sample, timed

@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.spark import Bench, Figure, Left
+from benchmarks.figures import Figure
+from benchmarks.spark import Bench, Left
 
 from everlog.bench.rounds import Contest, Sample, timed
 

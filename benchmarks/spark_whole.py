@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from benchmarks.spark import Bench, Figure, told
+from benchmarks.figures import Figure
+from benchmarks.spark import Bench, told
 from benchmarks.spark_data import log_of
 
 import everlog

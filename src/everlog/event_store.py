@@ -164,10 +164,11 @@ class EventStore:
         found = self._load(self._path(name), name)
         reason = self._stale(found)
         if reason:
-            removed = "it is of another log"
+            removed = "the snapshot is removed"
+            if found.log_id != self.log.identity.log_id:
+                removed = "it is of another log"
             try:
-                if name in self._remove_stale():
-                    removed = "the snapshot is removed"
+                self._remove_stale()
             except (OSError, EverlogError) as error:  # it is refused all the same
                 removed = f"the snapshot could not be removed: {error}"
             raise NotFound(
