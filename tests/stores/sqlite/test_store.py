@@ -1,0 +1,162 @@
+"""The SQLite store keeps the contract, and what is its own business: pragmas, pages, names, ids, signatures."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.stores.sqlite.own import Failing, own_event
+
+from everlog.core.event import Position
+from everlog.core.ids import EventId
+from everlog.core.query import Query
+from everlog.errors import ReadOnly, StorageFull
+from everlog.stores.contract import Store, seal
+from everlog.stores.sqlite import connection
+from everlog.stores.sqlite.store import SqliteStore
+from everlog.testing.builders import Chain, seal_any
+from everlog.testing.store_contract import (
+    OpenStore,
+    StoreContract,
+    append,
+    fill,
+    positions,
+)
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        def open_it() -> Store:
+            return SqliteStore(tmp_path / "log.db")
+
+        return open_it
+
+
+def test_every_commit_is_flushed(path: Path) -> None:
+    """F08: WAL with synchronous FULL; NORMAL loses acknowledged commits in a power cut."""
+    store = SqliteStore(path)
+    own_event(store)
+    assert store._writer is not None
+    assert store._writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._writer.execute("PRAGMA synchronous").fetchone() == (2,)
+    store.close()
+
+
+def test_a_read_writes_nothing(path: Path) -> None:
+    """G11."""
+    store = SqliteStore(path)
+    fill(store)
+    store.close()
+    before = path.read_bytes()
+
+    reader = SqliteStore(path)
+    assert len(list(reader.read())) == 300
+    assert list(reader.read(Query(scope="acme"), newest_first=True, limit=3))
+    assert list(reader.packed())
+    assert list(reader.check()) == []
+    assert reader._writer is None
+    reader.close()
+    assert path.read_bytes() == before
+
+
+def test_a_reader_cannot_write_even_by_mistake(path: Path) -> None:
+    store = SqliteStore(path)
+    with pytest.raises(ReadOnly):
+        store._fetch("DELETE FROM notes", ())
+    store.close()
+
+
+def test_a_stream_of_many_pages_is_read_whole(path: Path) -> None:
+    """Pages of a stream follow its own index; a second page must go on where the first ended."""
+    store = SqliteStore(path)
+    chain = Chain()
+    append(store, *[chain.next(stream=f"note/{number % 2}") for number in range(4200)])
+
+    assert positions(store.read(Query(stream="note/1"))) == list(range(2, 4201, 2))
+    assert positions(store.read(Query(stream="note/1"), newest_first=True)) == list(range(4200, 0, -2))
+    assert positions(store.read(Query(stream="note/1"), after=Position(4000), limit=3)) == [4002, 4004, 4006]
+    assert positions(store.read(Query(types=frozenset(["note.added"])))) == list(range(1, 4201))
+    store.close()
+
+
+def test_expired_notes_are_removed_as_others_are_written(path: Path) -> None:
+    """Idempotency records are kept for a bounded time: the rows go too."""
+    store = SqliteStore(path)
+    with store.write() as writer:
+        for number in range(20):
+            writer.note(f"old/{number}", "x", expires_us=1)
+    with store.write() as writer:
+        writer.note("new", "x")
+
+    assert store._fetch("SELECT count(*) FROM notes", ()) == [(1,)]
+    store.close()
+
+
+def test_ids_from_elsewhere_are_found_among_our_own(path: Path) -> None:
+    """Ids that grow with their positions are found by block, all others one by one."""
+    store = SqliteStore(path)
+    chance = random.Random(7)
+    made = [seal_any() for _ in range(600)]
+    chance.shuffle(made)
+    for start in range(0, 600, 50):
+        append(store, *made[start : start + 50])
+        own_event(store)
+
+    for sealed in made:
+        found = store.get(sealed.event.id)
+        assert found is not None
+        assert found.event == sealed.event
+    assert list(store.check()) == []
+    assert store.get(EventId("00000000000000000000000000")) is None
+    assert store.get(EventId("7ZZZZZZZZZZZZZZZZZZZZZZZZZ")) is None
+    store.close()
+
+
+def test_a_commit_that_fails_leaves_no_wrong_memory_of_new_names(path: Path) -> None:
+    """The numbers of names, the marks and the greatest id of a write that was undone must be forgotten with it."""
+    store = SqliteStore(path)
+    own_event(store)
+    store._writer = Failing(store._writer, "SQLITE_FULL")  # type: ignore[assignment,arg-type]
+    with pytest.raises(StorageFull):
+        append(store, seal_any(stream="fresh/1", type="fresh.made", scope="fresh"))
+    append(store, seal_any(stream="other/1", type="other.made", scope="other"))
+    append(store, seal_any(stream="fresh/1", type="fresh.made", scope="fresh"))
+
+    assert positions(store.read(Query(stream="other/1"))) == [2]
+    assert positions(store.read(Query(types=frozenset(["fresh.made"])))) == [3]
+    assert positions(store.read(Query(scope="fresh"))) == [3]
+    assert list(store.check()) == []
+    store.close()
+
+
+def test_signatures_come_back_in_both_directions_and_go_with_a_purge(path: Path) -> None:
+    store = SqliteStore(path)
+    for number in range(3):
+        made = seal_any(stream=f"note/{number}").event
+        signed = msgspec.structs.replace(made, signature=bytes([number]) * 64, path=(b"a" * 32, b"b" * 32))
+        append(store, seal(signed))
+    forward = [recorded.event.signature[:1] for recorded in store.read()]
+    backward = [recorded.event.signature[:1] for recorded in store.read(newest_first=True)]
+    assert forward == backward[::-1] == [b"\x00", b"\x01", b"\x02"]
+    assert next(store.read()).event.path == (b"a" * 32, b"b" * 32)
+    with store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    assert store._fetch("SELECT position FROM proofs ORDER BY position", ()) == [(1,), (3,)]
+    store.close()
+
+
+def test_a_reader_of_a_file_as_it_stands_is_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G7: it would never see what is written later."""
+    store = SqliteStore(path)
+    own_event(store)
+    store.close()
+    monkeypatch.setattr(
+        connection, "connect_reader", lambda path: (connection._connect(path, "ro&immutable=1"), False)
+    )
+    reader = SqliteStore(path)
+    assert reader.head() == 1
+    assert reader._idle_readers == []
+    reader.close()
