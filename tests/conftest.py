@@ -21,6 +21,7 @@ from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.views.views import Views
 
+pytest_plugins = ["tests.spark_part"]
 pytest.register_assert_rewrite(
     "everlog.testing.store_contract",
     "everlog.testing.place_contract",

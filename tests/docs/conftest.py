@@ -77,9 +77,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _marks(page: Page) -> list[pytest.MarkDecorator]:
-    """A page whose code starts Spark runs with the tests that do, in one process and with their session."""
+    """A page whose code starts Spark runs with the tests that do."""
     if any("open_session" in block.text for block in page.of("python")):
-        return [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+        return [pytest.mark.spark]
     return []
 
 

@@ -78,6 +78,7 @@ class SparkCluster:
             "EVERLOG_JVM_LOG": "",
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # they live for a minute
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])]),
         }

@@ -30,7 +30,13 @@ def tell(status: Status) -> None:
 
 
 def main(master: str, url: str) -> None:
-    conf = {"spark.executor.memory": "512m", "spark.driver.memory": "512m"}
+    conf = {
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "512m",
+        # Who is killed here does not come back: asking three times for its files, 5 s apart, is only waiting.
+        "spark.shuffle.io.maxRetries": "1",
+        "spark.shuffle.io.retryWait": "100ms",
+    }
     with opened_session(master=master, conf=conf, app="everlog cluster test") as spark:
         events = spark.read.format("everlog").option("url", url).option("placeEvents", "300").load()
         folded = fold_view(events, Slow(), BUILT_IN, partitions=12)

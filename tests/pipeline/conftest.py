@@ -1,4 +1,4 @@
-"""One Spark session for all of these tests. Under xdist one process runs them all, so that there is one JVM."""
+"""One Spark session for all of these tests in a process; tests/spark_part.py says which process runs which."""
 
 from __future__ import annotations
 
@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from tests.pipeline.world import World
 
     from everlog.catalog.catalog import Catalog
-
-HERE = Path(__file__).parent
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for the group
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever uses the session is of the group; who starts a Spark of its own marks itself with `spark`."""
-    for item in items:
-        if not item.path.is_relative_to(HERE):
-            continue
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.spark)
-        if item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """A driver to be killed: follows a log with Spark and keeps every batch in a file of its own, written at once.
 
-    python -m tests.pipeline.follower URL FOLDER [now]
+    python -m tests.pipeline.follower URL FOLDER
 
-With `now` it reads what is there and ends. A batch that Spark asks for twice is written twice under the same name.
+A batch that Spark asks for twice is written twice under the same name. `main` with `now` goes on where a driver was
+killed, reads what is there and ends; in a process that has a session it uses that one.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def main(url: str, folder: Path, *, now: bool) -> None:
-    spark = open_session(master="local[2]", conf={"spark.driver.memory": "512m"})
+def main(url: str, folder: Path, *, now: bool = False) -> None:
+    spark = open_session(master="local[2]")
 
     def keep(batch: DataFrame, number: int) -> None:
         rows = batch.orderBy("position").select("position", "id", "payload").collect()
@@ -36,4 +37,4 @@ def main(url: str, folder: Path, *, now: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), now="now" in sys.argv[3:])
+    main(sys.argv[1], Path(sys.argv[2]))

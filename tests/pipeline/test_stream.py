@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from tests.pipeline import follower
 from tests.pipeline.logs import KINDS, add, open_log, url_in
 
 from everlog import Log
@@ -310,7 +311,7 @@ class Writer(threading.Thread):
 
 
 def kill_and_resume(tmp_path: Path, kind: str, kills: int) -> None:
-    """Kill the driver in the middle again and again while the log grows, then let it come to the end."""
+    """Kill the driver in the middle again and again while the log grows, then come to the end in this process."""
     url, rng = url_in(tmp_path, kind), random.Random(kills)
     (tmp_path / "batches").mkdir()
     with open_log(url) as log:
@@ -329,12 +330,7 @@ def kill_and_resume(tmp_path: Path, kind: str, kills: int) -> None:
                 driver.stdout.close()
         finally:
             writer.stop()
-        driver = follow(url, tmp_path, "now")
-        try:
-            driver.communicate(timeout=300)
-        finally:
-            driver.kill()
-        assert driver.returncode == 0
+        follower.main(url, tmp_path, now=True)
         kept = [
             line.split(" ", 2)[:2]
             for path in sorted((tmp_path / "batches").glob("[0-9]*"))
@@ -344,9 +340,9 @@ def kill_and_resume(tmp_path: Path, kind: str, kills: int) -> None:
         assert len(kept) > 1000
 
 
-def follow(url: str, folder: Path, *more: str) -> subprocess.Popen[str]:
+def follow(url: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.pipeline.follower", url, str(folder), *more],
+        [sys.executable, "-m", "tests.pipeline.follower", url, str(folder)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -355,12 +351,14 @@ def follow(url: str, folder: Path, *more: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_a_killed_driver_goes_on_exactly_once(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, "segments", kills=1)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_driver_that_is_killed_ten_times_goes_on_exactly_once(tmp_path: Path, kind: str) -> None:
     kill_and_resume(tmp_path, kind, kills=10)
