@@ -1,8 +1,8 @@
 """The Spark part of the suite: which tests it is, what JVM they get, who runs them, and how long they took.
 
 A test is of it when it uses the fixture `spark`, the session of its process, or when it is marked `spark` because it
-starts a Spark of its own. Under xdist a file of tests stays in one process, and all that start a Spark of their own
-stay together: two processes then share the part, each with one JVM, whichever is free takes the next file.
+starts a Spark of its own. Two processes share the part, each with one session, and whichever is free takes the next
+file of tests as a whole: what a file does first costs the most, and what its tests share is made once.
 """
 
 from __future__ import annotations
@@ -11,13 +11,17 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 PROMISED_S = 8 * 60
-"""What the part takes at most on two cores: docs/pipeline.md."""
+"""What the part takes at most on two cores."""
 
 _CONF = Path(__file__).with_name("spark_conf")
+_FILES = "tests/pipeline/"
+_LONG = "kills cluster lake_commands"
+"""Files of few tests that take long: together they are a unit that is not begun last."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,15 +29,37 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SparkTime(), "spark time")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for the group
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        starts_one = item.get_closest_marker("spark") is not None
-        if starts_one:
-            item.add_marker(pytest.mark.xdist_group("spark of their own"))
-        elif "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group(f"spark {item.path.stem}"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadgroup`: files of the part as units, any other test by itself.
+
+    The groups of xdist itself are void: it writes them into the ids of tests, which pytest 9.2 does not read there
+    (pytest-xdist issue 1386).
+    """
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class BySparkFiles(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return BySparkFiles(config, log)
+
+
+def unit_of(nodeid: str) -> str:
+    """What is run in one process and in order: a file of the part, or a test."""
+    path = nodeid.partition("::")[0]
+    if not path.startswith(_FILES):
+        return nodeid
+    return "long" if path.removeprefix(f"{_FILES}test_").removesuffix(".py") in _LONG.split() else path
 
 
 class SparkTime:
