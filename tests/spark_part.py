@@ -20,8 +20,8 @@ PROMISED_S = 8 * 60
 
 _CONF = Path(__file__).with_name("spark_conf")
 _FILES = "tests/pipeline/"
-_LONG = "kills cluster lake_commands"
-"""Files of few tests that take long: together they are a unit that is not begun last."""
+LONG = ("kills", "cluster", "lake_commands", "demo")
+"""Files of few tests that take long: together they are a unit, large enough not to be begun last."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,11 +47,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    class BySparkFiles(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return unit_of(nodeid)
-
-    return BySparkFiles(config, log)
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = unit_of
+    return scheduler
 
 
 def unit_of(nodeid: str) -> str:
@@ -59,7 +57,7 @@ def unit_of(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
     if not path.startswith(_FILES):
         return nodeid
-    return "long" if path.removeprefix(f"{_FILES}test_").removesuffix(".py") in _LONG.split() else path
+    return "long" if path.removeprefix(f"{_FILES}test_").removesuffix(".py") in LONG else path
 
 
 class SparkTime:
@@ -84,4 +82,4 @@ class SparkTime:
             return
         parts = sorted(self.seconds.values(), reverse=True)
         shared = f" ({' and '.join(f'{part:.0f} s' for part in parts)} side by side)" if len(parts) > 1 else ""
-        yield f"Spark part: {len(self.tests)} tests, {parts[0]:.0f} s{shared}; {PROMISED_S} s are promised on 2 cores"
+        yield f"Spark part: {len(self.tests)} tests, {parts[0]:.0f} s{shared}; promised are {PROMISED_S} s on 2 cores"

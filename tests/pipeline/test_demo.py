@@ -11,7 +11,6 @@ from everlog.cli.main import main
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_the_demo_finds_the_same_digests_on_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--dir", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["data"]["on_spark"]

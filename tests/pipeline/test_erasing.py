@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from everlog.pipeline.scanning import found_in, scan
 from everlog.pipeline.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from everlog.core.query import Cursor
     from everlog.pipeline.lake import Lake
@@ -61,9 +63,10 @@ def secret_in(folder: Path, word: str = SENTINEL) -> list[str]:
     return found
 
 
-@pytest.fixture
-def told(world: World) -> World:
-    """A lake with a secret in every kind of table, in old versions and in what a killed run left."""
+@pytest.fixture(scope="module")
+def with_secrets(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log and a lake with a secret in every kind of table, in old versions and in what a killed run left."""
+    world = World(spark, tmp_path_factory.mktemp("secrets"))
     world.say("public", "public too")
     world.say(SENTINEL, f"{SENTINEL} again", stream=STREAM)
     world.run(gold=TextsByStream(world.lake))
@@ -73,7 +76,16 @@ def told(world: World) -> World:
     buckets.bring_up_to_date(world.spark, world.lake, upto=_cursor(world))
     left = world.lake.events.write(world.lake.events.read(world.spark), cursor=_cursor(world))
     assert left, "what a killed run leaves behind"
-    return world
+    world.log.close()
+    return world.place
+
+
+@pytest.fixture
+def told(spark: SparkSession, with_secrets: Path, tmp_path: Path) -> Iterator[World]:
+    """Both in a copy of their own: a log and a lake are folders."""
+    world = World(spark, shutil.copytree(with_secrets, tmp_path / "told"))
+    yield world
+    world.log.close()
 
 
 def _cursor(world: World) -> Cursor:

@@ -6,6 +6,7 @@ Whoever has no Spark loses these stages and nothing else: each says that it is l
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ class SparkStages:
         self.facts: dict[str, Any] = {}
         self._url = url
         self._folder = folder
+        self._open = ExitStack()
         self._spark: SparkSession | None = None
         self._lake: Lake | None = None
 
@@ -35,14 +37,13 @@ class SparkStages:
         return [("spark", self.start), ("lake", self.run), ("on-spark", self.compare), ("report", self.report)]
 
     def close(self) -> None:
-        if self._spark is not None:
-            self._spark.stop()
-            self._spark = None
+        self._open.close()  # a session that was there before it goes on
+        self._spark = None
 
     def start(self) -> str:
-        from everlog.pipeline.session import open_session
+        from everlog.pipeline.session import opened_session
 
-        self._spark = open_session(app="everlog demo")
+        self._spark = self._open.enter_context(opened_session(app="everlog demo"))
         return f"Spark {self._spark.version} on this machine; on a cluster with --master"
 
     def run(self) -> str:

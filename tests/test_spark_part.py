@@ -1,0 +1,52 @@
+"""What the suite says of its Spark part, and how it is dealt out: tests/spark_part.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tests.spark_part import LONG, SparkTime, pytest_collection_modifyitems, unit_of
+
+
+def report(test: str, seconds: float, *, keywords: tuple[str, ...] = ("spark",), **more: Any) -> Any:
+    return SimpleNamespace(nodeid=test, duration=seconds, keywords=keywords, skipped=False, **more)
+
+
+def test_the_longer_of_two_processes_is_how_long_the_part_took() -> None:
+    time = SparkTime()
+    for one in (
+        report("a", 1.0, worker_id="gw0"),
+        report("a", 40.0, worker_id="gw0"),
+        report("b", 60.0, worker_id="gw1"),
+        report("other", 500.0, worker_id="gw0", keywords=()),
+    ):
+        time.pytest_runtest_logreport(one)
+    assert list(time.lines()) == [
+        "Spark part: 2 tests, 60 s (60 s and 41 s side by side); promised are 480 s on 2 cores"
+    ]
+
+
+def test_one_process_has_it_all_and_without_such_tests_nothing_is_said() -> None:
+    time = SparkTime()
+    assert list(time.lines()) == []
+    time.pytest_runtest_logreport(report("a", 3.2))
+    assert list(time.lines()) == ["Spark part: 1 tests, 3 s; promised are 480 s on 2 cores"]
+
+
+def test_a_file_of_the_part_stays_in_one_process_and_other_tests_go_anywhere() -> None:
+    first, second = (unit_of(f"tests/pipeline/test_gold.py::test_{name}") for name in "ab")
+    assert first == second
+    assert unit_of("tests/pipeline/test_kills.py::test_a") == unit_of("tests/pipeline/test_cluster.py::test_b")
+    assert unit_of("tests/core/test_id.py::test_a") != unit_of("tests/core/test_id.py::test_b")
+
+
+def test_the_files_that_take_long_are_there() -> None:
+    assert [name for name in LONG if not (Path(__file__).parent / "pipeline" / f"test_{name}.py").exists()] == []
+
+
+def test_whoever_uses_the_session_is_of_the_part() -> None:
+    marked: list[Any] = []
+    users = [SimpleNamespace(fixturenames=names, add_marker=marked.append) for names in (("tmp_path",), ("spark",))]
+    pytest_collection_modifyitems(users)  # type: ignore[arg-type]
+    assert [mark.name for mark in marked] == ["spark"]
