@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -9,17 +10,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.conftest import Run, clean_environment, everlog, place
 
+from everlog import open as open_log
+from everlog.cli.main import main
 from everlog.cli.pipeline_stream import Meter
 from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.pipeline.following import Commit
 from everlog.pipeline.java import find_java
+from everlog.pipeline.lake import Lake
 from everlog.pipeline.warm_start import warm_start_of
 
 if TYPE_CHECKING:
@@ -74,11 +79,11 @@ def test_what_is_wrong_is_told_with_its_exit_code(spark: SparkSession, everlog: 
     assert mended["tables"]["events"] == 4
 
 
-def test_a_log_elsewhere_has_its_lake_beside_it(spark: SparkSession, everlog: Run, place: Path) -> None:
+def test_a_log_elsewhere_has_its_lake_beside_it(everlog: Run, place: Path) -> None:
     assert everlog("init").code == 0
-    everlog("append", "note.added", "-s", "note/1", "text=x")
-    url = "sqlite:.everlog/log.db"
-    assert everlog("--log", url, "pipeline", "run", "--json").data["lake"] == str(place / ".everlog" / "log.db.lake")
+    beside = place / ".everlog" / "log.db.lake"
+    none = everlog("--log", "sqlite:.everlog/log.db", "pipeline", "compact", "--json")
+    assert (none.code, none.error["message"]) == (4, f"there is no lake in {beside}")
     nowhere = everlog("--log", "postgresql://127.0.0.1:1/none", "pipeline", "run", "--json")
     assert nowhere.code != 0
 
@@ -111,9 +116,64 @@ def test_a_report_says_what_happened_since_the_last_one() -> None:
     }
 
 
+class Told(io.StringIO):
+    """What a stream prints, kept line by line for whoever waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reports: list[dict[str, object]] = []
+        self._half = ""
+
+    def write(self, text: str) -> int:
+        *lines, self._half = (self._half + text).split("\n")
+        self.reports.extend(map(json.loads, lines))
+        return len(text)
+
+    def until(self, true: Callable[[dict[str, object]], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not any(map(true, list(self.reports))):
+            assert time.monotonic() < deadline, "it takes too long"
+            time.sleep(0.02)
+
+
+@pytest.mark.usefixtures("log", "spark")
+def test_a_stream_ends_in_order_when_it_is_told_to(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, whose session is warm: somebody appends, sees it in the lake and sends SIGTERM."""
+    told, seen = Told(), list[str]()
+    monkeypatch.setattr(sys, "stdout", told)
+
+    def not_taken(number: int, frame: object) -> None:
+        raise AssertionError("the command does not take the signal")
+
+    before = signal.signal(signal.SIGTERM, not_taken)
+
+    def live() -> None:
+        try:
+            told.until(lambda one: one["views"] == 3)
+            with open_log("sqlite:.everlog/log.db", actor="user:ada", create=False) as log:
+                log.append("note.added", stream="note/7", payload={"text": "live"})
+            told.until(lambda one: one["position"] == 4)
+            seen.append("the event")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    somebody = threading.Thread(target=live)
+    somebody.start()
+    try:
+        code = main(["pipeline", "stream", "--json", "--report", "0.2", "--refresh", "0.5"])
+    finally:
+        somebody.join(WAIT_S)
+        signal.signal(signal.SIGTERM, before)
+    last = told.reports[-1]
+    assert (code, seen) == (0, ["the event"])
+    assert (last["ended"], last["events"], last["position"]) == (True, 4, 4)
+    assert Lake.open(place / ".everlog" / "lake").silver("note.added").rows() == 4
+
+
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.usefixtures("log")
-def test_a_stream_ends_in_order_when_it_is_told_to(everlog: Run, place: Path, tmp_path: Path) -> None:
+def test_a_stream_of_its_own_process_ends_in_order_too(everlog: Run, place: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "everlog", "pipeline", "stream", "--json", "--report", "0.2", "--refresh", "0.5"]
     environment = clean_environment(tmp_path / "home")
     warm = warm_start_of(find_java(), environment)
