@@ -257,10 +257,10 @@ class _LoopWaker:
             log.make_ready(gathered)
             ready = []
             for request in gathered:
-                if request.refusal is None:
+                if request.error is None:
                     ready.append(request)
                 elif not request.ticket.done():
-                    request.ticket.set_exception(request.refusal)
+                    request.ticket.set_exception(request.error)
             log.commit_later(ready, self)
         except Exception as error:  # the log was closed meanwhile, or no thread can be had
             for request in gathered:

@@ -63,6 +63,7 @@ class Catalog:
         self._rules: dict[tuple[str, str], Transitions] = {}
         self._ready: dict[tuple[str, int], PayloadModel] = {}
         self._checks: dict[str, tuple[int, Callable[[Any], dict[str, Any]]]] = {}
+        self.quick: set[str] = set()  # types that were used, and whose check runs no code of others
         self._later: dict[str, Callable[[], Catalog]] = {}
         self._lent: set[str] = set()
 
@@ -304,11 +305,14 @@ class Catalog:
         if version > 1:
             self._beyond_first.add(event_type)
         self._checks.pop(event_type, None)
+        self.quick.discard(event_type)
 
     def _prepared(self, event_type: str) -> tuple[int, Callable[[Any], dict[str, Any]]]:
         version = self._known_version(event_type)
-        prepared = (version, self._model(event_type, version).check)
-        self._checks[event_type] = prepared
+        model = self._model(event_type, version)
+        self._checks[event_type] = prepared = (version, model.check)
+        if not model.runs_user_code:
+            self.quick.add(event_type)
         return prepared
 
     def _model(self, event_type: str, version: int) -> PayloadModel:

@@ -22,6 +22,11 @@ class PayloadModel(Protocol):
     """What the catalog needs of a model, whatever library it was written with."""
 
     @property
+    def runs_user_code(self) -> bool:
+        """Whether checking may run code of the program that declared the model, and so take any time."""
+        ...
+
+    @property
     def check(self) -> Callable[[Any], dict[str, Any]]:
         """The payload as a JSON-ready dict with its defaults filled in; InvalidPayload names every defect."""
         ...
@@ -87,6 +92,7 @@ class StructModel:
     def __init__(self, event_type: str, model: type[msgspec.Struct]) -> None:
         self._model = model
         self._top, self._definitions = _components(model)
+        self.runs_user_code = _has_models(self._top, self._definitions) or hasattr(model, "__post_init__")
         self.check = _struct_check(event_type, model, self._top, self._definitions)
 
     def build(self, payload: Mapping[str, Any]) -> Any:
@@ -117,9 +123,8 @@ def _struct_check(
         except (msgspec.ValidationError, TypeError, RecursionError) as error:
             raise _invalid(event_type, model, given, error) from error
 
-    within = list(parts({"properties": top["properties"]}))
-    has_models = any("$ref" in part and "enum" not in resolve(part, definitions) for part in within)
-    has_objects = any(part.get("type") == "object" for part in within)
+    has_models = _has_models(top, definitions)
+    has_objects = any(part.get("type") == "object" for part in _parts(top))
 
     def check_nested(payload: Any) -> dict[str, Any]:
         given = payload if type(payload) is dict else _as_dict(event_type, model, payload)
@@ -134,6 +139,15 @@ def _struct_check(
         return found
 
     return check_nested if has_models or has_objects else check_flat
+
+
+def _parts(top: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return list(parts({"properties": top["properties"]}))
+
+
+def _has_models(top: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
+    """Whether it holds other models, which may have code of their own."""
+    return any("$ref" in part and "enum" not in resolve(part, definitions) for part in _parts(top))
 
 
 def _as_dict(event_type: str, model: type[msgspec.Struct], payload: Any) -> dict[str, Any]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class PydanticModel:
     """A pydantic model as a payload model. How values are coerced is the model's own affair (`strict` or not)."""
 
+    runs_user_code = True  # its validators
+
     def __init__(self, event_type: str, model: type[BaseModel]) -> None:
         self._event_type = event_type
         self._model = model

@@ -48,6 +48,11 @@ class Item:
     waker: Waker | None = None
     ticket: Any = None  # the waker's own, to know whom to tell
     may_share = False  # may be done together with its neighbours, cheaper than one by one
+    ready = True  # False: `make_ready` comes first, and outside the write
+
+    def make_ready(self, items: Sequence[Any]) -> None:
+        """Make these items ready, all at once; who is refused has an `error` then."""
+        raise NotImplementedError
 
     def do(self, writer: Writer) -> Any:
         raise NotImplementedError
@@ -95,6 +100,10 @@ class Committer:
             if self._begin(item):
                 try:
                     # The shortest way, for a caller that found nobody else: an exception undoes the whole write.
+                    if not item.ready:
+                        _make_ready([item])
+                        if item.error is not None:
+                            raise item.error
                     with self._store.write() as writer:
                         item.result = item.do(writer)
                         if self.before_commit is not None:
@@ -111,6 +120,11 @@ class Committer:
         if item.error is not None:
             raise item.error
         return item.result
+
+    @property
+    def busy(self) -> bool:
+        """Somebody leads, so that who comes now is likely to wait. It may be over the next moment."""
+        return self._leading
 
     def _begin(self, item: Item) -> bool:
         """True when nobody leads: then this caller does. Otherwise the item waits its turn."""
@@ -193,6 +207,10 @@ class Committer:
 
     def _commit(self, group: list[Item]) -> None:
         try:
+            _make_ready(group)
+            group = [item for item in group if item.error is None]
+            if not group:
+                return
             with self._store.write() as writer:
                 for run in _runs(group):
                     _do(run, writer)
@@ -267,6 +285,12 @@ def _runs(group: list[Item]) -> Iterator[list[Item]]:
             run = []
         run.append(item)
     yield run
+
+
+def _make_ready(group: list[Item]) -> None:
+    unready = [item for item in group if not item.ready]
+    if unready:
+        unready[0].make_ready(unready)
 
 
 def _do(run: list[Item], writer: Writer) -> None:

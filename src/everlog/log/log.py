@@ -1,8 +1,8 @@
 """The log: the one object that appends, reads, follows, purges and proves.
 
-The append path, top to bottom: drafts are prepared (checked and encoded) in the caller's thread; the committer opens
-one write for everybody who waits; inside it the request is checked against the log, stamped and staged; after the
-commit the followers are woken.
+The append path, top to bottom: drafts are prepared (checked and encoded), in the caller's thread or together with
+those of others who wait; the committer opens one write for everybody who waits; inside it the request is checked
+against the log, stamped and staged; after the commit the followers are woken.
 """
 
 from __future__ import annotations
@@ -144,9 +144,12 @@ class Log:
         """
         try:
             made = Request(self._recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope)
-            self._recorder.make_ready([made])
-            if made.refusal is not None:
-                raise made.refusal
+            if self._committer.busy and self._recorder.is_quick(made.drafts):
+                made.ready = False  # it has to wait, and who commits it makes it ready
+            else:
+                self._recorder.make_ready([made])
+                if made.error is not None:
+                    raise made.error
             receipt: Receipt = self._committer.submit_item(made)
             return receipt
         except DryRun as answer:
@@ -178,7 +181,7 @@ class Log:
         return Request(self._recorder, tuple(drafts), key or "", operation, request, response)
 
     def make_ready(self, requests: Sequence[Request]) -> None:
-        """Prepare requests, all at once; who is refused has a `refusal`. Then they are ready for `commit_later`."""
+        """Prepare requests, all at once; who is refused has an `error`. Then they are ready for `commit_later`."""
         self._recorder.make_ready(requests)
 
     def commit_later(self, requests: Sequence[Request], waker: Waker) -> None:
@@ -348,8 +351,8 @@ class Log:
         left = Request(self._recorder, tuple(drafts), key, operation, request)
         if drafts:
             self._recorder.make_ready([left])
-            if left.refusal is not None:
-                raise left.refusal
+            if left.error is not None:
+                raise left.error
 
         done = self._committer.submit(
             lambda writer: purge(writer, stream, left if drafts else None, actor=by, reason=reason), alone=True
