@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from everlog.errors import EverlogError
 from everlog.lock_file import FILE_MODE, LockFile
-from everlog.os_errors import Telling
+from everlog.os_errors import Telling, tell
 
 DIR_MODE = 0o750
 TEMP_SUFFIX = ".everlog-tmp"
@@ -178,8 +178,11 @@ class DiskFiles(Files):
             return data
 
     def write(self, handle: Handle, data: bytes, *, at: int) -> int:
-        with Telling("write", handle.path):
+        try:
             return os.pwrite(handle.number, data, at)
+        except OSError as error:
+            tell(error, "write", handle.path)
+            raise
 
     def truncate(self, handle: Handle, size: int) -> None:
         with Telling("truncate", handle.path):
@@ -189,8 +192,11 @@ class DiskFiles(Files):
         return os.fstat(handle.number).st_size
 
     def flush(self, handle: Handle) -> None:
-        with Telling("flush", handle.path):
+        try:
             _fdatasync(handle.number)
+        except OSError as error:
+            tell(error, "flush", handle.path)
+            raise
 
     def fsync(self, handle: Handle) -> None:
         with Telling("flush", handle.path):
@@ -218,11 +224,13 @@ class DiskFiles(Files):
             return path.exists()
 
     def inode(self, path: Path) -> tuple[int, int] | None:
-        with Telling("look at", path):
-            try:
-                found = os.stat(path)  # noqa: PTH116 - a Path would cost more than the call itself
-            except FileNotFoundError:
-                return None
+        try:
+            found = os.stat(path)  # noqa: PTH116 - a Path would cost more than the call itself
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            tell(error, "look at", path)
+            raise
         return found.st_dev, found.st_ino
 
     def stamp(self, path: Path) -> Stamp | None:

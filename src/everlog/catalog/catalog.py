@@ -61,6 +61,7 @@ class Catalog:
         self._beyond_first: set[str] = set()  # types whose latest version is not their first
         self._upcasters: dict[str, dict[int, Upcaster]] = {}
         self._rules: dict[tuple[str, str], Transitions] = {}
+        self.ruled: set[str] = set()  # the event types that a transition rule is about: most catalogs have none
         self._ready: dict[tuple[str, int], PayloadModel] = {}
         self._checks: dict[str, tuple[int, Callable[[Any], dict[str, Any]]]] = {}
         self.quick: set[str] = set()  # types that were used, and whose check runs no code of others
@@ -132,6 +133,7 @@ class Catalog:
         rule = Transitions(kind=kind, type=type, field=field, initial=initial, allowed=moves, causal=causal)
         refuse_other_rule(rule, self._rules.get((rule.kind, rule.type)))
         self._rules[kind, type] = rule
+        self.ruled.add(type)
         return rule
 
     def include(self, other: Catalog) -> None:
@@ -151,6 +153,7 @@ class Catalog:
         for event_type, upcasters in other._upcasters.items():
             self._upcasters.setdefault(event_type, {}).update(upcasters)
         self._rules.update(other._rules)
+        self.ruled |= other.ruled
         self._lent |= other._lent
 
     def include_later(self, types: Iterable[str], load: Callable[[], Catalog]) -> bool:
@@ -247,10 +250,6 @@ class Catalog:
             for event_type, latest in sorted(self._latest.items())
             if not types or event_type in types
         ]
-
-    def types_with_rules(self) -> Collection[str]:
-        """The event types that a transition rule is about: most catalogs have none, which spares every event."""
-        return {event_type for _, event_type in self._rules} if self._rules else ()
 
     def rules(self) -> list[Transitions]:
         """Every transition rule, by stream kind and event type."""
@@ -391,4 +390,5 @@ def _arrived(
             catalog._add_model(event_type, version, unpacked(event_type, model))
     catalog._upcasters.update(upcasters)
     catalog._rules.update({(rule.kind, rule.type): rule for rule in rules})
+    catalog.ruled.update(rule.type for rule in rules)
     return catalog

@@ -17,7 +17,7 @@ import msgspec
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical, encode_plain
 from everlog.core.codec import SALT_BYTES, commitment
-from everlog.core.fields import require_shape, require_tags, require_text
+from everlog.core.fields import TEXT_CHARS_MAX, require_shape, require_tags, require_text
 from everlog.core.ids import EventId, parse_id
 from everlog.errors import EventTooLarge, InvalidField
 from everlog.log.expect import Expect, Expectation
@@ -82,7 +82,12 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
             raise
         texts = (draft.request_id, draft.causation_id, draft.correlation_id)
         if texts != checked:
-            _require_texts(*texts)
+            try:
+                together = "".join(texts)
+            except TypeError:  # past the type checker: refused below, in words
+                together = "\0"
+            if len(together) > TEXT_CHARS_MAX or not together.isprintable():
+                _require_texts(*texts)
             checked = texts
         if draft.tags != {} or draft.occurred_at is not None:
             draft = _owned(draft)

@@ -9,6 +9,7 @@ is raised at once: somebody means it, perhaps because the write waits for anothe
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -26,6 +27,18 @@ _set_handler: Callable[[int, Any], Any] = _beneath.signal
 _handler_of: Callable[[int], Any] = _beneath.getsignal
 _SIGINT = int(signal.SIGINT)
 
+_this_thread = threading.get_ident
+_main_thread = threading.main_thread().ident
+
+
+def _in_a_forked_child() -> None:
+    """Whoever forked is the main thread there."""
+    global _main_thread
+    _main_thread = _this_thread()
+
+
+os.register_at_fork(after_in_child=_in_a_forked_child)
+
 
 class HeldBack:
     """A context in which the first SIGINT waits for its end. Only the main thread gets any."""
@@ -36,7 +49,7 @@ class HeldBack:
         self._came = 0.0
         self._where: FrameType | None = None
         self._before: Any = None
-        if threading.get_ident() == threading.main_thread().ident:
+        if _this_thread() == _main_thread:
             before = _handler_of(_SIGINT)
             if callable(before):  # else it is ignored, or ends the process, or is no matter of Python's
                 self._before = before

@@ -19,7 +19,7 @@ import msgspec
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
 from everlog.core.event import Event, Recorded
-from everlog.core.fields import require_text
+from everlog.core.fields import TEXT_CHARS_MAX, require_text
 from everlog.core.ids import IdSource, refuse_future_id
 from everlog.errors import EverlogError, IdConflict, InvalidField
 from everlog.log import idempotency
@@ -92,18 +92,20 @@ class Recorder:
         drafts: Sequence[Draft] = requests[0].drafts
         if len(requests) > 1:
             drafts = [draft for request in requests for draft in request.drafts]
-        if not all(isinstance(draft, Draft) for draft in drafts):
-            raise InvalidField(
-                "the batch holds something that is no draft",
-                why="a batch is made of everlog.Draft(type=…, stream=…, payload=…)",
-                hint="give drafts, or append one event with append(type, stream=…, payload=…)",
-                field="drafts",
-            )
+        for draft in drafts:  # not all() of a generator, which would double the cost
+            if not isinstance(draft, Draft):
+                raise InvalidField(
+                    "the batch holds something that is no draft",
+                    why="a batch is made of everlog.Draft(type=…, stream=…, payload=…)",
+                    hint="give drafts, or append one event with append(type, stream=…, payload=…)",
+                    field="drafts",
+                )
         prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits)
         keys = [request.key for request in requests if request.key != ""]
         if keys:
             for key in keys:
-                require_text("idempotency key", key)
+                if type(key) is not str or len(key) > TEXT_CHARS_MAX or not key.isprintable():
+                    require_text("idempotency key", key)
             if suspicious("\n".join(keys).encode()):
                 for key in keys:
                     refuse_secrets("the idempotency key", {"key": key})

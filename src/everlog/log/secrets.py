@@ -199,11 +199,12 @@ def suspicious(texts: bytes) -> bool:
     runs = texts.translate(_RUNS).decode("latin-1")
     if _RUN not in runs:
         return False
+    # To look for a marker everywhere costs little; to cut the long runs out of many texts costs much.
+    markers = [marker for marker in _LONG if marker in folded]
+    if not markers:
+        return False
     windows = _windows(runs, folded)
-    for marker in _LONG if windows else ():  # noqa: SIM110 - any() of a generator would double the cost
-        if marker in windows:
-            return True
-    return False
+    return any(marker in windows for marker in markers)
 
 
 def _windows(runs: str, folded: str) -> str:

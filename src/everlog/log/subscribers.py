@@ -23,7 +23,8 @@ class Waiters:
     """Everybody of this process who waits for the log to grow."""
 
     def __init__(self) -> None:
-        self._grown = threading.Condition()
+        self._lock = threading.Lock()
+        self._grown = threading.Condition(self._lock)
         self._commits = 0
         self._sleeping = 0
         self._callbacks: set[Callable[[], None]] = set()
@@ -35,7 +36,7 @@ class Waiters:
 
     def wake(self) -> None:
         """Called after every commit: it stands, whatever becomes of those who are told."""
-        with self._grown:
+        with self._lock:  # the condition's own, which it would take by two more calls
             self._commits += 1
             if self._sleeping:
                 self._grown.notify_all()

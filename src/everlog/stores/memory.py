@@ -47,7 +47,7 @@ class MemoryStore:
     def write(self) -> Iterator[Staged]:
         with self._lock:
             self._require_open()
-            staged = Staged(self, now_us=self._now_us())
+            staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
             yield staged
             self._persist(staged)
 

@@ -24,8 +24,6 @@ from everlog.stores.shelf import ShelfChanges
 class Committed(Reader, Protocol):
     """What a store knows at the start of a write, beside what any reader may ask."""
 
-    def clock(self) -> int: ...
-
     def link(self, origin: str) -> Link: ...
 
     def sequence(self, stream: str) -> int: ...
@@ -58,14 +56,14 @@ class _Attempt:
 class Staged:
     """A `Writer` over what is committed plus what it has staged itself."""
 
-    def __init__(self, committed: Committed, *, now_us: int) -> None:
+    def __init__(self, committed: Committed, *, now_us: int, head: Position, clock: int) -> None:
         self._committed = committed
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self._sequences: dict[str, int] = {}
         self._ids: dict[EventId, bytes] = {}
         self._now_us = now_us
-        self.position: Position = committed.head()
-        self._clock = committed.clock()
+        self.position = head
+        self._clock = clock
         self.links: dict[str, Link] = {}
         self.records: list[tuple[Recorded, Sealed]] = []
         self.staged_purges: list[tuple[Purge, list[Purged]]] = []

@@ -13,6 +13,7 @@ from everlog.files import DiskFiles, Handle
 from everlog.stores.segments import inside, reading
 from everlog.stores.segments.frame import HASH_BYTES, LENGTH, decode_frame, encode_frame, mark_of, record_bytes
 from everlog.stores.segments.index import LivePart
+from everlog.stores.segments.inside import LARGE
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import event, stamped
 
@@ -157,12 +158,12 @@ def test_a_purged_stream_is_not_found_inside(tmp_path: Path) -> None:
 
 def test_a_large_frame_is_a_block_of_its_own(tmp_path: Path) -> None:
     store = SegmentsStore(tmp_path / "log")
-    for size in (1, 64, 1, 1):
+    for size in (1, LARGE, 1, 1):
         add(store, size)
     (part,) = store._look().live.parts
     assert isinstance(part, LivePart)
-    assert part.befores == [0, 1, 65]
+    assert part.befores == [0, 1, 1 + LARGE]
     assert list(part.inside) == [1]
-    stretches = list(reading.stretches(store._look(), Query(stream="note/0"), Position(0), Position(67)))
+    stretches = list(reading.stretches(store._look(), Query(stream="note/0"), Position(0), Position(3 + LARGE)))
     assert [stretch.inside is not None for stretch in stretches] == [False, True, False]
     store.close()

@@ -187,7 +187,7 @@ class JsonlStore:
                 if self._keeper.begin_write():
                     self._forget_committed()
                 self._writing_thread = threading.get_ident()
-                staged = Staged(self, now_us=self._now_us())
+                staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
                 yield staged
                 if staged.dirty:
                     self._commit(staged)

@@ -200,7 +200,7 @@ class PostgresStore:
                 with own_errors(self._address, "opening a write in"):
                     self._begin()
                 self._writing_thread = threading.get_ident()
-                staged = Staged(self, now_us=self._now_us())
+                staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
                 yield staged
                 self._commit(staged)
             except BaseException:

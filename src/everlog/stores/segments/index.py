@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from everlog.core.codec import header_bytes, header_hash
-from everlog.core.event import Event, Link, Position, Purge, Purged
+from everlog.core.event import Event, Link, Position, Purge, Purged, Recorded
 from everlog.stores.contract import CLAIM_BYTES, Claim
 from everlog.stores.segments.frame import CLOSED, PURGING, SWEPT, Frame
 from everlog.stores.segments.inside import Inside, look_inside
@@ -72,8 +72,8 @@ class LivePart:
         self._ends = {}
         return self._links
 
-    def add(self, found: Found) -> None:
-        """Take a frame in."""
+    def add(self, found: Found, claims: Mapping[bytes, Claim] | None = None) -> None:
+        """Take a frame in. `claims` are those in it, for who has them at hand."""
         frame = found.frame
         inside = look_inside(frame, found.body)
         block = self._block_for(found, alone=inside is not None)
@@ -84,7 +84,7 @@ class LivePart:
             self._remember_ends(frame)
         rest = frame.rest
         if rest.claim_names:
-            self.made.update(claims_of(frame))
+            self.made.update(claims_of(frame) if claims is None else claims)
         if rest.notes:
             self.notes.update(rest.notes)
         if rest.purges or rest.purged:
@@ -143,6 +143,9 @@ class LivePart:
     def _add_records(self, frame: Frame, block: int) -> None:
         records = frame.records
         self.events += len(records)
+        if len(records) == 1:
+            self._add_one(records[0], block)
+            return
         touched = {record.event.stream: record.sequence for record in records}
         self.sequences.update(touched)
         types, scopes, kinds = self.names
@@ -158,6 +161,28 @@ class LivePart:
         times = {record.received_us for record in records}
         self.earliest_us[block] = min(self.earliest_us[block], *times)
         self.latest_us[block] = max(self.latest_us[block], *times)
+
+    def _add_one(self, record: Recorded, block: int) -> None:
+        """The same for a lone record: sets of one would cost more than all the rest."""
+        event = record.event
+        stream = event.stream
+        self.sequences[stream] = record.sequence
+        kind = stream.partition("/")[0]
+        names = (event.type, event.scope, kind, stream)
+        for holder, name in zip((*self.names, self.streams), names, strict=True):
+            blocks = holder.get(name)
+            if blocks is None:
+                holder[name] = [block]
+            elif blocks[-1] != block:
+                blocks.append(block)
+        if event.id > self.id_max:
+            self.id_max = event.id
+        else:
+            self.strays[event.id] = record.position
+        if record.received_us < self.earliest_us[block]:
+            self.earliest_us[block] = record.received_us
+        if record.received_us > self.latest_us[block]:
+            self.latest_us[block] = record.received_us
 
     def _add_unordered(self, frame: Frame) -> None:
         for record in frame.records:

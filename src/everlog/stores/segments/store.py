@@ -212,7 +212,7 @@ class SegmentsStore:
     def write(self) -> Iterator[Staged]:
         with self._mutex:
             writer = self._begin_write()
-            staged = Staged(self, now_us=self._now_us())
+            staged = Staged(self, now_us=self._now_us(), head=self.book.head, clock=self.book.clock)
             self._writing = True
             try:
                 yield staged

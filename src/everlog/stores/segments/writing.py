@@ -7,13 +7,14 @@ Every frame carries the writer's fencing number, one more than any before it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from everlog.core.codec import header_bytes, payload_bytes
 from everlog.core.event import Position, Recorded
 from everlog.errors import Damaged, EverlogError, StorageFull
 from everlog.files import Files, leftover_temps, replace_file
-from everlog.stores.contract import FORMAT, Identity, Sealed
+from everlog.stores.contract import FORMAT, Claim, Identity, Sealed
 from everlog.stores.segments.book import Book
 from everlog.stores.segments.frame import (
     CLOSED,
@@ -149,7 +150,7 @@ class Writer:
         if frame is None:
             frame = Frame(self._mark, at, self.fence, staged.clock, records)
         self._book.links.update(staged.links)
-        self._took(Found(frame, at, at + len(data), memoryview(data), at))
+        self._took(Found(frame, at, at + len(data), memoryview(data), at), staged.staged_claims)
 
     def _put(self, data: bytes, at: int) -> None:
         end = at + len(data)
@@ -192,7 +193,7 @@ class Writer:
             return False
         return True
 
-    def _took(self, found: Found) -> None:
+    def _took(self, found: Found, claims: Mapping[bytes, Claim]) -> None:
         """The frame is on the disk: know it before anything else can fail."""
         book, frame = self._book, found.frame
         part = book.live.parts[-1]
@@ -200,7 +201,7 @@ class Writer:
         if begun:
             part = self._next_part()
         assert isinstance(part, LivePart)
-        part.add(found)
+        part.add(found, claims)
         book.clock = frame.clock
         if frame.rest.notes:
             book.add_notes(frame.rest.notes)
@@ -286,7 +287,7 @@ class Writer:
         data = encode_frame(self._mark, at, self.fence, book.clock, [], rest)
         self._put(data, at)
         frame = Frame(self._mark, at, self.fence, book.clock, [], rest)
-        self._took(Found(frame, at, at + len(data), memoryview(data), at))
+        self._took(Found(frame, at, at + len(data), memoryview(data), at), {})
 
     def close(self) -> None:
         """Mark the end as a clean one, give unused space back, and keep the index."""

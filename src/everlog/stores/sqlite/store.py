@@ -190,7 +190,7 @@ class SqliteStore:
                 try:
                     self._begin()
                     self._writing_thread = threading.get_ident()
-                    staged = Staged(self, now_us=self._now_us())
+                    staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
                     yield staged
                     self._commit(staged)
                 except BaseException:
