@@ -11,12 +11,13 @@ import signal
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from everlog.errors import EverlogError, ReadOnly, StorageFull, WriterStopped
-from everlog.files import DiskFiles, leftover_temps, replace_file
+from everlog.files import DiskFiles, Handle, leftover_temps, replace_file
 
 FILES = DiskFiles()
 
@@ -66,6 +67,36 @@ def test_names_come_and_go(tmp_path: Path) -> None:
     assert FILES.names(tmp_path / "d") == ["b"]
     FILES.unlink(tmp_path / "d" / "b")
     assert FILES.names(tmp_path / "d") == []
+
+
+@pytest.mark.parametrize("told_by_the_system", [True, False])
+def test_a_file_knows_whether_its_name_still_stands_for_it(tmp_path: Path, told_by_the_system: bool) -> None:
+    files, path = FILES, tmp_path / "a"
+
+    def opened() -> Handle:
+        handle = files.open(path, create=True)
+        assert handle.seen_as
+        return handle if told_by_the_system else replace(handle, seen_as="")
+
+    kept = opened()
+    assert files.has_its_name(kept)
+    files.rename(path, tmp_path / "elsewhere")
+    assert not files.has_its_name(kept)
+    files.rename(tmp_path / "elsewhere", path)
+    assert files.has_its_name(kept)
+    replaced = opened()
+    replace_file(files, path, b"another")
+    assert not files.has_its_name(replaced)
+    moved = opened()
+    assert files.has_its_name(moved)
+    path.parent.rename(tmp_path.with_name(tmp_path.name + "-moved"))
+    assert not files.has_its_name(moved)
+    tmp_path.with_name(tmp_path.name + "-moved").rename(tmp_path)
+    removed = opened()
+    files.unlink(path)
+    assert not files.has_its_name(removed)
+    for handle in (kept, moved, replaced, removed):
+        files.close(handle)
 
 
 def test_a_missing_file_stays_a_plain_os_error(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ class Handle:
 
     number: int
     path: Path
+    seen_as: str = ""  # what the system called it when it was opened for writing; empty where it cannot be asked
 
 
 class Stamp(NamedTuple):
@@ -103,6 +104,14 @@ class Files(Protocol):
         """Which file a name stands for now, or None: a name may come to stand for another one."""
         ...
 
+    def has_its_name(self, handle: Handle) -> bool:
+        """Whether the name that a file was opened by, for writing, still stands for it.
+
+        It may be asked before every append: unlike `inode` it leaves the file's times unseen. A file whose times were
+        looked at gets new ones with the next write, which the next flush must bring to the disk too.
+        """
+        ...
+
     def stamp(self, path: Path) -> Stamp | None:
         """The stamp of a file or a directory, or None if there is none."""
         ...
@@ -161,7 +170,8 @@ class DiskFiles(Files):
         if create or exclusive:
             flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
         with Telling("open", path):
-            return Handle(os.open(path, flags, mode), path)
+            number = os.open(path, flags, mode)
+        return Handle(number, path, _name_of(number) if flags & os.O_RDWR else "")
 
     def close(self, handle: Handle) -> None:
         with Telling("close", handle.path):
@@ -233,6 +243,12 @@ class DiskFiles(Files):
             raise
         return found.st_dev, found.st_ino
 
+    def has_its_name(self, handle: Handle) -> bool:
+        if handle.seen_as:
+            return _name_of(handle.number) == handle.seen_as
+        found = os.fstat(handle.number)
+        return self.inode(handle.path) == (found.st_dev, found.st_ino)
+
     def stamp(self, path: Path) -> Stamp | None:
         with Telling("look at", path):
             try:
@@ -257,6 +273,14 @@ class DiskFiles(Files):
 
     def lock(self, path: Path) -> LockFile:
         return LockFile(path)
+
+
+def _name_of(number: int) -> str:
+    """The name of an open file now, with a remark if it was removed; empty where the system does not tell."""
+    try:
+        return os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - a Path would cost more than the call itself
+    except OSError:
+        return ""
 
 
 # macOS has no fdatasync; its fsync does as much.

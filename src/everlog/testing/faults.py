@@ -217,6 +217,9 @@ class RecordingFiles(Files):
         found = self.by_name.get(path)
         return None if found is None else (0, id(found))
 
+    def has_its_name(self, handle: Handle) -> bool:
+        return self.by_name.get(handle.path) == self._file(handle)
+
     def stamp(self, path: Path) -> Stamp | None:
         if path in self.dirs:
             return Stamp(0, sum(1 for known in self.by_name if known.parent == path), 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from everlog.errors import EverlogError, WriterStopped
+from everlog.errors import Damaged, EverlogError, WriterStopped
 from everlog.files import DiskFiles, Handle
 from everlog.os_errors import Telling
 from everlog.stores.segments import index
@@ -130,3 +130,44 @@ def test_a_purge_whose_sweep_fails_is_finished_by_the_next_write(tmp_path: Path)
     store.close()
     assert not [path for path in (tmp_path / "log").rglob("*.seg") if b"sentinel" in path.read_bytes()]
     assert list(SegmentsStore(tmp_path / "log").check()) == []
+
+
+@pytest.mark.parametrize("and_put_back", [False, True])
+def test_a_writer_whose_segment_was_removed_or_replaced_takes_no_more_writes(
+    tmp_path: Path, and_put_back: bool
+) -> None:
+    """What it writes would go with the file that is gone, and nobody would ever find it."""
+    store = SegmentsStore(tmp_path / "log")
+    add(store)
+    (segment,) = (tmp_path / "log" / "segments").glob("*.seg")
+    content = segment.read_bytes()
+    segment.unlink()
+    if and_put_back:
+        segment.write_bytes(content)
+    with pytest.raises(Damaged, match="removed or replaced"):
+        add(store)
+    assert segment.exists() == and_put_back
+    if and_put_back:
+        assert segment.read_bytes() == content
+
+
+def test_a_write_does_not_look_at_the_times_of_the_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose times were looked at gets new ones with the next write, and they cost its flush a second write."""
+    files = DiskFiles()
+    store = SegmentsStore(tmp_path / "log", files=files)
+    add(store)
+    looked_at: list[str] = []
+
+    def noted(look: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        def look_and_note(at: object, **how: object) -> os.stat_result:
+            looked_at.append(str(at))
+            return look(at, **how)
+
+        return look_and_note
+
+    for name in ("stat", "fstat", "lstat"):
+        monkeypatch.setattr(os, name, noted(getattr(os, name)))
+    add(store)
+    monkeypatch.undo()
+    assert [Path(path).name for path in looked_at] == ["lock", "lock"]
+    store.close()

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -102,8 +102,8 @@ class SegmentsStore:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Recorded]:
-        for found in self.read_pieces(query, after=after, upto=upto, limit=limit, newest_first=newest_first):
-            yield from found
+        pieces = self.read_pieces(query, after=after, upto=upto, limit=limit, newest_first=newest_first)
+        return chain.from_iterable(pieces)  # not a generator: that would cost an event as much as its hash
 
     def read_pieces(
         self,
@@ -347,7 +347,7 @@ class SegmentsStore:
             self._become_writer()
         assert self._writer is not None
         self._require_the_lock()
-        if self.files.inode(self._writer.path) != self.book.live.inode:
+        if not self._writer.has_its_file():
             raise Damaged(
                 f"{self._writer.path} was removed or replaced while it was open",
                 why="what is written now would be lost with the file that is gone",

@@ -103,6 +103,10 @@ class Writer:
         """The live segment."""
         return self._handle.path
 
+    def has_its_file(self) -> bool:
+        """Whether what is written now will be found under the name of the live segment."""
+        return self._files.has_its_name(self._handle)
+
     # ---- recovering
 
     def _recover(self) -> None:
