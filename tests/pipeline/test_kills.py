@@ -16,9 +16,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.pipeline.test_following import committed, following
 from tests.pipeline.world import World
 
 from everlog import Draft
+from everlog.pipeline.following import CHECKPOINT
 from everlog.pipeline.table import Table
 
 ROOT = Path(__file__).parents[2]
@@ -127,19 +129,27 @@ def kill_runs(world: World, kills: int, events: int, seed: int) -> None:
 
 def kill_streams(world: World, kills: int, seed: int) -> None:
     choose = random.Random(seed)
+    batches = world.lake.path / CHECKPOINT / "commits"
     for number in range(kills):
+        before = set(batches.glob("*"))
         with driver(world, "stream") as process:
             until_it_says(process, "started")
-            end = time.monotonic() + choose.uniform(1.0, 8.0)
-            part = 0
-            while time.monotonic() < end:  # a live writer, that does not care who reads
-                say_many(world, 50, f"round {number}, part {part}")
+            deadline, end, part = time.monotonic() + START_S_MAX, None, 0
+            while end is None or time.monotonic() < end:  # a live writer, that does not care who reads
+                say_many(world, 20, f"round {number}, part {part}")
                 part += 1
-                time.sleep(0.05)
-            assert process.poll() is None
+                time.sleep(0.1)
+                if end is None and set(batches.glob("*")) - before:  # it follows now, and this is the middle of it
+                    end = time.monotonic() + choose.uniform(0.0, 2.0)
+                assert process.poll() is None, "it ended by itself"
+                assert time.monotonic() < deadline, "it takes too long"
             kill(process)
         say_many(world, 100, f"after round {number}")
-    world.run()
+    with following(world) as running:  # with the checkpoint that the killed ones left, which gives a batch again
+        running.until(lambda: committed(world) == world.log.head())
+        say_many(world, 10, "live again")
+        running.until(lambda: committed(world) == world.log.head())
+        running.end()
     assert_lake_is_log(world)
 
 
