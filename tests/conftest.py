@@ -25,6 +25,7 @@ pytest_plugins = ["tests.spark_part"]
 pytest.register_assert_rewrite(
     "everlog.testing.store_contract",
     "everlog.testing.place_contract",
+    "everlog.testing.purge_contract",
     "everlog.testing.scan_contract",
     "everlog.testing.store_machine",
 )

@@ -17,7 +17,7 @@ from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import seal_any
 from everlog.testing.faults import RecordingFiles
-from everlog.testing.store_contract import append
+from everlog.testing.filling import append
 
 JSONL, SEGMENTS = SUBJECTS["jsonl"], SUBJECTS["segments"]
 

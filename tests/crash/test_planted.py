@@ -29,7 +29,8 @@ from everlog.stores.sqlite import checks, connection, insert
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.stores.staging import Staged
 from everlog.testing.builders import seal_any
-from everlog.testing.store_contract import StoreContract, append
+from everlog.testing.filling import append
+from everlog.testing.store_contract import StoreContract
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Check = Callable[[Path], None]

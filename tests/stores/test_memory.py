@@ -10,7 +10,8 @@ from everlog.core.query import Query
 from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore
 from everlog.testing.builders import seal_any
-from everlog.testing.store_contract import OpenStore, StoreContract, append
+from everlog.testing.filling import append
+from everlog.testing.store_contract import OpenStore, StoreContract
 
 
 class TestMemoryStore(StoreContract):

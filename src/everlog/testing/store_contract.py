@@ -11,29 +11,29 @@ guarantee (G) or failure (F) it is about; docs/guarantees.md has the list.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
-from everlog.core.codec import Packed, header_hash, unpack
-from everlog.core.event import BEGINNING, START, Position, Purged, Recorded
+from everlog.core.codec import Packed, header_hash
+from everlog.core.event import BEGINNING, START, Position
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import AlreadyPurged, IdConflict, LogClosed, NotFound
-from everlog.stores.contract import Sealed, Store, Writer
+from everlog.errors import IdConflict, LogClosed
+from everlog.stores.contract import Store
 from everlog.testing.builders import Boom, Chain, seal_any, stamped
+from everlog.testing.filling import CLAIMED, append, fill, in_threads, positions, scopes, state_of
 from everlog.testing.place_contract import PlaceContract
+from everlog.testing.purge_contract import PurgeContract
 from everlog.testing.scan_contract import ScanContract
 from everlog.testing.small_state_contract import SmallStateContract
 
 OpenStore = Callable[[], Store]
 
 
-class StoreContract(SmallStateContract, PlaceContract, ScanContract):
+class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError("say how to open the store")
@@ -256,94 +256,6 @@ class StoreContract(SmallStateContract, PlaceContract, ScanContract):
         assert seen == sorted(set(seen))
         assert seen[:5] == [1, 2, 3, 4, 5]
 
-    # ---- purge
-
-    def test_a_purge_reserves_a_position_that_no_event_gets(self, store: Store) -> None:
-        """G3, G9: the hole is on record and the next event comes after it."""
-        fill_two_streams(store)
-        with store.write() as writer:
-            purge = writer.purge("note/1", actor="user:ada", reason="asked to")
-        append(store, seal_any(stream="note/2"))
-
-        assert (purge.reserved, purge.count, purge.sequence) == (5, 2, 2)
-        assert positions(store.read()) == [2, 4, 6]
-        assert store.purges() == [purge]
-        assert store.purges(after=Position(4)) == [purge]
-        assert store.purges(after=Position(5)) == []
-
-    def test_a_purged_event_is_gone_from_every_way_of_reading(self, store: Store) -> None:
-        made = fill_two_streams(store)
-        with store.write() as writer:
-            writer.purge("note/1", actor="user:ada", reason="asked to")
-
-        assert store.get(made[0].event.id) is None
-        assert positions(store.read(Query(stream="note/1"))) == []
-        assert positions(store.read(Query(kind="note"))) == [2, 4]
-        places = list(store.packed())
-        assert [place.position for place in places] == [1, 2, 3, 4]
-        assert [isinstance(place, Purged) for place in places] == [True, False, True, False]
-        assert isinstance(places[0], Purged)
-        assert (places[0].hash, places[0].id) == (made[0].hash, made[0].event.id)
-
-    def test_a_purged_stream_goes_on_after_its_last_sequence(self, store: Store) -> None:
-        """A number that meant one event must not come to mean another."""
-        fill_two_streams(store)
-        with store.write() as writer:
-            writer.purge("note/1", actor="user:ada", reason="asked to")
-        (later,) = append(store, seal_any(stream="note/1"))
-
-        assert later.sequence == 3
-
-    def test_a_purged_event_cannot_come_back(self, store: Store) -> None:
-        made = fill_two_streams(store)
-        with store.write() as writer:
-            writer.purge("note/1", actor="user:ada", reason="asked to")
-        with pytest.raises(AlreadyPurged), store.write() as writer:
-            writer.append([made[0]])
-
-    def test_a_stream_without_events_cannot_be_purged(self, store: Store) -> None:
-        fill_two_streams(store)
-        with pytest.raises(NotFound), store.write() as writer:
-            writer.purge("note/7", actor="user:ada", reason="asked to")
-        with store.write() as writer:
-            writer.purge("note/1", actor="user:ada", reason="asked to")
-        with pytest.raises(NotFound), store.write() as writer:
-            writer.purge("note/1", actor="user:ada", reason="again")
-
-        assert len(store.purges()) == 1
-
-    def test_a_purge_names_the_scopes_it_touched(self, store: Store) -> None:
-        """F32."""
-        append(store, seal_any(stream="note/1", scope="b"), seal_any(stream="note/1", scope="a/x"))
-        with store.write() as writer:
-            purge = writer.purge("note/1", actor="user:ada", reason="asked to")
-
-        assert purge.scopes == ("a/x", "b")
-        assert store.purges() == [purge]
-
-    def test_a_purge_and_what_is_left_of_it_are_one_write(self, store: Store) -> None:
-        """G2: a program keeps what must stay known of a stream on another one."""
-        fill_two_streams(store)
-        with store.write() as writer:
-            writer.append([seal_any(stream="note/3")])
-            purge = writer.purge("note/1", actor="user:ada", reason="asked to")
-            (left,) = writer.append([seal_any(stream="note/4")])
-
-        assert (purge.reserved, left.position, store.head()) == (6, 7, 7)
-        assert positions(store.read()) == [2, 4, 5, 7]
-        assert store.purges() == [purge]
-        (later,) = append(store, seal_any(stream="note/4"))
-        assert (later.position, later.sequence) == (8, 2)
-
-    def test_a_failed_purge_leaves_everything(self, store: Store) -> None:
-        fill_two_streams(store)
-        with pytest.raises(Boom), store.write() as writer:
-            writer.purge("note/1", actor="user:ada", reason="asked to")
-            raise Boom
-
-        assert positions(store.read()) == [1, 2, 3, 4]
-        assert (store.purges(), store.head()) == ([], 4)
-
     # ---- many at once
 
     def test_two_writers_never_share_a_position_or_a_clock_value(self, store: Store) -> None:
@@ -450,87 +362,3 @@ QUERIES = [
     Query(stream="note/1", types=frozenset(["note.added"]), scope="acme"),
     Query(types=frozenset(["issue.opened"]), scope="acme/shop", actor="user:ada"),
 ]
-
-
-def append(store: Store, *sealed: Sealed) -> list[Recorded]:
-    with store.write() as writer:
-        return writer.append(sealed)
-
-
-def fill(store: Store) -> None:
-    """A few hundred events of several streams, types, scopes and actors, in writes of several sizes."""
-    chain = Chain(store.identity.origin)
-    made = [
-        chain.next(
-            type=("note.added", "issue.opened", "issue.commented")[n % 3],
-            stream=(f"note/{n % 4}", f"issue/{n % 5}")[n % 2],
-            scope=("", "acme", "acme/shop", "other")[n % 4],
-            actor=("user:ada", "agent:builder")[n % 2],
-            correlation_id=("", "deploy-1")[n % 10 == 0],
-        )
-        for n in range(300)
-    ]
-    for start, end in ((0, 1), (1, 100), (100, 101), (101, 300)):
-        append(store, *made[start:end])
-    with store.write() as writer:
-        writer.tick(seen=chain.next().event.lamport)
-
-
-def fill_two_streams(store: Store) -> list[Sealed]:
-    chain = Chain()
-    made = [chain.next(stream=f"note/{n}") for n in (1, 2, 1, 2)]
-    append(store, *made)
-    return made
-
-
-def positions(records: Iterator[Recorded]) -> list[int]:
-    return [recorded.position for recorded in records]
-
-
-def scopes(store: Store, scope: str) -> list[str]:
-    return [recorded.event.scope for recorded in store.read(Query(scope=scope))]
-
-
-def state_of(store: Store) -> Any:
-    """Everything that must survive, as one comparable value."""
-    with contextlib.suppress(Boom), store.write() as writer:
-        inner = _inner_state(writer, store.identity.origin)
-        raise Boom  # looking at the clock must not move it
-    places = [unpack(place) if isinstance(place, Packed) else place for place in store.packed()]
-    return (
-        store.identity,
-        places,
-        list(store.read()),
-        store.purges(),
-        store.notes(""),
-        store.claimed(CLAIMED),
-        store.head(),
-        inner,
-    )
-
-
-CLAIMED = bytes(range(16))
-
-
-def _inner_state(writer: Writer, origin: str) -> Any:
-    streams = [f"note/{n}" for n in range(4)] + [f"issue/{n}" for n in range(5)]
-    return writer.link(origin), [writer.sequence(stream) for stream in streams], writer.tick(seen=1000)
-
-
-def in_threads(work: Callable[[int], None], count: int) -> None:
-    """Run the work in threads and let a failure of any be the test's failure."""
-    failures: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]

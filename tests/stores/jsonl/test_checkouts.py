@@ -18,7 +18,7 @@ from everlog.stores.contract import Sealed
 from everlog.stores.jsonl.lines import event_line
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import NOON, Chain, seal_any
-from everlog.testing.store_contract import append, positions
+from everlog.testing.filling import append, positions
 
 DAY_US = 86_400_000_000
 

@@ -15,7 +15,7 @@ from everlog.log.verify import verify
 from everlog.stores.jsonl import catching_up
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import seal_any, stamped
-from everlog.testing.store_contract import append, positions
+from everlog.testing.filling import append, positions
 
 DAY_US = 86_400_000_000
 

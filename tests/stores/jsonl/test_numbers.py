@@ -16,7 +16,7 @@ from everlog.stores.contract import seal
 from everlog.stores.jsonl.lines import BadLine, ended, event_line, purge_line, purged_line, read_line
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import event, seal_any, stamped
-from everlog.testing.store_contract import append, positions
+from everlog.testing.filling import append, positions
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 

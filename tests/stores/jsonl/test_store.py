@@ -22,8 +22,8 @@ from everlog.stores.jsonl import store as store_module
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import seal_any
 from everlog.testing.faults import RecordingFiles
+from everlog.testing.filling import append, positions
 from everlog.testing.steps import Sync
-from everlog.testing.store_contract import append, positions
 
 DAY_US = 86_400_000_000
 

@@ -12,7 +12,7 @@ from everlog.errors import Damaged
 from everlog.stores.jsonl.day_files import Tail, looks_torn
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import stamped
-from everlog.testing.store_contract import positions
+from everlog.testing.filling import positions
 
 
 @pytest.fixture

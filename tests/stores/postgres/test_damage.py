@@ -15,8 +15,8 @@ from everlog.errors import (
 from everlog.log.log import Log
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
+from everlog.testing.filling import append
 from everlog.testing.postgres_schemas import Schemas
-from everlog.testing.store_contract import append
 
 
 def test_a_log_that_was_cut_off_takes_no_writes(store: PostgresStore, owner: Bare, postgres_url: str) -> None:

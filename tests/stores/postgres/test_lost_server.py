@@ -24,8 +24,8 @@ from everlog.log.log import Log
 from everlog.stores.postgres import connection, insert
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
+from everlog.testing.filling import append, positions
 from everlog.testing.postgres_server import PostgresServer
-from everlog.testing.store_contract import append, positions
 
 
 def test_a_read_and_a_write_go_on_after_the_server_came_back(own_server: PostgresServer) -> None:

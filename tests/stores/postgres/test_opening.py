@@ -19,8 +19,8 @@ from everlog.errors import (
 )
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
+from everlog.testing.filling import append
 from everlog.testing.postgres_schemas import Schemas
-from everlog.testing.store_contract import append
 
 
 def test_two_processes_make_one_log(postgres_url: str) -> None:

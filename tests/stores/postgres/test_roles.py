@@ -16,8 +16,8 @@ from everlog.errors import EverlogError, ReadOnly
 from everlog.log.log import Log
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
+from everlog.testing.filling import append, positions
 from everlog.testing.postgres_schemas import Schemas
-from everlog.testing.store_contract import append, positions
 
 Bare = psycopg.Connection[tuple[Any, ...]]
 SCOPES = ["acme", "acme/shop", "acme/shop/prod", "acmecorp", "other", ""]

@@ -25,8 +25,9 @@ from everlog.stores.postgres import insert
 from everlog.stores.postgres.listening import Listener
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain, stamped
+from everlog.testing.filling import append, positions
 from everlog.testing.postgres_schemas import Schemas
-from everlog.testing.store_contract import OpenStore, StoreContract, append, positions
+from everlog.testing.store_contract import OpenStore, StoreContract
 
 
 class TestPostgresStore(StoreContract):

@@ -17,7 +17,7 @@ from everlog.stores.contract import CLAIM_BYTES, Claim
 from everlog.stores.segments.packed_index import PackedPart
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain
-from everlog.testing.store_contract import positions
+from everlog.testing.filling import positions
 
 STREAMS = 5
 EVENTS = 60

@@ -15,7 +15,7 @@ import pytest
 from everlog.errors import Busy
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import seal_any
-from everlog.testing.store_contract import append, positions
+from everlog.testing.filling import append, positions
 
 WRITER = """
 import sys

@@ -17,7 +17,8 @@ from everlog.stores.contract import Sealed, Store
 from everlog.stores.segments import frame
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain, seal_any
-from everlog.testing.store_contract import OpenStore, StoreContract, append, positions
+from everlog.testing.filling import append, positions
+from everlog.testing.store_contract import OpenStore, StoreContract
 
 
 class TestSegmentsStore(StoreContract):

@@ -12,10 +12,7 @@ from everlog.catalog.builtin import BUILT_IN
 from everlog.errors import Damaged, StorageFull, WriterStopped
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.store_contract import (
-    fill_two_streams,
-    positions,
-)
+from everlog.testing.filling import fill_two_streams, positions
 
 REWRITES = [
     "UPDATE events SET payload = '{}'",

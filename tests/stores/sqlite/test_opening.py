@@ -13,9 +13,7 @@ from tests.stores.sqlite.own import own_event
 from everlog.errors import Busy, Damaged, NewerFormat, NotALog, NotFound
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.store_contract import (
-    positions,
-)
+from everlog.testing.filling import positions
 
 
 def test_files_are_not_open_to_others(path: Path) -> None:

@@ -12,9 +12,7 @@ from everlog.errors import Damaged, WriterStopped
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import seal_any
-from everlog.testing.store_contract import (
-    append,
-)
+from everlog.testing.filling import append
 
 
 def test_a_purge_leaves_no_byte_of_the_payload_behind(path: Path) -> None:

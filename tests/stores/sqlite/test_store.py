@@ -17,13 +17,8 @@ from everlog.stores.contract import Store, seal
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import Chain, seal_any
-from everlog.testing.store_contract import (
-    OpenStore,
-    StoreContract,
-    append,
-    fill,
-    positions,
-)
+from everlog.testing.filling import append, fill, positions
+from everlog.testing.store_contract import OpenStore, StoreContract
 
 
 class TestSqliteStore(StoreContract):
