@@ -95,9 +95,9 @@ def test_many_openers_make_one_log(path: Path) -> None:
 
 def test_a_second_writer_is_told_who_holds_the_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """G13."""
-    monkeypatch.setattr(connection, "BUSY_TIMEOUT_MS", 50)
     one, other = SqliteStore(path), SqliteStore(path)
-    with one.write():
+    with one.write(), monkeypatch.context() as impatient:
+        impatient.setattr(connection, "BUSY_TIMEOUT_MS", 50)
         with pytest.raises(Busy) as refused, other.write():
             pass
         assert refused.value.hint
