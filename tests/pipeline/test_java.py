@@ -183,6 +183,17 @@ def test_only_the_newest_few_are_kept(warm: WarmStart) -> None:
     assert {path.name for path in warm.path.parent.iterdir()} == {warm.path.name, "old4.jsa", "old3.jsa"}
 
 
+def test_what_killed_processes_left_half_made_goes_after_a_day(warm: WarmStart) -> None:
+    draft = Path(warm.options_to_make.split()[0].partition("=")[2])
+    draft.write_text("classes")
+    dead, of_today = draft.with_suffix(".1"), draft.with_suffix(".2")
+    for path in (dead, of_today):
+        path.write_text("half of the cla")
+    os.utime(dead, (1, 1))
+    assert warm.keep(ended_well=True)
+    assert {path.name for path in warm.path.parent.iterdir()} == {warm.path.name, of_today.name}
+
+
 def test_where_nothing_can_be_kept_there_is_none(tmp_path: Path) -> None:
     java = Java(str(java_in(tmp_path / "java", "17")), 17, "PATH")
     assert warm_start_of(java, {"XDG_CACHE_HOME": str(tmp_path / "with space")}) is None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +22,8 @@ from everlog.pipeline.java import Java
 KEPT_MAX = 3
 FREE_BYTES_MIN = 2 * 1024**3
 _SUFFIXES = (".aot", ".jsa", ".none")
+_DRAFT = re.compile(r"[0-9a-f]+\.(?:aot|jsa)\.[0-9]+(?:\..*)?")  # one of a Java that trains has a name behind it
+_DRAFT_NS_MAX = 24 * 3600 * 10**9  # a process id says little: it may be another process by now
 
 
 class WarmStart(NamedTuple):
@@ -75,11 +79,15 @@ class WarmStart(NamedTuple):
         return self.path.with_suffix(".none")
 
     def _remove_old(self, files: DiskFiles) -> None:
-        """Of other Javas and other Sparks, the newest few stay."""
+        """Of other Javas and other Sparks, the newest few stay; drafts of processes that were killed go."""
         folder = self.path.parent
-        others = [folder / name for name in files.names(folder) if name.endswith(_SUFFIXES)]
-        stamps = {path: stamp.changed_ns for path in others if (stamp := files.stamp(path)) is not None}
-        for path in sorted(stamps, key=lambda path: -stamps[path])[KEPT_MAX:]:
+        there = [folder / name for name in files.names(folder)]
+        stamps = {path: stamp.changed_ns for path in there if (stamp := files.stamp(path)) is not None}
+        kept = [path for path in stamps if path.name.endswith(_SUFFIXES)]
+        old = sorted(kept, key=lambda path: -stamps[path])[KEPT_MAX:]
+        dead_ns = time.time_ns() - _DRAFT_NS_MAX
+        old += [path for path in stamps if _DRAFT.fullmatch(path.name) and stamps[path] < dead_ns]
+        for path in old:
             files.unlink(path)
 
 
