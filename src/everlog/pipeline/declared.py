@@ -1,36 +1,46 @@
-"""Declared views in Spark SQL: the same rows as the fold, without a call of Python for every event.
+"""Declared views on Spark: the same rows as the fold, without a call of Python for every event.
 
-    events -> who won, how many, which ones: one GROUP BY -> a state for each key, rendered in Python
+    files of events -> what counts of them, a row a key -> by key -> united, and rendered as a state
 
-SQL only finds the events that count: for a field of the payload it takes the whole text of the winner, and the value
-is read out of that as the fold reads it. So numbers, texts and objects keep their exact form, and the digest is that
-of the fold. Where SQL could not tell the difference (an event that has to be upcast first, a set of what is no text)
-it is not taken at all: `why_not` says so, and the view is folded.
+A task reads its files with Arrow and tells of each key what counts: who was first and last, how many, which ones
+(`reduced`). Spark brings together what several tasks know of a key. Where that could give something else than the
+fold (an event that has to be upcast first, a set of what is no text) it is not done at all: `why_not` says so, and
+the view is folded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from everlog.catalog.catalog import Catalog
-from everlog.core.codec import read_payload
 from everlog.pipeline.failures import carried
-from everlog.pipeline.fold import matches
-from everlog.pipeline.sorted_fold import FOLDED_SCHEMA, ROW
-from everlog.views.declared import PAYLOAD, Count, DeclaredView, Distinct, First, Last, moment_text
-from everlog.views.rows import SOURCES_MAX
-from everlog.views.view import Order, state_bytes
+from everlog.pipeline.fold import matches, partitions_for
+from everlog.pipeline.presorted import matching
+from everlog.pipeline.reduced import columns_of, reduced, rows, schema_of, united
+from everlog.pipeline.shipping import Shipped, ship
+from everlog.pipeline.sorted_fold import FOLDED_SCHEMA
+from everlog.pipeline.table import DataFile, Table
+from everlog.views.declared import PAYLOAD, DeclaredView, Distinct
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-_json = msgspec.json.Encoder().encode
+PARTS_A_TASK = 4
+"""Spark's parts of a shuffle are meant to be several a core. A task here is one a core: the fewer there are, the less
+often is one key told of."""
+
+EVENTS_A_TASK = 4_000_000
+READ_EVENTS = 65_536
+GATHERED_BYTES = 128 * 1024 * 1024
+KEYS_HELD_MAX = 500_000
+BATCH_ROWS = 10_000
 
 
 def why_not(events: DataFrame, view: DeclaredView, catalog: Catalog) -> str:
@@ -54,47 +64,33 @@ def why_not(events: DataFrame, view: DeclaredView, catalog: Catalog) -> str:
     return f"event #{found[0]['position']} {what}"
 
 
-def fold_declared(events: DataFrame, view: DeclaredView) -> DataFrame:
-    """The rows of a declared view, as `fold_view` gives them. Ask `why_not` first."""
-    from pyspark.sql import functions as sql
+def fold_declared(
+    spark: SparkSession, table: Table, view: DeclaredView, *, files: Sequence[DataFile], upto: int
+) -> DataFrame:
+    """The rows of a declared view over some files of a table of events, up to a position, as `fold_view` gives them.
+
+    Ask `why_not` first.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    causal = view.order is Order.CAUSAL
-    order = sql.struct("lamport", "id") if causal else sql.col("position")
-    taken = events.where(matches(view.query)).withColumn("key", sql.col(view.by)).withColumn("order", order)
-    columns = [
-        _column(name, reduction) for name, reduction in view.fields.items() if not isinstance(reduction, Count)
-    ]
-    last = sql.max(sql.struct("lamport", "id")) if causal else sql.lit(None).cast("struct<lamport:long,id:string>")
-    found = taken.groupBy("key").agg(
-        sql.max("position").alias("position"), sql.count(sql.lit(1)).alias("count"), last.alias("last"), *columns
-    )
-    found = found.join(_sources(taken), "key") if not view.by_stream else found.withColumn("sources", sql.lit(None))
-    return found.mapInArrow(partial(_render, view.fields), from_arrow_schema(FOLDED_SCHEMA))
+    events = sum(file.rows for file in files)
+    shares = _shares(table, files, max(partitions_for(spark) // PARTS_A_TASK, -(-events // EVENTS_A_TASK), 1))
+    shipped = ship(view, Catalog())
+    numbers = spark.range(0, len(shares), 1, numPartitions=len(shares))
+    parts = numbers.mapInArrow(partial(_reduce, shipped, shares, upto), from_arrow_schema(schema_of(view)))
+    size = partitions_for(spark, events // PARTS_A_TASK)
+    in_order = parts.repartition(size, "key").sortWithinPartitions("key")
+    return in_order.mapInArrow(partial(_unite, shipped), from_arrow_schema(FOLDED_SCHEMA))
 
 
-def _column(name: str, reduction: Any) -> Column:
-    """What is taken of the events for one field: the winner's value or whole payload, or the set."""
-    from pyspark.sql import functions as sql
-
-    if not reduction.of.startswith(PAYLOAD):
-        value, present = sql.col(reduction.of), sql.lit(True)
-    elif isinstance(reduction, Distinct):
-        value, present = _payload_value(reduction.of.removeprefix(PAYLOAD)), sql.lit(True)
-    else:
-        value = sql.col("payload")
-        present = _payload_value(reduction.of.removeprefix(PAYLOAD)).isNotNull()
-    taken = sql.when(present, value)
-    match reduction:
-        case Last():
-            found = sql.max_by(taken, sql.when(present, sql.col("order")))
-        case First():
-            found = sql.min_by(taken, sql.when(present, sql.col("order")))
-        case Distinct():
-            found = sql.collect_set(taken)
-        case _:
-            raise TypeError(reduction)
-    return found.alias(f"of {name}")
+def _shares(table: Table, files: Sequence[DataFile], tasks: int) -> list[list[str]]:
+    """The files for each task: neighbours, and about as many events for each."""
+    shares: list[list[str]] = [[] for _ in range(tasks)]
+    all_rows = sum(file.rows for file in files) or 1
+    for file, end in zip(files, accumulate(file.rows for file in files), strict=True):
+        middle = end - file.rows / 2
+        shares[min(int(middle * tasks / all_rows), tasks - 1)].append(str(table.path / file.path))
+    return [share for share in shares if share] or [[]]
 
 
 def _payload_value(name: str) -> Column:
@@ -111,51 +107,76 @@ def _sets_of_payload(view: DeclaredView) -> list[str]:
     ]
 
 
-def _sources(taken: DataFrame) -> DataFrame:
-    """The streams that fed each key, as long as they are few."""
-    from pyspark.sql import functions as sql
-
-    each = taken.select("key", "stream").distinct()
-    listed = sql.to_json(sql.sort_array(sql.collect_list("stream")))
-    return each.groupBy("key").agg(sql.when(sql.count(sql.lit(1)) <= SOURCES_MAX, listed).alias("sources"))
-
-
 # ---- in the workers
 
 
-def _render(fields: Any, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _reduce(
+    shipped: Shipped, shares: Sequence[Sequence[str]], upto: int, numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     with carried():
-        for batch in batches:
-            columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-            states = [_state(fields, columns, number) for number in range(batch.num_rows)]
-            lasts = [last or {"lamport": 0, "id": ""} for last in columns["last"]]
-            given = {
-                "what": [ROW] * batch.num_rows,
-                "position": columns["position"],
-                "lamport": [last["lamport"] for last in lasts],
-                "id": [last["id"] for last in lasts],
-                "key": columns["key"],
-                "count": columns["count"],
-                "sources": columns["sources"],
-                "state": states,
-            }
-            arrays = [pa.array(given.get(field.name, [None] * batch.num_rows), field.type) for field in FOLDED_SCHEMA]
-            yield pa.RecordBatch.from_arrays(arrays, schema=FOLDED_SCHEMA)
+        view, _ = shipped.unpack()
+        assert isinstance(view, DeclaredView)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                batches = matching(_batches(shares[number], columns_of(view), upto), view.query)
+                for part in _united(view, (reduced(view, events) for events in _gathered(batches))):
+                    yield from part.to_batches(max_chunksize=BATCH_ROWS)
 
 
-def _state(fields: Any, columns: dict[str, list[Any]], number: int) -> str:
-    state: dict[str, Any] = {}
-    for name, reduction in fields.items():
-        match reduction:
-            case Count():
-                state[name] = columns["count"][number]
-            case Distinct():
-                if texts := columns[f"of {name}"][number]:
-                    state[name] = sorted(texts)
-            case Last(of) | First(of):
-                value = columns[f"of {name}"][number]
-                if value is not None and of.startswith(PAYLOAD):
-                    value = read_payload(value)[of.removeprefix(PAYLOAD)]
-                if value is not None:
-                    state[name] = moment_text(value.astimezone(UTC)) if isinstance(value, datetime) else value
-    return state_bytes(state).decode()
+def _united(view: DeclaredView, parts: Iterable[pa.Table], *, at_most: int = KEYS_HELD_MAX) -> Iterator[pa.Table]:
+    """Parts of a few keys together, until there are so many keys that memory would grow with them."""
+    held: list[pa.Table] = []
+    for part in parts:
+        held.append(part)
+        if sum(one.num_rows for one in held) >= at_most:
+            held = [united(view, pa.concat_tables(held))]
+            if held[0].num_rows >= at_most // 2:
+                yield held.pop()
+    if held:
+        yield united(view, pa.concat_tables(held))
+
+
+def _batches(files: Sequence[str], columns: Sequence[str], upto: int) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        for batch in pq.ParquetFile(file).iter_batches(READ_EVENTS, columns=columns, use_threads=False):
+            there = pc.less_equal(batch.column("position"), upto)
+            yield batch if pc.all(there).as_py() else batch.filter(there)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """As many events together as fit into a little memory: what is known of a key is then told less often."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(batch)
+            size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _unite(shipped: Shipped, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with carried():
+        view, _ = shipped.unpack()
+        assert isinstance(view, DeclaredView)
+        for parts in _by_whole_keys(batches):
+            yield rows(view, united(view, parts))
+
+
+def _by_whole_keys(batches: Iterable[pa.RecordBatch], *, at_least: int = BATCH_ROWS) -> Iterator[pa.Table]:
+    """Rows that are sorted by key, many at once, and never a key of which more follow."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.num_rows for one in held) >= at_least:
+            table = pa.Table.from_batches(held)
+            last = table["key"][-1]
+            whole = pc.index(table["key"], last).as_py()
+            if whole:
+                yield table.slice(0, whole)
+            held = table.slice(whole).to_batches()
+    if held:
+        yield pa.Table.from_batches(held)

@@ -59,7 +59,7 @@ def _fold(
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 fold = SortedFold(view, catalog, with_places=with_places)
-                yield from fold.run(_sorted(_matching(_batches(buckets[number]), view.query)))
+                yield from fold.run(_sorted(matching(_batches(buckets[number]), view.query)))
 
 
 def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -72,19 +72,21 @@ def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
     yield from together.combine_chunks().to_batches(max_chunksize=BATCH_EVENTS)
 
 
-def _matching(batches: Iterable[pa.RecordBatch], query: Query) -> Iterator[pa.RecordBatch]:
+def matching(batches: Iterable[pa.RecordBatch], query: Query) -> Iterator[pa.RecordBatch]:
+    """The events that a view takes, of batches with the columns that this takes to tell."""
     if query == EVERYTHING:
         yield from batches
         return
     types = pa.array(sorted(query.types), pa.string())
     for batch in batches:
-        stream, scope = batch.column("stream"), batch.column("scope")
         keep = pc.is_in(batch.column("type"), types) if query.types else pa.repeat(True, batch.num_rows)
         if query.kind:
+            stream = batch.column("stream")
             keep = pc.and_(keep, pc.or_(pc.equal(stream, query.kind), pc.starts_with(stream, query.kind + "/")))
         if query.scope:
+            scope = batch.column("scope")
             keep = pc.and_(keep, pc.or_(pc.equal(scope, query.scope), pc.starts_with(scope, query.scope + "/")))
-        yield batch.filter(keep)
+        yield batch if pc.all(keep).as_py() else batch.filter(keep)  # a filter copies, also when it keeps all
 
 
 def _sorted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -138,7 +138,7 @@ class ViewTable:
         if isinstance(self.view, DeclaredView):
             events = _events(spark, lake, 0, upto.position)
             if not why_not(events, self.view, self.catalog):
-                return fold_declared(events, self.view)
+                return fold_declared(spark, lake.events, self.view, files=lake.events.files(), upto=upto.position)
         held = lake.buckets.cursor(upto.epoch)
         if is_presorted(self.view) and held is not None and held.position == upto.position:
             return fold_buckets(spark, lake, self.view, self.catalog, with_places=False)
