@@ -16,7 +16,7 @@ from tests.views.test_declared import ByActor, Said
 
 from everlog.log.log import Log
 from everlog.pipeline import declared
-from everlog.pipeline.declared import _by_whole_keys, _united, fold_declared, why_not
+from everlog.pipeline.declared import _united, fold_declared, why_not
 from everlog.pipeline.fold import fold_view
 from everlog.pipeline.reduced import reduced
 from everlog.pipeline.rows import ARROW_SCHEMA, batch_of
@@ -95,7 +95,8 @@ def test_the_rows_are_those_of_the_fold(
 ) -> None:
     chance = random.Random(seed)
     if seed:  # as if there were a great many: a key is told of by several tasks, and several times by one
-        monkeypatch.setattr(declared, "EVENTS_A_TASK", 10)
+        for name in ("EVENTS_A_TASK", "EVENTS_A_BIN", "EVENTS_A_PART", "BATCH_ROWS"):
+            monkeypatch.setattr(declared, name, 10)
     with make_log("memory", catalog=CATALOG) as log:
         fill(log, chance)
         for number in range(40):
@@ -145,14 +146,6 @@ def test_keys_are_handed_on_before_memory_grows_with_them(make_log: Callable[...
     some = list(_united(Said(), parts, at_most=8))
     assert [part.num_rows for part in some] == [6, 6]
     assert sum(sum(part["count"].to_pylist()) for part in some) == 30
-
-
-def test_no_key_is_rendered_before_all_of_it_is_there(make_log: Callable[..., Log]) -> None:
-    keys = ["a", "a", "b", "b", "b", "b", "c"]
-    batches = [pa.record_batch({"key": [key]}) for key in keys]
-    whole = [part["key"].to_pylist() for part in _by_whole_keys(batches, at_least=2)]
-    assert [key for part in whole for key in part] == keys
-    assert [sorted(set(part)) for part in whole] == [["a"], ["b"], ["c"]]
 
 
 def test_what_could_come_out_wrong_is_left_to_the_fold(spark: SparkSession, make_log: Callable[..., Log]) -> None:

@@ -1,11 +1,11 @@
 """Declared views on Spark: the same rows as the fold, without a call of Python for every event.
 
-    files of events -> what counts of them, a row a key -> by key -> united, and rendered as a state
+    files of events -> what counts of them, a row a key -> dealt out by key -> united, and rendered as a state
 
 A task reads its files with Arrow and tells of each key what counts: who was first and last, how many, which ones
-(`reduced`). Spark brings together what several tasks know of a key. Where that could give something else than the
-fold (an event that has to be upcast first, a set of what is no text) it is not done at all: `why_not` says so, and
-the view is folded.
+(`reduced`). Spark brings together what several tasks know of a key, in a few large values. Where that could give
+something else than the fold (an event that has to be upcast first, a set of what is no text) it is not done at all:
+`why_not` says so, and the view is folded.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
+from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from everlog.catalog.catalog import Catalog
 from everlog.pipeline.failures import carried
-from everlog.pipeline.fold import matches, partitions_for
+from everlog.pipeline.fold import EVENTS_A_PART, matches, partitions_for
 from everlog.pipeline.presorted import matching
-from everlog.pipeline.reduced import columns_of, reduced, rows, schema_of, united
+from everlog.pipeline.reduced import columns_of, reduced, rows, united
 from everlog.pipeline.shipping import Shipped, ship
 from everlog.pipeline.sorted_fold import FOLDED_SCHEMA
 from everlog.pipeline.table import DataFile, Table
@@ -32,15 +34,19 @@ from everlog.views.declared import PAYLOAD, DeclaredView, Distinct
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-PARTS_A_TASK = 4
-"""Spark's parts of a shuffle are meant to be several a core. A task here is one a core: the fewer there are, the less
+PARTS_A_CORE = 4
+"""Spark's parts of a shuffle are meant to be several a core. Here it is one task a core: the fewer there are, the less
 often is one key told of."""
 
 EVENTS_A_TASK = 4_000_000
+EVENTS_A_BIN = 1_000_000
 READ_EVENTS = 65_536
 GATHERED_BYTES = 128 * 1024 * 1024
 KEYS_HELD_MAX = 500_000
 BATCH_ROWS = 10_000
+
+_PACKED = "bin int, part binary"
+_PACKED_SCHEMA = pa.schema([("bin", pa.int32()), ("part", pa.binary())])
 
 
 def why_not(events: DataFrame, view: DeclaredView, catalog: Catalog) -> str:
@@ -74,13 +80,13 @@ def fold_declared(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     events = sum(file.rows for file in files)
-    shares = _shares(table, files, max(partitions_for(spark) // PARTS_A_TASK, -(-events // EVENTS_A_TASK), 1))
+    cores = max(partitions_for(spark) // PARTS_A_CORE, 1)
+    shares = _shares(table, files, max(cores, -(-events // EVENTS_A_TASK)))
+    bins = max(cores, -(-events // EVENTS_A_BIN)) if events > EVENTS_A_PART else 1
     shipped = ship(view, Catalog())
     numbers = spark.range(0, len(shares), 1, numPartitions=len(shares))
-    parts = numbers.mapInArrow(partial(_reduce, shipped, shares, upto), from_arrow_schema(schema_of(view)))
-    size = partitions_for(spark, events // PARTS_A_TASK)
-    in_order = parts.repartition(size, "key").sortWithinPartitions("key")
-    return in_order.mapInArrow(partial(_unite, shipped), from_arrow_schema(FOLDED_SCHEMA))
+    parts = numbers.mapInArrow(partial(_reduce, shipped, shares, upto, bins), _PACKED)
+    return parts.repartition(bins, "bin").mapInArrow(partial(_unite, shipped), from_arrow_schema(FOLDED_SCHEMA))
 
 
 def _shares(table: Table, files: Sequence[DataFile], tasks: int) -> list[list[str]]:
@@ -111,7 +117,7 @@ def _sets_of_payload(view: DeclaredView) -> list[str]:
 
 
 def _reduce(
-    shipped: Shipped, shares: Sequence[Sequence[str]], upto: int, numbers: Iterable[pa.RecordBatch]
+    shipped: Shipped, shares: Sequence[Sequence[str]], upto: int, bins: int, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     with carried():
         view, _ = shipped.unpack()
@@ -120,7 +126,7 @@ def _reduce(
             for number in batch.column(0).to_pylist():
                 batches = matching(_batches(shares[number], columns_of(view), upto), view.query)
                 for part in _united(view, (reduced(view, events) for events in _gathered(batches))):
-                    yield from part.to_batches(max_chunksize=BATCH_ROWS)
+                    yield from _packed(part, bins)
 
 
 def _united(view: DeclaredView, parts: Iterable[pa.Table], *, at_most: int = KEYS_HELD_MAX) -> Iterator[pa.Table]:
@@ -158,25 +164,27 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
+def _packed(part: pa.Table, bins: int) -> Iterator[pa.RecordBatch]:
+    """What is known of keys, dealt out by key. Each share is one value, so that Spark need not look into it."""
+    chosen = np.fromiter((crc32(key.encode()) % bins for key in part["key"].to_pylist()), np.int64, part.num_rows)
+    for number in range(bins):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, part.schema) as stream:
+            stream.write_table(part.filter(pa.array(chosen == number)) if bins > 1 else part)
+        arrays = [pa.array([number], pa.int32()), pa.array([sink.getvalue().to_pybytes()], pa.binary())]
+        yield pa.RecordBatch.from_arrays(arrays, schema=_PACKED_SCHEMA)
+
+
 def _unite(shipped: Shipped, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with carried():
         view, _ = shipped.unpack()
         assert isinstance(view, DeclaredView)
-        for parts in _by_whole_keys(batches):
-            yield rows(view, united(view, parts))
-
-
-def _by_whole_keys(batches: Iterable[pa.RecordBatch], *, at_least: int = BATCH_ROWS) -> Iterator[pa.Table]:
-    """Rows that are sorted by key, many at once, and never a key of which more follow."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(one.num_rows for one in held) >= at_least:
-            table = pa.Table.from_batches(held)
-            last = table["key"][-1]
-            whole = pc.index(table["key"], last).as_py()
-            if whole:
-                yield table.slice(0, whole)
-            held = table.slice(whole).to_batches()
-    if held:
-        yield pa.Table.from_batches(held)
+        held: dict[int, list[pa.Table]] = {}
+        for batch in batches:
+            for number, part in zip(batch["bin"].to_pylist(), batch["part"], strict=True):
+                held.setdefault(number, []).append(pa.ipc.open_stream(part.as_buffer()).read_all())
+        while held:  # one bin after the other: Spark may deal two of them out to one task
+            _, parts = held.popitem()
+            whole = united(view, pa.concat_tables(parts))
+            for start in range(0, whole.num_rows, BATCH_ROWS):
+                yield rows(view, whole.slice(start, BATCH_ROWS))

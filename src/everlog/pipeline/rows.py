@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as spark
 
 from everlog.core.canonical import canonical, encode_plain
@@ -123,15 +124,24 @@ def records_of(batch: pa.RecordBatch) -> list[Recorded]:
     Column by column: a fold takes every event through here, and `record_of` for each takes four times as long.
     """
     columns = {name: _values(batch.column(name), name) for name in COLUMNS}
-    columns["tags"] = [{} if text == _NO_TAGS else read_payload(text) for text in columns["tags"]]
     columns["payload"] = [{} if text is None else read_payload(text) for text in columns["payload"]]
-    columns["path"] = [_split(hashes) if hashes else () for hashes in columns["path"]]
     events = map(Event, *(columns[name] for name in Event.__struct_fields__))
     return list(map(Recorded, columns["position"], columns["sequence"], columns["received_at"], events))
 
 
+_OFTEN_ONE = frozenset(
+    [
+        *("type", "version", "origin", "scope", "request_id", "causation_id", "correlation_id", "idempotency_key"),
+        *("tags", "signature", "path"),
+    ]
+)
+"""Columns that often say the same in every row of a batch."""
+
+
 def _values(column: pa.Array, name: str) -> list[Any]:
-    """The values of a column, as a record has them where Arrow can say it."""
+    """The values of a column as a record has them, but for a payload, which is its text."""
+    if name in _OFTEN_ONE and len(column) > 1 and pc.all(pc.equal(column, column[0])).as_py():
+        return [_values(column[:1], name)[0]] * len(column)
     if name == "received_at":
         column = column.cast(pa.timestamp("us")).cast(pa.int64())
     elif name == "occurred_at":
@@ -143,6 +153,10 @@ def _values(column: pa.Array, name: str) -> list[Any]:
     elif column.null_count:
         column = column.fill_null(b"" if pa.types.is_binary(column.type) else _NO_TAGS if name == "tags" else "")
     values: list[Any] = column.to_pylist()
+    if name == "tags":
+        return [{} if text == _NO_TAGS else read_payload(text) for text in values]
+    if name == "path":
+        return [_split(hashes) if hashes else () for hashes in values]
     return values
 
 

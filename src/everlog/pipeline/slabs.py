@@ -6,9 +6,7 @@ array in one. Python's collector is kept off meanwhile: it would look at each of
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from functools import reduce
 from itertools import islice
@@ -22,6 +20,7 @@ from everlog.core.codec import HEADER_FIELDS, header_columns
 from everlog.core.event import Position, Recorded
 from everlog.core.query import Query
 from everlog.errors import Damaged
+from everlog.pipeline.collector import collector_off
 from everlog.pipeline.rows import ARROW_SCHEMA, COLUMNS, batch_of
 from everlog.stores.contract import Reader, Scanning, Slab
 
@@ -39,7 +38,7 @@ def batches_of(
             yield batch_of(some).select(list(columns))
         return
     checks = _left_to_check(query)
-    with _collector_off():
+    with collector_off():
         for slab in store.scan(query, after=after, upto=upto):
             batch = _batch(slab, schema, checks)
             if batch.num_rows:
@@ -151,14 +150,3 @@ def _left_to_check(query: Query) -> list[tuple[str, str]]:
 def _grouped(records: Iterator[Recorded]) -> Iterator[list[Recorded]]:
     while some := list(islice(records, _GROUP)):
         yield some
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if on:
-            gc.enable()

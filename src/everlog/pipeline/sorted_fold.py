@@ -29,6 +29,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.event import Event, Recorded
 from everlog.errors import InvalidField
 from everlog.pipeline.applied import Applied
+from everlog.pipeline.collector import collector_off
 from everlog.pipeline.rows import ARROW_SCHEMA, records_of
 from everlog.views.fold import NOBODY, Folded, fold, kept_rows
 from everlog.views.letters import STOPPED, letter, letters_from
@@ -75,7 +76,8 @@ def with_keys(view: View, catalog: Catalog, batches: Iterable[pa.RecordBatch]) -
     moved. One of which the key cannot be told carries its dead letter in `stop`.
     """
     for batch in batches:
-        keys, stops = _keys(view, catalog, records_of(batch))
+        with collector_off():
+            keys, stops = _keys(view, catalog, records_of(batch))
         columns = [batch.column(name) for name in ARROW_SCHEMA.names]
         key_column = pa.array(keys, pa.string())
         if key_column.null_count:
@@ -164,9 +166,10 @@ class SortedFold:
                 batch = batch.filter(there)
             if batch.num_rows:
                 goes_on: str = batch.column("key")[-1].as_py()
-                self._take(batch, out)
-                self._hand_on(self._changed - {goes_on}, out)
-                self._forget_all_but(goes_on)
+                with collector_off():
+                    self._take(batch, out)
+                    self._hand_on(self._changed - {goes_on}, out)
+                    self._forget_all_but(goes_on)
             if self._places is not None and self._places.full:
                 self._hand_on_places(out)
             yield from out.batches()
