@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 PARTS_A_CORE = 4
-"""Spark's parts of a shuffle are meant to be several a core. Here it is one task a core: the fewer there are, the less
-often is one key told of."""
+"""Spark's parts of a shuffle are meant to be several a core. Here it is one task a core: the fewer there are, the
+less often is one key told of."""
 
 EVENTS_A_TASK = 4_000_000
 EVENTS_A_BIN = 1_000_000

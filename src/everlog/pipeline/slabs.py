@@ -7,7 +7,6 @@ array in one. Python's collector is kept off meanwhile: it would look at each of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from functools import reduce
 from itertools import islice
 from typing import Any
@@ -113,8 +112,8 @@ def _is_one(values: Sequence[Any]) -> bool:
 
 
 def _instants(values: Sequence[Any]) -> pa.Array:
-    if values and isinstance(values[0], datetime):
-        return pa.array(values, _INSTANT)
+    if values and isinstance(values[0], int):
+        return pa.array(values, pa.int64()).cast(_INSTANT)
     return pc.cast(pa.array(values, pa.string()), _INSTANT)
 
 

@@ -228,8 +228,8 @@ class Slab(NamedTuple):
     """Records side by side, by the column: how much at once is read cheapest, for whoever wants columns anyway.
 
     The header is there as its canonical text, or taken apart: a column for each field, in the order of `Header`, a
-    time as text or a moment, tags as canonical JSON. A payload is its exact text, empty once it was erased; a path is
-    its hashes one after the other.
+    time as text or in microseconds, tags as canonical JSON. A payload is its exact text, empty once it was erased; a
+    path is its hashes one after the other.
     """
 
     positions: Sequence[int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -24,7 +25,8 @@ QUERIES = (
     Query(stream="note/9"),
 )
 
-_TAGS = HEADER_FIELDS.index("tags")
+_TAGS, _OCCURRED_AT = HEADER_FIELDS.index("tags"), HEADER_FIELDS.index("occurred_at")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ScanContract:
@@ -83,6 +85,8 @@ def packed(slab: Slab) -> Iterator[Packed]:
     for number in range(count):
         values: list[Any] = [column[number] for column in columns]
         values[_TAGS] = msgspec.json.decode(bytes(values[_TAGS]))
+        if isinstance(values[_OCCURRED_AT], int):
+            values[_OCCURRED_AT] = _EPOCH + timedelta(microseconds=values[_OCCURRED_AT])
         header = msgspec.convert(values, Header)
         yield Packed(
             Position(slab.positions[number]),

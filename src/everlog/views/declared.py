@@ -6,7 +6,7 @@
         fields = {"lane": Last("payload.went_to"), "moves": Count(), "who": Distinct("actor")}
 
 Each field of the state is one reduction, of a value of the event or of a field of its payload. Because nothing else
-can be in it, another engine may compute the same in its own way: on Spark it is plain SQL, with the same digest.
+can be in it, another engine may compute the same in its own way: on Spark column by column, with the same digest.
 
 A value that is not there, or null, changes nothing.
 """
