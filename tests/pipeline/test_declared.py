@@ -100,7 +100,11 @@ def test_the_rows_are_those_of_the_fold(
     with make_log("memory", catalog=CATALOG) as log:
         fill(log, chance)
         for number in range(40):
-            payload = {"class": "x" * (number % 4), "word": chance.choice("äbz"), "deep": {"rare": number}}
+            payload: dict[str, Any] = {
+                "class": "x" * (number % 4),
+                "word": chance.choice("äbz"),
+                "deep": {"rare": number},
+            }
             payload |= {"rare": None} if number % 5 else {"rare": [number, 1e-300, "\u2028"]}
             actor = f"user:{number % 3}"
             log.admit([event("odd.said", stream=f"odd/{number}", payload=payload, actor=actor, lamport=number + 1)])
