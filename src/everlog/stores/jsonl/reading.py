@@ -68,9 +68,13 @@ class Lines:
             start = stop
 
     def _bytes(self, rows: list[Row]) -> bytes:
-        begin, end = rows[0][5], rows[-1][5] + rows[-1][6]
+        return self.span(rows[0], rows[-1])
+
+    def span(self, first: Row, last: Row) -> bytes:
+        """The bytes of a file from one line to another."""
+        begin, end = first[5], last[5] + last[6]
         try:
-            handle = self.files.open(self.events / self.index().file_name(rows[0][4]))
+            handle = self.files.open(self.events / self.index().file_name(first[4]))
         except (FileNotFoundError, KeyError) as error:
             raise Moved from error
         try:
@@ -219,6 +223,12 @@ def wanted_rows(index: Index, query: Query, low: int, high: int, size: int, newe
     each: list[Any] = [value for number in ids for value in (number, *bounds, size)]
     united = " UNION ALL ".join(parts)
     return index.fetch(f"SELECT {_COLUMNS} FROM ({united}) AS events {tail}", (*each, size))
+
+
+def wanted_row(index: Index, position: int) -> Row | None:
+    """The row of one position."""
+    found = index.fetch(f"SELECT {_COLUMNS} FROM events WHERE position = ?", (position,))
+    return found[0] if found else None
 
 
 def _plan(index: Index, query: Query) -> tuple[str, list[Any], str, list[int]] | None:

@@ -1,6 +1,7 @@
 """Reading lines by the column, for whoever wants columns anyway.
 
-A run of lines is decoded in one call, and payloads stay the text that stands in the line. Lines of another shape (the
+A run of lines is decoded in one call, and payloads stay the text that stands in the line. Where a whole slab is one
+run, as most are, the index is not asked for its rows either, but for whole columns. Lines of another shape (the
 seed's own shape) are read one by one.
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from everlog.core.codec import HEADER_FIELDS, encode_header
 from everlog.core.event import Event, Position
-from everlog.core.query import Query
+from everlog.core.query import EVERYTHING, Query
 from everlog.stores.contract import Slab
 from everlog.stores.jsonl.lines import BadLine, scan_events
 from everlog.stores.jsonl.reading import (
@@ -24,11 +27,14 @@ from everlog.stores.jsonl.reading import (
     lines_alone,
     payload_text,
     until_it_stands,
+    wanted_row,
     wanted_rows,
 )
 
 SLAB_ROWS = 5_000
+_RUN_BYTES_MAX = 64 * 1024 * 1024
 _FIELDS = len(HEADER_FIELDS)
+_numbers = msgspec.json.Decoder(list[int]).decode
 _PAYLOAD, _SALT, _SIGNATURE, _PATH = range(_FIELDS, _FIELDS + 4)
 
 
@@ -36,6 +42,12 @@ def slabs(lines: Lines, query: Query, *, after: Position, upto: Position | None)
     """What `read_records` gives, in the same order; but an actor or a correlation is left to the caller."""
     low, high = int(after), END if upto is None else int(upto)
     while True:
+        while query == EVERYTHING and low < high:
+            together = until_it_stands(lines, lambda: _together(lines, low, high))  # noqa: B023 - called at once
+            if together is None:
+                break
+            yield together
+            low = together.positions[-1]
         rows, slab = until_it_stands(lines, lambda: _page(lines, query, low, high))  # noqa: B023 - called at once
         if slab is not None:
             yield slab
@@ -44,22 +56,53 @@ def slabs(lines: Lines, query: Query, *, after: Position, upto: Position | None)
         low = rows[-1][0]
 
 
+# In order of position: by that the table is kept. Were it otherwise, the ids would not fit.
+_COLUMNS_OF_RUN = (
+    "SELECT count(*), max(position), json_group_array(sequence), json_group_array(received_us), group_concat(id, '')"
+    " FROM events WHERE position > ? AND position <= ?"
+)
+
+
+def _together(lines: Lines, low: int, high: int) -> Slab | None:
+    """The next positions, if they have no hole and their lines are one run; if not, `_page` has to look closer."""
+    index = lines.index()
+    count, last, sequences, received_us, ids = index.fetch(_COLUMNS_OF_RUN, (low, min(low + SLAB_ROWS, high)))[0]
+    if not count or last - low != count:
+        return None
+    first, end = wanted_row(index, low + 1), wanted_row(index, last)
+    if first is None or end is None or first[4] != end[4] or not 0 <= end[5] - first[5] <= _RUN_BYTES_MAX:
+        return None
+    try:
+        events = scan_events(lines.span(first, end))
+    except BadLine:
+        return None
+    if len(events) != count or "".join([event[0] for event in events]) != ids:
+        return None
+    return _slab(range(low + 1, last + 1), _numbers(sequences), _numbers(received_us), events)
+
+
 def _page(lines: Lines, query: Query, low: int, high: int) -> tuple[list[Row], Slab | None]:
     rows = wanted_rows(lines.index(), query, low, high, SLAB_ROWS, newest_first=False)
     if not rows:
         return rows, None
     events = [event for run, data in lines.runs(rows) for event in _events(run, data)]
     positions, sequences, received_us, ids, *_ = zip(*rows, strict=True)
-    fields: list[Sequence[Any]] = list(zip(*events, strict=True))
-    if fields[0] != ids:
+    if [event[0] for event in events] != list(ids):
         raise Moved
+    return rows, _slab(positions, sequences, received_us, events)
+
+
+def _slab(
+    positions: Sequence[int], sequences: Sequence[int], received_us: Sequence[int], events: list[tuple[Any, ...]]
+) -> Slab:
+    fields: list[Sequence[Any]] = list(zip(*events, strict=True))
     salts = fields[_SALT]
     payloads = list(map(bytes, fields[_PAYLOAD]))
     if not all(salts):  # erased: an empty payload would not be written either, but it has its salt
         payloads = [text if salt else b"" for text, salt in zip(payloads, salts, strict=True)]
     signatures = fields[_SIGNATURE] if any(fields[_SIGNATURE]) else ()
     paths = [b"".join(path) for path in fields[_PATH]] if signatures else ()
-    return rows, Slab(positions, sequences, received_us, (), fields[:_FIELDS], payloads, salts, signatures, paths)
+    return Slab(positions, sequences, received_us, (), fields[:_FIELDS], payloads, salts, signatures, paths)
 
 
 def _events(rows: list[Row], data: bytes) -> list[tuple[Any, ...]]:
