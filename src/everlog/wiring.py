@@ -106,6 +106,7 @@ def open_store(
             base / url.removeprefix("segments:").removeprefix("//"),
             create=create,
             identity=identity,
+            claims_kept_us=claims_kept_us,
             segment_bytes_max=segment_mb_max * 1024 * 1024,
             segment_hours_max=segment_hours_max,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from everlog.core.event import Position
 from everlog.core.query import Query
 from everlog.errors import Damaged
 from everlog.files import DiskFiles
-from everlog.stores.contract import CLAIM_BYTES, Claim
+from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Claimed
 from everlog.stores.segments.packed_index import PackedPart
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain
@@ -159,3 +160,40 @@ def test_a_stream_that_is_purged_is_found_without_its_index_files(store: Segment
         writer.purge("note/3", actor="user:ada", reason="a test")
     assert positions(store.read(Query(stream="note/3"))) == []
     assert len(positions(store.read())) == EVENTS - EVENTS // STREAMS
+
+
+def test_claims_that_are_too_old_to_count_are_neither_asked_for_nor_loaded(folder: Path) -> None:
+    """A log of years answers whether a key is new by the parts of its last day."""
+    now = [time.time_ns() // 1000]
+    store = SegmentsStore(folder, now_us=lambda: now[0])
+    now[0] += CLAIMS_KEPT_US_MIN - 60_000_000
+    assert [store.claimed(name) is not None for name in NAMES] == [True] * EVENTS
+    store.close()
+    store = SegmentsStore(folder, now_us=lambda: now[0])
+    now[0] += 120_000_000
+    assert not any(store.claimed(name) for name in NAMES[: EVENTS // 2])
+    assert not store.claimed_among(NAMES[: EVENTS // 2])
+    assert all(part._found is None for part in packed(store))
+    kept = {item.name for item in store.kept() if isinstance(item, Claimed)}
+    assert kept == set(NAMES)  # a copy takes them all
+    store.close()
+
+
+def test_a_claim_on_an_event_of_another_part_counts_as_long_as_that_may(folder: Path) -> None:
+    """A copy brings its claims apart from their events: they may be younger than what stands around them."""
+    now = [time.time_ns() // 1000]
+    long_ago = now[0] - 3 * CLAIMS_KEPT_US_MIN
+    store = SegmentsStore(folder, now_us=lambda: long_ago)
+    name, chain = b"brought by copy ", Chain()
+    for number in range(20):
+        with store.write() as writer:
+            writer.append([chain.next(stream=f"late/{number}")])
+            if number == 0:
+                writer.claim(name, Position(EVENTS), 1)
+    store.close()
+    store = SegmentsStore(folder, now_us=lambda: now[0])
+    (holding,) = [part for part in packed(store) if part.claim(name) is not None]
+    assert max(holding.latest_us) == long_ago
+    assert store.claimed(name) == Claim(Position(EVENTS), 1)
+    assert store.claimed_among([name]) == {name}
+    store.close()

@@ -125,13 +125,18 @@ class Book:
     def parts(self) -> list[Part]:
         return [part for segment in self.segments for part in segment.parts]
 
-    def claim(self, name: bytes) -> Claim | None:
+    def claim(self, name: bytes, *, since_us: int) -> Claim | None:
+        """The last claim of a name; parts whose claims are all older are not asked, nor loaded."""
         for segment in reversed(self.segments):
             for part in reversed(segment.parts):
-                found = part.claim(name)
+                found = part.claim(name) if part.claims_until_us >= since_us else None
                 if found is not None:
                     return found
         return None
+
+    def claimed_among(self, names: Collection[bytes], *, since_us: int) -> set[bytes]:
+        young = [part for part in self.parts if part.claims_until_us >= since_us]
+        return {name for part in young for name in part.claimed_among(names)}
 
     def link(self, origin: str) -> Link:
         return self.links.get(origin, BEGINNING)

@@ -24,10 +24,13 @@ PART_EVENTS_MAX = 65536
 PART_BLOCKS_MAX = 60_000
 
 TYPE, SCOPE, KIND = 0, 1, 2
+FOR_EVER = 2**63 - 1
 
 
 class LivePart:
     """The index of the newest frames, in memory."""
+
+    claims_until_us = FOR_EVER
 
     def __init__(self, number: int, start: int, before: Position, *, id_max: str, clock: int, fence: int) -> None:
         self.number = number

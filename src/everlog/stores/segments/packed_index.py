@@ -16,7 +16,7 @@ from everlog.core.event import Link, Position, Purge, Purged
 from everlog.stores.contract import Claim
 from everlog.stores.segments.finder import Finder, numbers, stream_key
 from everlog.stores.segments.frame import enclose, open_body
-from everlog.stores.segments.index import KIND, SCOPE, TYPE, LivePart
+from everlog.stores.segments.index import FOR_EVER, KIND, SCOPE, TYPE, LivePart
 from everlog.stores.segments.inside import Inside
 from everlog.stores.segments.walk import Gap
 
@@ -61,6 +61,7 @@ class Columns(msgspec.Struct, frozen=True, array_like=True):
     claim_firsts: bytes  # Q
     claim_counts: bytes  # I
     inside: list[tuple[int, Inside]]  # with the block that it is the inside of
+    claims_until_us: int = FOR_EVER  # no claim is younger than this
 
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
@@ -118,7 +119,15 @@ def columns_of(part: LivePart, *, log_id: str, generation: int) -> Columns:
         _bytes("Q", [claim.first for _, claim in claims]),
         _bytes("I", [claim.count for _, claim in claims]),
         list(part.inside.items()),
+        _youngest(part, [claim for _, claim in claims]),
     )
+
+
+def _youngest(part: LivePart, claims: Sequence[Claim]) -> int:
+    """When the last event came that a claim of this part may be on. One that a copy brought may be on any event."""
+    if all(part.before < claim.first <= part.head for claim in claims):
+        return max(part.latest_us, default=0) or FOR_EVER
+    return FOR_EVER
 
 
 def load_columns(data: bytes, *, log_id: str, number: int, generation: int, start: int) -> Columns | None:
@@ -164,6 +173,7 @@ class PackedPart:
         self._links = columns.links
         self._names = columns.names
         self._has_claims = bool(columns.claim_names)
+        self.claims_until_us = columns.claims_until_us
         self._again = again
         self._found: Finder | None = None
 

@@ -21,7 +21,7 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Busy, Damaged, LogClosed, NotFound, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem, Slab
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, tell_of_forks
 from everlog.stores.segments import checking, reading, scanning, sweeping
@@ -51,6 +51,7 @@ class SegmentsStore:
         files: Files | None = None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         identity: Identity | None = None,
+        claims_kept_us: int = CLAIMS_KEPT_US_MIN,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
         segment_hours_max: int = SEGMENT_HOURS_MAX,
         space_bytes: int = SPACE_BYTES_MAX,
@@ -59,6 +60,7 @@ class SegmentsStore:
         self.files = files or DiskFiles()
         self.layout = Layout(self.path)
         self._now_us = now_us
+        self._claims_kept_us = max(claims_kept_us, CLAIMS_KEPT_US_MIN)
         self._segment_bytes_max = segment_bytes_max
         self._segment_us_max = segment_hours_max * _HOUR_US
         self._space_bytes = space_bytes
@@ -160,10 +162,12 @@ class SegmentsStore:
         return [purge for purge in self._look().purges if purge.reserved > after]
 
     def claimed(self, name: bytes) -> Claim | None:
-        return self._asked(lambda book: book.claim(name))
+        since_us = self._now_us() - self._claims_kept_us
+        return self._asked(lambda book: book.claim(name, since_us=since_us))
 
     def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        return self._asked(lambda book: {name for part in book.parts for name in part.claimed_among(names)})
+        since_us = self._now_us() - self._claims_kept_us
+        return self._asked(lambda book: book.claimed_among(names, since_us=since_us))
 
     def noted(self, key: str) -> str | None:
         with self._mutex:
