@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
@@ -84,3 +85,16 @@ def test_a_moment_without_a_zone_is_one_of_this_machine(records: list[Recorded])
     row = list(row_of(records[0]))
     row[10] = datetime.fromtimestamp(row[10].timestamp())
     assert record_of(row).event.occurred_at == records[0].event.occurred_at.astimezone(UTC)
+
+
+def test_a_column_that_says_the_same_in_most_rows_says_something_else_in_some(records: list[Recorded]) -> None:
+    """What is said once for a whole batch is what every row says, and a null is not what the others say."""
+    batch = batch_of([records[0]] * 3)
+    for name in ("type", "scope", "correlation_id", "tags"):
+        column = batch.column(name).to_pylist()
+        other = batch.set_column(
+            COLUMNS.index(name), ARROW_SCHEMA.field(name), pa.array([column[0], None, column[0]])
+        )
+        found = [getattr(recorded.event, name) for recorded in records_of(other)]
+        first = getattr(records[0].event, name)
+        assert found == [first, {} if name == "tags" else "", first]

@@ -140,7 +140,9 @@ _OFTEN_ONE = frozenset(
 
 def _values(column: pa.Array, name: str) -> list[Any]:
     """The values of a column as a record has them, but for a payload, which is its text."""
-    if name in _OFTEN_ONE and len(column) > 1 and pc.all(pc.equal(column, column[0])).as_py():
+    # Nulls are equal to nothing and would not be counted.
+    often = name in _OFTEN_ONE and len(column) > 1 and not column.null_count
+    if often and pc.all(pc.equal(column, column[0])).as_py():
         return [_values(column[:1], name)[0]] * len(column)
     if name == "received_at":
         column = column.cast(pa.timestamp("us")).cast(pa.int64())
