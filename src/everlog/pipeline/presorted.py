@@ -19,6 +19,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.query import EVERYTHING, Query
 from everlog.pipeline.buckets import files_by_bucket
 from everlog.pipeline.failures import carried
+from everlog.pipeline.fold import partitions_for
 from everlog.pipeline.lake import Lake
 from everlog.pipeline.rows import ARROW_SCHEMA
 from everlog.pipeline.shipping import Shipped, ship
@@ -43,7 +44,8 @@ def fold_buckets(
     from pyspark.sql.pandas.types import from_arrow_schema
 
     buckets = [[str(lake.buckets.path / file.path) for file in files] for files in files_by_bucket(lake).values()]
-    numbers = spark.range(0, len(buckets), 1, numPartitions=max(1, len(buckets)))
+    # A task takes several buckets, one after the other: to begin one costs as much as some thousand events.
+    numbers = spark.range(0, len(buckets), 1, numPartitions=max(1, min(len(buckets), partitions_for(spark))))
     task = partial(_fold, ship(view, catalog), buckets, with_places)
     return numbers.mapInArrow(task, from_arrow_schema(FOLDED_SCHEMA))
 
