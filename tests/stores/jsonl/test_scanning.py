@@ -11,6 +11,7 @@ import pytest
 from everlog.core.codec import Packed
 from everlog.core.event import Position
 from everlog.stores.jsonl import scanning
+from everlog.stores.jsonl.lines import scan_events
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.scan_contract import fill_with_everything, packed
 
@@ -52,7 +53,7 @@ def test_lines_that_are_not_what_the_index_says_are_no_run(path: Path, monkeypat
     with closing(JsonlStore(path)) as store:
         fill_with_everything(store)
         calls: list[int] = []
-        real = scanning.scan_events
+        real = scan_events
 
         def other_lines(data: bytes) -> list[tuple[Any, ...]]:
             calls.append(1)

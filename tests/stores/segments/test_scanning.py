@@ -62,7 +62,12 @@ def test_slabs_hold_the_stored_bytes(
 def test_a_plain_payload_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[bytes] = []
     real = scanning._sha256
-    monkeypatch.setattr(scanning, "_sha256", lambda data: (hashed.append(data), real(data))[1])
+
+    def noted(data: bytes) -> Any:
+        hashed.append(data)
+        return real(data)
+
+    monkeypatch.setattr(scanning, "_sha256", noted)
     with closing(SegmentsStore(tmp_path / "log")) as store:
         _write(store, [seal(event(payload=payload)) for payload in PLAIN], True)
         list(store.scan())
