@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH_EVENTS = 10_000
+PARTS_A_TASK = 2
+"""Two tasks a core, where Spark's parts of a shuffle are four."""
 
 
 def is_presorted(view: View) -> bool:
@@ -45,7 +47,8 @@ def fold_buckets(
 
     buckets = [[str(lake.buckets.path / file.path) for file in files] for files in files_by_bucket(lake).values()]
     # A task takes several buckets, one after the other: to begin one costs as much as some thousand events.
-    numbers = spark.range(0, len(buckets), 1, numPartitions=max(1, min(len(buckets), partitions_for(spark))))
+    tasks = max(1, min(len(buckets), partitions_for(spark) // PARTS_A_TASK))
+    numbers = spark.range(0, len(buckets), 1, numPartitions=tasks)
     task = partial(_fold, ship(view, catalog), buckets, with_places)
     return numbers.mapInArrow(task, from_arrow_schema(FOLDED_SCHEMA))
 
