@@ -11,13 +11,13 @@ import signal
 import stat
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from everlog.errors import EverlogError, ReadOnly, StorageFull, WriterStopped
-from everlog.files import DiskFiles, Handle, leftover_temps, replace_file
+from everlog.files import DiskFiles, leftover_temps, replace_file
 
 FILES = DiskFiles()
 
@@ -69,34 +69,75 @@ def test_names_come_and_go(tmp_path: Path) -> None:
     assert FILES.names(tmp_path / "d") == []
 
 
-@pytest.mark.parametrize("told_by_the_system", [True, False])
-def test_a_file_knows_whether_its_name_still_stands_for_it(tmp_path: Path, told_by_the_system: bool) -> None:
-    files, path = FILES, tmp_path / "a"
+@pytest.fixture(params=[True, False])
+def told_by_the_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With /proc and without it."""
+    if not request.param:
 
-    def opened() -> Handle:
-        handle = files.open(path, create=True)
-        assert handle.seen_as
-        return handle if told_by_the_system else replace(handle, seen_as="")
+        def nothing(path: object) -> str:
+            raise FileNotFoundError(path)
 
-    kept = opened()
-    assert files.has_its_name(kept)
-    files.rename(path, tmp_path / "elsewhere")
-    assert not files.has_its_name(kept)
-    files.rename(tmp_path / "elsewhere", path)
-    assert files.has_its_name(kept)
-    replaced = opened()
-    replace_file(files, path, b"another")
-    assert not files.has_its_name(replaced)
-    moved = opened()
-    assert files.has_its_name(moved)
-    path.parent.rename(tmp_path.with_name(tmp_path.name + "-moved"))
-    assert not files.has_its_name(moved)
-    tmp_path.with_name(tmp_path.name + "-moved").rename(tmp_path)
-    removed = opened()
-    files.unlink(path)
-    assert not files.has_its_name(removed)
-    for handle in (kept, moved, replaced, removed):
-        files.close(handle)
+        monkeypatch.setattr(os, "readlink", nothing)
+
+
+def _copied(source: Path, target: Path) -> None:
+    target.mkdir()
+    for file in source.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+
+
+def _swapped(folder: Path) -> None:
+    """The folder's name comes to stand for a copy of it."""
+    _copied(folder, folder.with_name("copy"))
+    folder.rename(folder.with_name("before"))
+    folder.symlink_to(folder.with_name("copy"))
+
+
+def _put_back(path: Path) -> None:
+    os.link(path, path.with_name("link"))
+    path.unlink()
+    path.with_name("link").rename(path)
+
+
+def _left_a_link(path: Path) -> None:
+    moved = path.parent.with_name("moved")
+    path.parent.rename(moved)
+    path.parent.symlink_to(moved)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], object], bool]] = {
+    "nothing": (lambda path: None, True),
+    "removed": (Path.unlink, False),
+    "moved": (lambda path: path.rename(path.with_name("elsewhere")), False),
+    "replaced": (lambda path: replace_file(FILES, path, b"another"), False),
+    "moved, and another made": (lambda path: path.rename(path.with_name("b")).with_name("a").touch(), False),
+    "its folder moved": (lambda path: path.parent.rename(path.parent.with_name("moved")), False),
+    "its folder swapped for a copy": (lambda path: _swapped(path.parent), False),
+    "a neighbour made": (lambda path: path.with_name("b").write_bytes(b""), True),
+    "the same file put back": (_put_back, True),
+    "its folder moved, with a link left": (_left_a_link, True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.usefixtures("told_by_the_system")
+def test_a_watch_knows_whether_the_name_still_stands_for_the_file(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "folder" / "a"
+    path.parent.mkdir()
+    handle = FILES.open(path, create=True)
+    watch = FILES.watch(handle)
+    assert [watch.holds(), watch.holds()] == [True, True]
+    do, holds = CHANGES[change]
+    do(path)
+    assert [watch.holds(), watch.holds()] == [holds, holds]
+    FILES.close(handle)
+
+
+def test_a_file_that_lost_its_name_before_it_was_watched_does_not_have_it(tmp_path: Path) -> None:
+    handle = FILES.open(tmp_path / "a", create=True)
+    replace_file(FILES, tmp_path / "a", b"another")
+    assert not FILES.watch(handle).holds()
+    FILES.close(handle)
 
 
 def test_a_missing_file_stays_a_plain_os_error(tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ class Handle:
 
     number: int
     path: Path
-    seen_as: str = ""  # what the system called it when it was opened for writing; empty where it cannot be asked
 
 
 class Stamp(NamedTuple):
@@ -53,6 +52,19 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
     def close(self) -> None: ...
+
+
+class Watch(Protocol):
+    """An open file and its name, looked at before every write: what is written must be found under that name."""
+
+    @property
+    def inode(self) -> tuple[int, int]:
+        """Which file is open."""
+        ...
+
+    def holds(self) -> bool:
+        """Whether the name stands for the open file now."""
+        ...
 
 
 class Files(Protocol):
@@ -104,12 +116,8 @@ class Files(Protocol):
         """Which file a name stands for now, or None: a name may come to stand for another one."""
         ...
 
-    def has_its_name(self, handle: Handle) -> bool:
-        """Whether the name that a file was opened by, for writing, still stands for it.
-
-        It may be asked before every append: unlike `inode` it leaves the file's times unseen. A file whose times were
-        looked at gets new ones with the next write, which the next flush must bring to the disk too.
-        """
+    def watch(self, handle: Handle) -> Watch:
+        """What tells whether the name that a file was opened by still stands for it."""
         ...
 
     def stamp(self, path: Path) -> Stamp | None:
@@ -170,8 +178,7 @@ class DiskFiles(Files):
         if create or exclusive:
             flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
         with Telling("open", path):
-            number = os.open(path, flags, mode)
-        return Handle(number, path, _name_of(number) if flags & os.O_RDWR else "")
+            return Handle(os.open(path, flags, mode), path)
 
     def close(self, handle: Handle) -> None:
         with Telling("close", handle.path):
@@ -243,11 +250,8 @@ class DiskFiles(Files):
             raise
         return found.st_dev, found.st_ino
 
-    def has_its_name(self, handle: Handle) -> bool:
-        if handle.seen_as:
-            return _name_of(handle.number) == handle.seen_as
-        found = os.fstat(handle.number)
-        return self.inode(handle.path) == (found.st_dev, found.st_ino)
+    def watch(self, handle: Handle) -> DiskWatch:
+        return DiskWatch(handle)
 
     def stamp(self, path: Path) -> Stamp | None:
         with Telling("look at", path):
@@ -275,12 +279,42 @@ class DiskFiles(Files):
         return LockFile(path)
 
 
-def _name_of(number: int) -> str:
-    """The name of an open file now, with a remark if it was removed; empty where the system does not tell."""
-    try:
-        return os.readlink(f"/proc/self/fd/{number}")  # noqa: PTH115 - a Path would cost more than the call itself
-    except OSError:
-        return ""
+class DiskWatch:
+    """Compares the file with its name when there is a sign that something changed, and else looks at the signs only:
+    what the system calls the open file, and the stamp of the folder.
+
+    A file whose times are looked at, as by `stat`, gets new ones with the next write, which the flush has to bring to
+    the disk too: half as long again for every append.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._folder = str(handle.path.parent)
+        self._link = f"/proc/self/fd/{handle.number}"
+        self._seen: tuple[str, int, int, int, int] | None = None
+        found = os.fstat(handle.number)
+        self.inode = (found.st_dev, found.st_ino)
+
+    def holds(self) -> bool:
+        try:
+            folder = os.stat(self._folder)  # noqa: PTH116 - a Path would cost more than the call itself
+            name = os.readlink(self._link)  # noqa: PTH115 - likewise
+            signs = (name, folder.st_dev, folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns)
+        except OSError:
+            return self._is_the_same()  # there is no /proc, or no folder any more
+        if signs != self._seen:
+            self._seen = signs if self._is_the_same() else None
+        return self._seen is not None
+
+    def _is_the_same(self) -> bool:
+        try:
+            there = os.stat(self._handle.path)  # noqa: PTH116 - likewise
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            tell(error, "look at", self._handle.path)
+            raise
+        return (there.st_dev, there.st_ino) == self.inode
 
 
 # macOS has no fdatasync; its fsync does as much.

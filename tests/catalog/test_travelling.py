@@ -11,7 +11,9 @@ import pytest
 from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.declared import read_types
-from everlog.errors import InvalidPayload, SchemaBroken
+from everlog.errors import InvalidPayload, SchemaBroken, TransitionRefused
+from everlog.log.log import Log
+from everlog.stores.memory import MemoryStore
 from everlog.testing.builders import event
 
 TYPES = """
@@ -81,3 +83,13 @@ def test_a_catalog_made_of_readings_reads_the_same(travelled: Catalog) -> None:
     assert reading.upcast(old) == travelled.upcast(old)
     assert reading.upcast_all([old]) == [travelled.upcast(old)]
     assert reading.upcast_all([event("deploy.done")])[0].version == 1
+
+
+def test_a_rule_still_holds_where_a_catalog_arrived() -> None:
+    arrived = pickle.loads(pickle.dumps(read_types(TYPES)))
+    log = Log(MemoryStore(), arrived)
+    done = {"outcome": "failed"}
+    log.append("deploy.done", stream="deploy/1", payload=done)
+    with pytest.raises(TransitionRefused):
+        log.append("deploy.done", stream="deploy/1", payload={"outcome": "ok"})
+    log.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -116,3 +118,32 @@ def _append_in_a_thread(log: Log) -> None:
 
     threading.Thread(target=append, daemon=True).start()
     assert appended.wait(10), "the log hangs after an interrupt"
+
+
+_FORKED = """
+import os, signal, sys, threading
+from everlog.log.interrupts import HeldBack
+
+def fork() -> None:
+    if os.fork():
+        return
+    done = False
+    try:
+        with HeldBack():
+            os.kill(os.getpid(), signal.SIGINT)
+            done = True
+    except KeyboardInterrupt:
+        os._exit(3 if done else 4)
+    os._exit(5)
+
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_the_thread_that_forked_is_the_main_one_of_the_child() -> None:
+    """It gets the signals there, so it is there that they are held back."""
+    ended = subprocess.run([sys.executable, "-c", _FORKED], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.strip() == "3"

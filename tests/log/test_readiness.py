@@ -5,15 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
 from everlog.catalog.catalog import Catalog
-from everlog.errors import InvalidPayload, SecretFound
+from everlog.errors import InvalidField, InvalidPayload, SecretFound
 from everlog.log import requests
-from everlog.log.drafts import Draft, prepare
+from everlog.log.committer import Committer
+from everlog.log.drafts import Draft, is_quick, prepare
 from everlog.log.log import Log
 from everlog.stores.memory import MemoryStore
 
@@ -177,6 +180,187 @@ def test_a_new_version_of_a_type_with_code_is_not_taken_for_quick() -> None:
     catalog.event("thing.said", version=2)(Weighed)
     catalog.validate("thing.said", {"grams": 1})
     assert "thing.said" not in catalog.quick
+
+
+class Shade(Enum):
+    DARK = "dark"
+
+
+class Guessed(Enum):
+    DARK = "dark"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Guessed:
+        return cls.DARK
+
+
+class Inner(msgspec.Struct):
+    text: str
+
+
+class Plain(msgspec.Struct):
+    text: str
+    size: int | None = None
+    shade: Shade = Shade.DARK
+    kind: Literal["a", "b"] = "a"
+
+
+class WithAFactory(msgspec.Struct):
+    tenant: str = msgspec.field(default_factory=lambda: "whose?")
+
+
+class WithAGuess(msgspec.Struct):
+    shade: Guessed
+
+
+class Nested(msgspec.Struct):
+    inner: Inner
+
+
+class WithAList(msgspec.Struct):
+    texts: list[str]
+
+
+@pytest.mark.parametrize(
+    ("model", "payload", "quick"),
+    [
+        (Plain, {"text": "a"}, True),
+        (WithAFactory, {}, False),
+        (WithAGuess, {"shade": "dim"}, False),
+        (Nested, {"inner": {"text": "a"}}, False),
+        (WithAList, {"texts": []}, False),
+        (Weighed, {"grams": 1}, False),
+    ],
+)
+def test_only_a_model_that_calls_nobody_is_quick(model: type[Any], payload: dict[str, Any], quick: bool) -> None:
+    catalog = Catalog()
+    catalog.event("thing.made")(model)
+    catalog.validate("thing.made", payload)
+    assert ("thing.made" in catalog.quick) == quick
+
+
+def test_a_pydantic_model_is_not_quick() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    catalog = Catalog()
+    catalog.event("thing.made")(pydantic.create_model("Made", text=(str, ...)))
+    catalog.validate("thing.made", {"text": "a"})
+    assert catalog.quick == set()
+
+
+class Text(str):
+    """A text with a mind of its own."""
+
+
+class Named(Draft, frozen=True):
+    """A draft with a mind of its own."""
+
+
+ORDINARY: dict[str, Any] = {"type": "thing.said", "stream": "thing/1", "payload": {"text": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("made", "quick"),
+    [
+        (Draft(**ORDINARY), True),
+        (Named(**ORDINARY), False),
+        (ORDINARY, False),
+        (Draft(**{**ORDINARY, "type": ["thing.said"]}), False),
+        (Draft(**{**ORDINARY, "payload": {"text": Text("a")}}), False),
+        (Draft(**{**ORDINARY, "payload": {Text("text"): "a"}}), False),
+        (Draft(**{**ORDINARY, "payload": {"text": ["a"]}}), False),
+        (Draft(**{**ORDINARY, "payload": {"text": "a" * 5000}}), False),
+        (Draft(**{**ORDINARY, "payload": {"a" * 5000: None}}), False),
+        (Draft(**{**ORDINARY, "payload": Said("a")}), False),
+        (Draft(**{**ORDINARY, "tags": {"team": "core"}}), False),
+        (Draft(**{**ORDINARY, "tags": None}), False),
+        (Draft(**{**ORDINARY, "occurred_at": datetime.now(UTC)}), False),
+    ],
+)
+def test_only_a_small_and_plain_draft_is_quick(made: Any, quick: bool) -> None:
+    assert is_quick(made, {"thing.said"}) == quick
+
+
+def busy_log(monkeypatch: pytest.MonkeyPatch) -> Log:
+    """A log in which somebody seems to write, and is done the next moment."""
+    monkeypatch.setattr(Committer, "busy", True)
+    CATALOG.validate("thing.said", {"text": "known"})
+    return Log(MemoryStore(), CATALOG)
+
+
+def test_who_need_not_wait_after_all_makes_ready_what_he_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = busy_log(monkeypatch)
+    made = log.append_batch([Draft("thing.said", "thing/1", {"text": text}) for text in "ab"])
+    assert [recorded.event.payload["text"] for recorded in made] == ["a", "b"]
+    with pytest.raises(InvalidPayload):
+        log.append("thing.said", stream="thing/1", payload={"txt": "oops"})
+    with pytest.raises(SecretFound):
+        log.append("thing.said", stream="thing/1", payload={"text": "AKIA" + "Q" * 16})
+    assert log.head() == 2
+    assert len(log.refusals()) == 2
+    wrong: Any = ["thing.said"]
+    with pytest.raises(InvalidField):
+        log.append(wrong, stream="thing/1", payload={"text": "a"})
+
+
+def test_what_is_left_to_others_is_what_was_said_at_the_call(crowd: Crowd) -> None:
+    said = {"text": "as it was"}
+    crowd.calls("a", "thing.said", said)
+    crowd.wait_for(1)
+    said["text"] = "as it is now"
+    crowd.end()
+    assert [recorded.event.payload["text"] for recorded in crowd.outcomes["a"]] == ["as it was"]
+
+
+def test_one_refusal_does_not_carry_the_refusal_of_another(crowd: Crowd) -> None:
+    crowd.calls("a", "thing.said", {"of_a": "oops"})
+    crowd.calls("b", "thing.said", {"of_b": "oops"})
+    crowd.wait_for(2)
+    crowd.end()
+    for name, other in (("a", "of_b"), ("b", "of_a")):
+        error: BaseException | None = crowd.outcomes[name]
+        while error is not None:
+            assert other not in str(error)
+            error = error.__context__
+
+
+def test_who_is_refused_by_his_key_leaves_nothing_in_the_write_of_the_others(crowd: Crowd) -> None:
+    crowd.calls("\n", "thing.said", {"text": "refused"})
+    crowd.calls("b", "thing.said", {"text": "b"})
+    crowd.wait_for(2)
+    crowd.end()
+    assert isinstance(crowd.outcomes["\n"], InvalidField)
+    assert [recorded.event.payload["text"] for recorded in crowd.log.read()] == ["first", "b"]
+    assert [recorded.event.lamport for recorded in crowd.log.read()] == [1, 2]
+
+
+def test_an_interrupt_while_others_are_made_ready_is_told_to_all_and_the_log_goes_on(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ended(BaseException):
+        """As a thread is ended from outside."""
+
+    def ended(*args: Any, **options: Any) -> Any:
+        raise Ended
+
+    for name in ("a", "b", "c"):
+        crowd.calls(name, "thing.said", {"text": name})
+    crowd.wait_for(3)
+    monkeypatch.setattr(requests, "prepare", ended)
+    monkeypatch.setattr(threading, "excepthook", lambda told: None)
+    crowd.end()
+    told = [crowd.outcomes.get(name) for name in ("a", "b", "c")]
+    assert sorted(type(one).__name__ for one in told) == ["NoneType", "Unavailable", "Unavailable"]
+    monkeypatch.setattr(requests, "prepare", prepare)
+    crowd.log.append("thing.said", stream="thing/1", payload={"text": "on"})
+    assert crowd.log.head() == 2
+
+
+def test_a_write_that_asks_for_another_is_refused_and_does_not_wait_for_itself() -> None:
+    log = Log(MemoryStore(), CATALOG)
+    with pytest.raises(RuntimeError, match="in this thread"):
+        log.in_one_write(lambda writer: log.append("thing.said", stream="thing/1", payload={"text": "a"}))
+    log.append("thing.said", stream="thing/1", payload={"text": "b"})
+    assert log.head() == 1
 
 
 def test_a_waiting_request_under_a_used_key_is_answered_again(crowd: Crowd) -> None:

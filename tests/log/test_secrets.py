@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import everlog
 from everlog.core.canonical import canonical
 from everlog.errors import SecretFound
 from everlog.log.secrets import (
@@ -372,3 +373,19 @@ def test_the_first_look_is_many_times_cheaper_than_the_second() -> None:
     second = min(timeit.repeat(lambda: find_secrets(payload), number=500, repeat=5))
 
     assert first * 3 < second
+
+
+def test_a_secret_is_seen_beside_what_only_begins_like_another() -> None:
+    """All markers count, not only the first that is there."""
+    innocent = "a remark with :aa in it, and akia too, far from anything that is long"
+    for secret in ("ghp_" + "a1" * 18, "hf_" + "b2" * 16):
+        payload = {"note": innocent, "other": secret}
+        assert find_secrets(payload)
+        assert suspicious(canonical(payload))
+
+
+def test_a_key_is_looked_at_as_a_text_of_a_payload_is() -> None:
+    log = everlog.open("memory:")
+    with pytest.raises(SecretFound):
+        log.append("note.added", stream="note/1", payload={"text": "a"}, key="SK" + "0a" * 16)
+    log.close()

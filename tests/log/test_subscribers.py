@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import queue
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -248,3 +250,26 @@ def test_the_reader_of_everything_hears_what_page_after_gives(log: Log) -> None:
     for number in range(7):
         append(log, f"thing/{number % 2}")
     assert tuple(log.subscribe(to_end=True)) == log.page_after(0, EVERYTHING).events
+
+
+_WOKEN_BY_A_SIGNAL = """
+import signal, time
+from everlog.log.subscribers import Waiters
+
+waiters = Waiters()
+signal.signal(signal.SIGALRM, lambda number, frame: waiters.wake())
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    waiters.wait(waiters.commits, 0.0002)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(waiters.commits > 100)
+"""
+
+
+def test_a_signal_may_wake_the_thread_that_it_interrupts() -> None:
+    """As when its handler closes the log: the thread that waits holds the lock at that moment."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _WOKEN_BY_A_SIGNAL], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert ended.stdout.strip() == "True"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any, Protocol
 
 import msgspec
@@ -92,7 +93,7 @@ class StructModel:
     def __init__(self, event_type: str, model: type[msgspec.Struct]) -> None:
         self._model = model
         self._top, self._definitions = _components(model)
-        self.runs_user_code = _has_models(self._top, self._definitions) or hasattr(model, "__post_init__")
+        self.runs_user_code = not _is_plain(model)
         self.check = _struct_check(event_type, model, self._top, self._definitions)
 
     def build(self, payload: Mapping[str, Any]) -> Any:
@@ -139,6 +140,27 @@ def _struct_check(
         return found
 
     return check_nested if has_models or has_objects else check_flat
+
+
+def _is_plain(model: type[msgspec.Struct]) -> bool:
+    """Whether msgspec checks it without calling into the program: texts, numbers and such, with fixed defaults."""
+    from msgspec import inspect as found  # what the schema was made with: loaded by now
+
+    plain = (found.StrType, found.IntType, found.FloatType, found.BoolType, found.NoneType, found.LiteralType)
+
+    def is_plain(kind: found.Type) -> bool:
+        if isinstance(kind, found.UnionType):
+            return all(map(is_plain, kind.types))
+        if isinstance(kind, found.EnumType):
+            return getattr(kind.cls._missing_, "__func__", None) is getattr(Enum._missing_, "__func__", None)
+        return isinstance(kind, plain)
+
+    struct = found.type_info(model)
+    return (
+        isinstance(struct, found.StructType)
+        and not hasattr(model, "__post_init__")
+        and all(field.default_factory is msgspec.NODEFAULT and is_plain(field.type) for field in struct.fields)
+    )
 
 
 def _parts(top: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from threading import get_ident
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -82,6 +83,7 @@ class Committer:
         self._lock = threading.Lock()
         self._waiting: deque[Item] = deque()
         self._leading = False
+        self._leader = 0  # the thread that leads
         self._closed = False
         self._thread: threading.Thread | None = None
         self._asked_to_lead = threading.Semaphore(0)
@@ -132,7 +134,10 @@ class Committer:
             self._require_open()
             if not self._leading:
                 self._leading = True
+                self._leader = get_ident()
                 return True
+            if self._leader == get_ident():
+                raise RuntimeError("a write of this log is going on in this thread, and another would wait for it")
             item.gate = threading.Lock()
             item.gate.acquire()
             self._waiting.append(item)
@@ -177,7 +182,10 @@ class Committer:
         try:
             item.gate.acquire()
         except BaseException:
-            # An interrupt. The item leaves the queue, and if the lead was just given to it, it passes that on.
+            # An interrupt. The item leaves the queue, and if the lead was just given to it, it passes that on. One
+            # that a leader has not made ready yet is not recorded any more: nobody waits for it.
+            if not item.ready and item.error is None:
+                item.error = _interrupted(KeyboardInterrupt())
             with self._lock:
                 if item in self._waiting:
                     self._waiting.remove(item)
@@ -193,6 +201,7 @@ class Committer:
     def _lead_once(self) -> None:
         """Commit one group, then hand the lead to whoever waits first."""
         with self._lock:
+            self._leader = get_ident()
             group = [self._waiting.popleft()] if self._waiting else []
             while self._waiting and len(group) < GROUP_MAX and not (group[0].alone or self._waiting[0].alone):
                 group.append(self._waiting.popleft())
@@ -228,6 +237,7 @@ class Committer:
 
     def _pass_the_lead(self) -> None:
         with self._lock:
+            self._leader = 0
             if not self._waiting:
                 self._leading = False
             elif (gate := self._waiting[0].gate) is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -106,6 +106,29 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
     if doubtful:
         _refuse_secrets(doubtful)
     return prepared
+
+
+_QUICK_CHARS_MAX = 4096
+_PLAIN = frozenset((int, float, bool, type(None)))
+
+
+def is_quick(draft: Draft, quick_types: Container[str]) -> bool:
+    """Whether preparing a draft takes next to no time and runs nobody's code: then a thread may do it for others."""
+    payload = draft.payload if type(draft) is Draft else None
+    if type(payload) is not dict or type(draft.type) is not str or draft.type not in quick_types:
+        return False
+    if draft.occurred_at is not None or type(draft.tags) is not dict or draft.tags:
+        return False
+    chars = 0
+    for key, value in payload.items():
+        if type(value) is str:
+            chars += len(value)
+        elif type(value) not in _PLAIN:
+            return False
+        if type(key) is not str:
+            return False
+        chars += len(key)
+    return chars <= _QUICK_CHARS_MAX
 
 
 _NAMES_SEEN_MAX = 50_000

@@ -144,9 +144,7 @@ class Log:
         """
         try:
             made = Request(self._recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope)
-            if self._committer.busy and self._recorder.is_quick(made.drafts):
-                made.ready = False  # it has to wait, and who commits it makes it ready
-            else:
+            if not (self._committer.busy and self._recorder.leave_to_others(made)):
                 self._recorder.make_ready([made])
                 if made.error is not None:
                     raise made.error

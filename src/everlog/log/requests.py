@@ -25,7 +25,7 @@ from everlog.errors import EverlogError, IdConflict, InvalidField
 from everlog.log import idempotency
 from everlog.log.committer import Item
 from everlog.log.demands import has_demands, require_demands
-from everlog.log.drafts import Draft, Limits, Prepared, prepare
+from everlog.log.drafts import Draft, Limits, Prepared, is_quick, prepare
 from everlog.log.secrets import refuse_secrets, suspicious
 from everlog.log.stamp import stamp
 from everlog.stores.contract import Reader, Writer
@@ -74,19 +74,27 @@ class Recorder:
         """Do everything that needs no look at the log, for all at once; who is refused is refused alone."""
         try:
             self._prepare(requests)
+            return
         except Exception as refusal:
             if len(requests) == 1:
                 requests[0].error = refusal
                 return
-            for request in requests:
-                self.make_ready([request])
+        # Not within the `except`: each refusal would carry the first one, which is another caller's.
+        for request in requests:
+            self.make_ready([request])
 
-    def is_quick(self, drafts: Sequence[Draft]) -> bool:
-        """Whether to make a request of these drafts ready takes next to no time, and runs nobody's code."""
-        quick = self._catalog.quick
-        return len(drafts) <= _QUICK_DRAFTS_MAX and all(
-            type(draft) is Draft and type(draft.payload) is dict and draft.type in quick for draft in drafts
+    def leave_to_others(self, request: Request) -> bool:
+        """Have a request made ready by whoever commits it, if that takes next to no time and runs nobody's code."""
+        if len(request.drafts) > _QUICK_DRAFTS_MAX or request.request is not None or request.response is not None:
+            return False
+        if not all(is_quick(draft, self._catalog.quick) for draft in request.drafts):
+            return False
+        # As they are now: its caller may be interrupted, and go on with his own.
+        request.drafts = tuple(
+            msgspec.structs.replace(draft, payload=dict(draft.payload)) for draft in request.drafts
         )
+        request.ready = False
+        return True
 
     def _prepare(self, requests: Sequence[Request]) -> None:
         drafts: Sequence[Draft] = requests[0].drafts
@@ -106,7 +114,7 @@ class Recorder:
             for key in keys:
                 if type(key) is not str or len(key) > TEXT_CHARS_MAX or not key.isprintable():
                     require_text("idempotency key", key)
-            if suspicious("\n".join(keys).encode()):
+            if suspicious('"{}"'.format('"\n"'.join(keys)).encode()):  # quoted, as texts are in a payload
                 for key in keys:
                     refuse_secrets("the idempotency key", {"key": key})
         start = 0

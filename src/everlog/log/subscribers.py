@@ -23,7 +23,7 @@ class Waiters:
     """Everybody of this process who waits for the log to grow."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal's handler may close the log while this very thread waits
         self._grown = threading.Condition(self._lock)
         self._commits = 0
         self._sleeping = 0

@@ -68,6 +68,18 @@ class _Fault:
     to_bytes: int
 
 
+class RecordedWatch:
+    """An open file and its name on the disk in memory."""
+
+    def __init__(self, files: RecordingFiles, path: Path, file: int) -> None:
+        self._files = files
+        self._path = path
+        self.inode = (0, file)
+
+    def holds(self) -> bool:
+        return self._files.inode(self._path) == self.inode
+
+
 class RecordingFiles(Files):
     """Files in memory, with a trace and with faults. `contents` is on its disk, safe, from the beginning."""
 
@@ -215,10 +227,10 @@ class RecordingFiles(Files):
 
     def inode(self, path: Path) -> tuple[int, int] | None:
         found = self.by_name.get(path)
-        return None if found is None else (0, id(found))
+        return None if found is None else (0, found)
 
-    def has_its_name(self, handle: Handle) -> bool:
-        return self.by_name.get(handle.path) == self._file(handle)
+    def watch(self, handle: Handle) -> RecordedWatch:
+        return RecordedWatch(self, handle.path, self._file(handle))
 
     def stamp(self, path: Path) -> Stamp | None:
         if path in self.dirs:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -169,5 +170,45 @@ def test_a_write_does_not_look_at_the_times_of_the_segment(tmp_path: Path, monke
         monkeypatch.setattr(os, name, noted(getattr(os, name)))
     add(store)
     monkeypatch.undo()
-    assert [Path(path).name for path in looked_at] == ["lock", "lock"]
+    assert [Path(path).name for path in looked_at] == ["lock", "segments", "lock"]
+    store.close()
+
+
+def test_a_writer_whose_folder_came_to_stand_for_a_copy_takes_no_more_writes(tmp_path: Path) -> None:
+    """What it wrote would be found by nobody, also after somebody read there and knows the copy."""
+    store = SegmentsStore(tmp_path / "log")
+    add(store, "a")
+    folder = tmp_path / "log" / "segments"
+    copytree(folder, tmp_path / "copy")
+    folder.rename(tmp_path / "before")
+    folder.symlink_to(tmp_path / "copy")
+    for _ in range(2):
+        with pytest.raises(Damaged, match="removed or replaced"):
+            add(store, "lost")
+        assert texts(store) == ["a"]
+    store.close()
+    again = SegmentsStore(tmp_path / "log")
+    assert (texts(again), list(again.check())) == (["a"], [])
+    again.close()
+
+
+def test_a_segment_that_is_replaced_while_a_writer_opens_it_is_not_written(tmp_path: Path) -> None:
+    made = SegmentsStore(tmp_path / "log")
+    for text in "ab":
+        add(made, text)
+    made.close()
+    (segment,) = (tmp_path / "log" / "segments").glob("*.seg")
+    backup = segment.read_bytes()
+
+    class Late(DiskFiles):
+        def open(self, path: Path, *, write: bool = False, **how: object) -> Handle:
+            if write and path == segment:
+                segment.rename(tmp_path / "before")  # not removed: its number would be given out again
+                segment.write_bytes(backup)
+            return super().open(path, write=write, **how)  # type: ignore[arg-type]
+
+    store = SegmentsStore(tmp_path / "log", files=Late())
+    with pytest.raises(Damaged, match="removed or replaced"):
+        add(store, "c")
+    assert segment.read_bytes() == backup
     store.close()

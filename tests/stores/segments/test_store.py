@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from everlog.catalog.builtin import BUILT_IN
 from everlog.core.codec import Packed, header_bytes, header_hash
+from everlog.core.ids import new_id
 from everlog.core.query import Query
-from everlog.errors import Busy, Damaged
+from everlog.errors import Busy, Damaged, IdConflict
 from everlog.files import DiskFiles, Handle
+from everlog.log.log import Log
 from everlog.stores.contract import Sealed, Store
 from everlog.stores.segments import frame
 from everlog.stores.segments.store import SegmentsStore
@@ -104,3 +108,23 @@ def test_a_length_that_broke_is_not_asked_of_the_disk(tmp_path: Path, monkeypatc
             list(store.scan())
     assert asked
     assert max(asked) <= path.stat().st_size
+
+
+def test_a_lone_event_whose_id_or_time_lies_before_others_is_found(tmp_path: Path) -> None:
+    """Ids that a caller brings, and a clock that was set back: nothing says that the newest is the greatest (G5)."""
+    now = [5_000_000]
+    store = SegmentsStore(tmp_path / "log", now_us=lambda: now[0])
+    log = Log(store, BUILT_IN)
+    given = new_id()
+    log.append("note.added", stream="note/1", payload={"text": "first"})
+    now[0] = 1_000_000
+    log.append("note.added", stream="note/1", payload={"text": "given"}, id=given)
+    found = log.get(given)
+    assert found is not None
+    assert log.append("note.added", stream="note/1", payload={"text": "given"}, id=given) == found
+    with pytest.raises(IdConflict):
+        log.append("note.added", stream="note/1", payload={"text": "other"}, id=given)
+    early = datetime.fromtimestamp(2, UTC)
+    assert [one.event.payload["text"] for one in log.read(Query(until=early))] == ["given"]
+    assert [one.event.payload["text"] for one in log.read(Query(since=early))] == ["first"]
+    log.close()

@@ -30,7 +30,7 @@ from everlog.stores.segments.book import Book, Moved
 from everlog.stores.segments.frame import SWEPT
 from everlog.stores.segments.layout import Layout, Manifest, read_manifest, write_manifest
 from everlog.stores.segments.opening import identity_of, make_folders
-from everlog.stores.segments.writing import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage
+from everlog.stores.segments.writing import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage, refuse_lost_file
 from everlog.stores.shelf import Shelf
 from everlog.stores.staging import Staged
 
@@ -233,7 +233,7 @@ class SegmentsStore:
             writer, self._writer = self._writer, None
             try:
                 if writer is not None:
-                    if self._failed is None and not writer.outdated:
+                    if self._failed is None and not writer.outdated and writer.has_its_file():
                         writer.close()
                     else:
                         writer.abandon()
@@ -351,12 +351,7 @@ class SegmentsStore:
             self._become_writer()
         assert self._writer is not None
         self._require_the_lock()
-        if not self._writer.has_its_file():
-            raise Damaged(
-                f"{self._writer.path} was removed or replaced while it was open",
-                why="what is written now would be lost with the file that is gone",
-                hint="put it back or restore a backup, then open the log again",
-            )
+        refuse_lost_file(self._writer)
         return self._writer
 
     def _require_the_lock(self) -> None:

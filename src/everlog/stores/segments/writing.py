@@ -63,6 +63,16 @@ def refuse_damage(layout: Layout, book: Book) -> None:
         )
 
 
+def refuse_lost_file(writer: Writer) -> None:
+    """The file that is open must be the one that others see."""
+    if not writer.has_its_file():
+        raise Damaged(
+            f"{writer.path} was removed or replaced while it was open",
+            why="what is written now would be lost with the file that is gone",
+            hint="put it back or restore a backup, then open the log again",
+        )
+
+
 class Writer:
     """Made under the lock. It leaves the log alone until `commit`, but for cutting a torn tail."""
 
@@ -91,6 +101,8 @@ class Writer:
             files.unlink(temp)
         self._handle = files.open(layout.segment(book.live.number), write=True)
         try:
+            self._watch = files.watch(self._handle)
+            refuse_lost_file(self)
             self._recover()
         except BaseException:
             files.close(self._handle)
@@ -104,8 +116,8 @@ class Writer:
         return self._handle.path
 
     def has_its_file(self) -> bool:
-        """Whether what is written now will be found under the name of the live segment."""
-        return self._files.has_its_name(self._handle)
+        """Whether what is written now will be found under the name of the live segment, where the book says."""
+        return self._watch.inode == self._book.live.inode and self._watch.holds()
 
     # ---- recovering
 
@@ -277,6 +289,7 @@ class Writer:
         write_manifest(self._files, self._layout, Manifest(book.identity, number))
         self.save_index()
         before, self._handle = self._handle, self._files.open(self._layout.segment(number), write=True)
+        self._watch = self._files.watch(self._handle)
         self._files.close(before)
         book.load()
         self._mark = mark_of(book.identity.log_id, number)
