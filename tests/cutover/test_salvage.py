@@ -27,6 +27,20 @@ def of_sqlite(path: Path) -> None:
     connection.close()
 
 
+def of_payload(path: Path) -> None:
+    """A falsified event that can be read."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER events_are_not_changed")
+        connection.execute("UPDATE events SET payload = replace(payload, ?, ?)", (WORD, WORD.upper()))
+    connection.close()
+
+
+def of_jsonl(path: Path) -> None:
+    """A line that the store sets aside, and passes over."""
+    (day,) = (path / "events").glob("*.jsonl")
+    day.write_bytes(day.read_bytes().replace(WORD.encode(), WORD.upper().encode()))
+
+
 def of_segments(path: Path) -> None:
     (segment,) = (path / "segments").glob("*.seg")
     data = segment.read_bytes()
@@ -35,6 +49,8 @@ def of_segments(path: Path) -> None:
 
 DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "sqlite": ("sqlite:{}", of_sqlite),
+    "sqlite, falsified": ("sqlite:{}", of_payload),
+    "jsonl": ("jsonl:{}", of_jsonl),
     "segments": ("segments:{}", of_segments),
 }
 
@@ -88,3 +104,17 @@ def test_damage_that_does_not_say_where_it_is_ends_the_export(damaged: str, monk
     monkeypatch.setattr(Export, "_read", broken)
     with pytest.raises(Damaged):
         exported(damaged, past_damage=True)
+
+
+@pytest.mark.parametrize("form", ["sqlite:{}", "jsonl:{}", "segments:{}"])
+def test_what_a_purge_took_away_is_not_lost(tmp_path: Path, form: str) -> None:
+    url = form.format(tmp_path / "log")
+    with everlog.open(url, actor="user:ada") as log:
+        for number in range(6):
+            log.append("note.added", stream=f"note/{number % 3}", payload={"text": f"note {number}"})
+        log.purge("note/1", reason="asked to")
+        log.append("note.added", stream="note/0", payload={"text": "after"})
+        log.purge("note/2", reason="asked to")
+    for past_damage in (False, True):
+        positions, export, _ = exported(url, past_damage=past_damage)
+        assert (positions, export.lost) == ([1, 4, 8], [])

@@ -56,6 +56,7 @@ COMMANDS = {
     "bench": ("Other", "bench", "Measure this log against its own disk."),
 }
 INTERRUPTED = 130
+NOBODY_READS = 141  # as a shell has it for a program that SIGPIPE ends
 
 
 class LazyGroup(click.Group):
@@ -118,7 +119,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (click.Abort, KeyboardInterrupt):
+        if session.when_stopped:
+            session.out.note(session.when_stopped)
         return INTERRUPTED
+    except BrokenPipeError:
+        return NOBODY_READS
     except Exception as error:
         from everlog.cli.failures import tell
 
@@ -133,6 +138,7 @@ def run() -> NoReturn:
 
     if hasattr(signal, "SIGPIPE"):
         # `everlog log | head` ends as every other program does: at once and without a word. The log bears it.
+        # (Who starts Spark takes it back: a Java that ended would end this program too.)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _require_streams()
     code = main()

@@ -48,6 +48,7 @@ def run_command(
     log = session.log()
     place = lake_path(session, lake)
     found = Lake.open(place, log_id=log.identity.log_id, create=True)
+    session.when_stopped = "stopped; every table is as it was, and the same command goes on"
     with spark_beside(session, found, master, conf, app="everlog pipeline run") as spark:
         with spark_progress(session.out, spark, "pipeline run"):
             gold = gold_of(found, log.views.known(), log.catalog, more=answers_of(log))

@@ -38,6 +38,7 @@ class Session:
         self.url = ""
         self.actor = ""
         self.request_id = ""
+        self.when_stopped = ""  # what Ctrl-C leaves, for who wonders
         self._launcher = os.environ.pop("EVERLOG_LAUNCHER", "")
         self._log: Log | None = None
         self._output: Output | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from everlog.log.verify import Report
 
 EXIT_DAMAGED = 8
-RESTORE = "keep this file as it is; restore a backup, or read on what is readable: everlog log --to-end"
+RESTORE = "keep this file as it is; restore a backup, or save what is left: everlog export left.jsonl --past-damage"
 
 
 @click.command("verify")

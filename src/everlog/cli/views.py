@@ -200,10 +200,16 @@ def roll_back_view(session: Session, view: str) -> None:
     Example:
       everlog views rollback streams
     """
-    build = session.log().view(view).rollback()
+    handle = session.log().view(view)
+    build = handle.rollback()
     facts = {"view": view, "build": build.number, "version": build.version, "position": build.position}
     lines = [f"{safe(view)} is answered by build {build.number} (version {build.version}) at #{build.position} again"]
     session.out.answer(Answer.of_one(view, facts, lines=lines))
+    if build.version != handle.view.version:
+        session.out.hint(
+            f"the code here is of version {handle.view.version}, and answers from the events until version"
+            f" {build.version} is put back"
+        )
 
 
 @views_command.command("audit")

@@ -49,6 +49,7 @@ def rebuild_view(
 
     from everlog.cli.progress import progress
     from everlog.pipeline.engine import SPARK, advise
+    from everlog.views.rebuild import DIFFERING_SHOWN
 
     log = session.log()
     handle = log.view(view)
@@ -57,6 +58,7 @@ def rebuild_view(
     if taken == SPARK:
         done = _rebuilt_on_spark(session, handle, master, conf, switch=not keep_old)
     else:
+        session.when_stopped = "stopped; the view answers as before, and the same command goes on where it was"
         with progress(session.out, f"rebuilding {view}", log.head()) as tell:
             done = handle.rebuild(switch=not keep_old, fresh=fresh, progress=tell)
     facts = {
@@ -76,6 +78,8 @@ def rebuild_view(
         + (f", and {done.checked} keys were derived here too" if done.checked else ""),
     ]
     lines += [f"  differs: {safe(key)}" for key in done.differing]
+    if len(done.differing) == DIFFERING_SHOWN:
+        lines.append("  (there may be more)")
     lines.append(
         session.out.paint("ok", "green") + (": it answers now" if done.switched else ": the old one answers")
     )

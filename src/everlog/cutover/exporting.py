@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from everlog.core.canonical import canonical
-from everlog.core.codec import header_bytes, header_hash, payload_bytes, recorded_object
-from everlog.core.event import START, Position, Recorded
+from everlog.core.codec import commitment, header_bytes, header_hash, payload_bytes, recorded_object
+from everlog.core.event import START, Position, Purged, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.cutover import cloudevents
 from everlog.errors import Damaged
@@ -53,6 +53,7 @@ class Export:
         self.lost: list[tuple[Position, Position]] = []
         """With `past_damage`, the positions that could not be read: from, to."""
         self._past_damage = past_damage
+        self._purged: set[int] | None = None  # asked for when a position is empty
         self._hash = hashlib.sha256()
         self._store, self._query, self._progress, self._format = store, query, progress, format
         # What is recorded from here on is not in it: an export of a log in use ends.
@@ -96,7 +97,34 @@ class Export:
             yield recorded
 
     def _read(self, after: Position) -> Iterator[Recorded]:
-        return self._store.read(self._query, after=after, upto=self._upto)
+        """What the store reads, looked at: one that gives a falsified event, or passes one over, does not know it."""
+        whole = self._query == EVERYTHING
+        following = after + 1
+        for recorded in self._store.read(self._query, after=after, upto=self._upto):
+            if whole:
+                self._refuse_hole(following, recorded.position)
+            _refuse_changed(recorded)
+            following = recorded.position + 1
+            yield recorded
+        if whole:
+            self._refuse_hole(following, self._upto + 1)
+
+    def _refuse_hole(self, first: int, end: int) -> None:
+        """Every position from one to before another is empty because of a purge."""
+        if first >= end:
+            return
+        if self._purged is None:
+            gone = [place.position for place in self._store.packed() if isinstance(place, Purged)]
+            self._purged = {*gone, *(purge.reserved for purge in self._store.purges())}
+        lost = [position for position in range(first, end) if position not in self._purged]
+        if lost:
+            raise Damaged(
+                f"position {lost[0]} of the log cannot be read",
+                why="no event is there, and no purge took it away",
+                hint="everlog verify; everlog export --past-damage writes what is left",
+                position=lost[0],
+                after=lost[-1],
+            )
 
     def _readable(self) -> Iterator[Recorded]:
         """What can be read on both sides of whatever cannot, which is noted."""
@@ -113,6 +141,17 @@ class Export:
                     raise  # it does not say where it is, or it is not about an event: nothing to go around
                 after = Position(max(first, damage.details.get("after", first)))
                 self.lost.append((Position(first), min(after, self._upto)))
+
+
+def _refuse_changed(recorded: Recorded) -> None:
+    event = recorded.event
+    if event.salt and commitment(event.salt, payload_bytes(event.payload)) != event.commitment:
+        raise Damaged(
+            f"the event at position {recorded.position} is not what was recorded",
+            why="its payload is not the one that its header commits to",
+            hint="everlog verify; everlog export --past-damage writes what is left",
+            position=recorded.position,
+        )
 
 
 def head_line(identity: Identity, head: Position) -> bytes:

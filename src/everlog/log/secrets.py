@@ -13,7 +13,7 @@ and slugs are as random as keys are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -182,6 +182,7 @@ _SHORT = tuple(
 )
 _LONG = tuple(sorted({fold(group[0].encode()) for p in PATTERNS if p.long for group in p.markers}))
 _RUN = "a" * RUN_CHARS_MIN
+_CHARS_A_RUN = 64
 # The tokens that are letters and digits throughout: AWS, Twilio, Databricks, and by chance Google and JWT.
 _BARE = tuple(fold(start) for start in (b"akia", b"asia", b"sk", b"dapi", b"aiza", b"eyj"))
 _SHORT_PATTERNS = tuple(pattern for pattern in PATTERNS if not pattern.long)
@@ -199,12 +200,17 @@ def suspicious(texts: bytes) -> bool:
     runs = texts.translate(_RUNS).decode("latin-1")
     if _RUN not in runs:
         return False
-    # To look for a marker everywhere costs little; to cut the long runs out of many texts costs much.
-    markers = [marker for marker in _LONG if marker in folded]
-    if not markers:
-        return False
+    markers: Sequence[str] = _LONG
+    if len(texts) < _CHARS_A_RUN * runs.count(_RUN):
+        # Little else than long runs, as keys are: to look for the markers costs less than to cut the runs out.
+        markers = [marker for marker in _LONG if marker in folded]
+        if not markers:
+            return False
     windows = _windows(runs, folded)
-    return any(marker in windows for marker in markers)
+    for marker in markers if windows else ():  # noqa: SIM110 - any() of a generator would double the cost
+        if marker in windows:
+            return True
+    return False
 
 
 def _windows(runs: str, folded: str) -> str:
@@ -282,21 +288,38 @@ def remember_clean(payload: Any) -> None:
     if len(_cleared_strings) > _CLEARED_MAX or len(_cleared_keys) > _CLEARED_MAX:
         for remembered in (_cleared_strings, _cleared_keys, _plain_strings, _plain_keys):
             remembered.clear()
-    if isinstance(payload, str):
+    _remember(payload)
+
+
+def _remember(payload: Any) -> None:
+    if isinstance(payload, dict):
+        for key, item in payload.items():
+            if key not in _cleared_keys and not _remember_key(key):
+                continue
+            if type(item) is not str:
+                _remember(item)
+            elif len(item) <= _CLEARED_CHARS_MAX:  # spelled out, as the commonest
+                _cleared_strings.add(item)
+                if item.isascii():
+                    _plain_strings.add(item)
+    elif isinstance(payload, str):
         if len(payload) <= _CLEARED_CHARS_MAX:
             _cleared_strings.add(payload)
             if payload.isascii():
                 _plain_strings.add(payload)
-    elif isinstance(payload, Mapping):
-        for key, item in payload.items():
-            if len(key) <= _CLEARED_CHARS_MAX and not _names_a_secret(key):
-                _cleared_keys.add(key)
-                if key.isascii():
-                    _plain_keys.add(key)
-                remember_clean(item)
     elif isinstance(payload, list | tuple):
         for item in payload:
-            remember_clean(item)
+            _remember(item)
+
+
+def _remember_key(key: str) -> bool:
+    """Keep a key, if it may be kept."""
+    if len(key) > _CLEARED_CHARS_MAX or _names_a_secret(key):
+        return False
+    _cleared_keys.add(key)
+    if key.isascii():
+        _plain_keys.add(key)
+    return True
 
 
 def find_secrets(payload: Mapping[str, Any]) -> list[Finding]:

@@ -91,14 +91,16 @@ def _work(answers: Answers) -> Iterator[Section]:
         [
             Bar(x=day, y=[row["done"] for row in days], name="finished", marker_color=_COLOURS[2]),
             Bar(x=day, y=[row["begun"] for row in days], name="begun", marker_color=_COLOURS[0]),
-            Scatter(x=day, y=[row["in_progress"] for row in days], name="in progress", line={"color": _COLOURS[1]}),
+            Scatter(
+                x=day, y=[row["in_progress"] for row in days], name="begun, not finished", line={"color": _COLOURS[1]}
+            ),
         ]
     )
     figure.update_layout(barmode="group", yaxis_title="work packages", xaxis_type="category")
     done = sum(row["done"] for row in days)
     yield Section(
         "Work packages day by day",
-        f"{done:,} were finished in {len(days):,} days; {days[-1]['in_progress']:,} are in progress now.",
+        f"{done:,} were finished from {day[0]} to {day[-1]}; {_in_progress(answers('flow')):,} are in progress now.",
         figure,
     )
     packages = [row for row in answers("flow") if row["lead_hours"] is not None]
@@ -230,7 +232,9 @@ def _activity(answers: Answers) -> Iterator[Section]:
     figure.update_layout(yaxis_autorange="reversed", xaxis_type="category")
     busiest = actors[0]
     yield Section(
-        "Who did what", f"{len(totals):,} actors; {busiest} recorded the most, {totals[busiest]:,} events.", figure
+        "Who did what",
+        f"{len(totals):,} actor{'s' * (len(totals) != 1)}; {busiest} recorded the most, {totals[busiest]:,} events.",
+        figure,
     )
 
 
@@ -270,7 +274,9 @@ def _views(answers: Answers) -> Iterator[Section]:
     if found:
         columns = ("view", "state", "position", "lag", "gap", "keys", "letters")
         gaps = sum(row["gap"] for row in found)
-        says = "None misses an event." if not gaps else f"{gaps:,} events are missing: everlog views rebuild."
+        says = "None misses an event" if not gaps else f"{gaps:,} events are missing: everlog views rebuild"
+        behind = sum(row["lag"] > 0 for row in found)
+        says += f"; {behind:,} {'is' if behind == 1 else 'are'} behind, and will catch up." if behind else "."
         yield Section("Views", says, columns=columns, rows=[[row[name] for name in columns] for row in found])
 
 
@@ -304,8 +310,12 @@ def _facts(answers: Answers, made: datetime) -> Iterator[tuple[str, str]]:
     if flow:
         recent = [row for row in flow if row["done_at"] is not None and row["done_at"].date() > week]
         yield "work packages finished in 7 days", f"{len(recent):,}"
-        yield "in progress", f"{sum(row['lane'] in ('doing', 'for_review') for row in flow):,}"
+        yield "in progress", f"{_in_progress(flow):,}"
     yield "refused in 90 days", f"{len(answers('refusals')):,}"
+
+
+def _in_progress(flow: Sequence[Row]) -> int:
+    return sum(row["lane"] in ("doing", "for_review") for row in flow)
 
 
 def _section(section: Section, number: int) -> str:

@@ -10,6 +10,7 @@ defaults for a machine with few cores, and knows the source `everlog`. Whatever 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 LOCAL = "local[*]"
 _MASTER = re.compile(r"local(-cluster)?(\[[\d*]+(,\s*\d+){0,2}\])?|yarn|(spark|k8s|sc)://\S+")
 _LOOPBACK = "127.0.0.1"
+_LOG_KEPT_NS = 24 * 3600 * 10**9
 _PROBE_SECONDS = 3.0
 _LEAVING_SECONDS_MAX = 300.0
 
@@ -146,6 +148,7 @@ def _started(master: str, conf: Mapping[str, str], app: str, *, make_warm_start:
     for name, value in {**session_conf(master), **conf}.items():
         builder = builder.config(name, value)
     log = _JvmLog()
+    _bear_an_end_of_java()
     warm = warm_start_of(java)
     driver = ""
     if warm is not None and warm.is_there:
@@ -287,6 +290,20 @@ def _environment(java: Java, log: Path | None, driver: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def _bear_an_end_of_java() -> None:
+    """Ctrl-C reaches Java too, and it may end before this program has asked it to: that is no reason to be killed by
+    SIGPIPE, nor to print what py4j was about to say to it."""
+    if hasattr(signal, "SIGPIPE") and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    root = logging.getLogger()
+    if _told_by_the_interrupt_itself not in root.filters:
+        root.addFilter(_told_by_the_interrupt_itself)
+
+
+def _told_by_the_interrupt_itself(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+
+
 @contextmanager
 def _interrupts_as_they_were() -> Iterator[None]:
     """PySpark takes over Ctrl-C: it asks the JVM to cancel its jobs in the midst of whatever runs, also of another
@@ -304,7 +321,7 @@ def _interrupts_as_they_were() -> Iterator[None]:
 
 
 class _JvmLog:
-    """The file that takes what the JVM prints, one for each process; those of dead processes are removed."""
+    """The file that takes what the JVM prints, one for each process; those of dead processes go after a day."""
 
     def __init__(self) -> None:
         self.path: Path | None = None
@@ -316,19 +333,26 @@ class _JvmLog:
                     files.make_dir(parent)
             for name in files.names(folder):
                 process = name.partition(".")[0]
-                if process.isdigit() and not _is_alive(int(process)):
+                if process.isdigit() and not _is_alive(int(process)) and _is_old(files, folder / name):
                     files.unlink(folder / name)
         except (OSError, EverlogError):
             return  # a home that cannot be written to: then it is printed after all
         self.path = folder / f"{os.getpid()}.log"
 
     def last_words(self) -> str:
-        """The last line that says something."""
+        """The last lines that say something: the very last one may be "Program will exit"."""
         files = DiskFiles()
         if self.path is None or not files.exists(self.path):
             return ""
         lines = files.read_all(self.path).decode(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip() and "\tat " not in line), "")
+        said = [line.strip() for line in lines if line.strip() and "\tat " not in line]
+        return "; ".join(said[-3:])[-400:]
+
+
+def _is_old(files: DiskFiles, path: Path) -> bool:
+    """What an error said of it must still be there when somebody looks."""
+    stamp = files.stamp(path)
+    return stamp is not None and time.time_ns() - stamp.changed_ns > _LOG_KEPT_NS
 
 
 def _is_alive(process: int) -> bool:

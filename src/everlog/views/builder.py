@@ -48,6 +48,9 @@ ROWS_MAX = 50_000
 PAGES_GATHERED = 5
 """Pages that are kept together while a build is made beside another."""
 
+GATHERED_S = 2.0
+"""How long pages may wait to be kept: what a kill would undo of a view that takes its time."""
+
 SAVED_EVERY = 1000
 """Positions without a match after which a cursor is kept all the same."""
 
@@ -292,7 +295,8 @@ class Builder:
             return self._cursor == cursor
         gathered.pages += 1
         self._cursor = cursor
-        if cursor.position >= page.head or gathered.pages >= PAGES_GATHERED or len(self._rows) > ROWS_MAX:
+        enough = gathered.pages >= PAGES_GATHERED or len(self._rows) > ROWS_MAX
+        if enough or cursor.position >= page.head or time.monotonic() - gathered.since > GATHERED_S:
             self.save()
         return self._cursor == cursor
 

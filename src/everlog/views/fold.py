@@ -7,6 +7,7 @@ What cannot be applied is not lost and not skipped: it comes back as a failure, 
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class Folded:
     ready: list[_Ready] = field(default_factory=list)
     smooth: _Smooth | None = None  # where nothing went wrong: `ready` in another form
     pages: int = 0  # how many pages this is about, where several are kept together
+    since: float = field(default_factory=time.monotonic)
 
     @property
     def applied(self) -> Sequence[int]:

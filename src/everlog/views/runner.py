@@ -72,6 +72,7 @@ class Runner:
         self._shelf = shelf
         self._seed = seed
         self._followed = followed
+        self._rebuilding = False
         self._lock = threading.RLock()
         self._builder: Builder | None = None
         self._stop = threading.Event()
@@ -130,14 +131,19 @@ class Runner:
                 return builder
 
     def rebuild(self, **options: object) -> Rebuilt:
-        return rebuild(
-            self._log,
-            self._shelf,
-            self.view,
-            stop=self._stop.is_set,
-            catch_up_old=lambda position: self._catch_up_quietly(position),
-            **options,  # type: ignore[arg-type]
-        )
+        # Who is told of a commit meanwhile, in another thread, leaves the builds alone: they are being compared.
+        self._rebuilding = True
+        try:
+            return rebuild(
+                self._log,
+                self._shelf,
+                self.view,
+                stop=self._stop.is_set,
+                catch_up_old=lambda position: self._catch_up_quietly(position),
+                **options,  # type: ignore[arg-type]
+            )
+        finally:
+            self._rebuilding = False
 
     def restore(self, snapshots: Snapshots, entry: Entry | None = None) -> Restored:
         """Let a snapshot and what came after it answer: the one that is given, or the newest that can be used."""
@@ -239,7 +245,7 @@ class Runner:
         builder = self._builder
         if builder is not None and builder.cursor.position == self._log.head():
             builder.tell()
-        else:
+        elif not self._rebuilding:
             self._catch_up_quietly(None)
 
     def _catch_up_quietly(self, position: int | None) -> None:
