@@ -72,7 +72,8 @@ class Runner:
         self._shelf = shelf
         self._seed = seed
         self._followed = followed
-        self._rebuilding = False
+        # A thread that is told of a commit may find that it has to start over: two would go on with one build.
+        self._one_rebuild = threading.RLock()
         self._lock = threading.RLock()
         self._builder: Builder | None = None
         self._stop = threading.Event()
@@ -131,9 +132,7 @@ class Runner:
                 return builder
 
     def rebuild(self, **options: object) -> Rebuilt:
-        # Who is told of a commit meanwhile, in another thread, leaves the builds alone: they are being compared.
-        self._rebuilding = True
-        try:
+        with self._one_rebuild:
             return rebuild(
                 self._log,
                 self._shelf,
@@ -142,8 +141,6 @@ class Runner:
                 catch_up_old=lambda position: self._catch_up_quietly(position),
                 **options,  # type: ignore[arg-type]
             )
-        finally:
-            self._rebuilding = False
 
     def restore(self, snapshots: Snapshots, entry: Entry | None = None) -> Restored:
         """Let a snapshot and what came after it answer: the one that is given, or the newest that can be used."""
@@ -245,7 +242,7 @@ class Runner:
         builder = self._builder
         if builder is not None and builder.cursor.position == self._log.head():
             builder.tell()
-        elif not self._rebuilding:
+        else:
             self._catch_up_quietly(None)
 
     def _catch_up_quietly(self, position: int | None) -> None:
@@ -256,7 +253,8 @@ class Runner:
 
     def _start_over(self) -> None:
         """History changed: build anew beside, and let that answer."""
-        rebuild(self._log, self._shelf, self.view, fresh=True, stop=self._stop.is_set)
+        with self._one_rebuild:
+            rebuild(self._log, self._shelf, self.view, fresh=True, stop=self._stop.is_set)
         with self._lock:
             self._builder = None
 
