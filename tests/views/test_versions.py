@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import CATALOG
 from tests.views.conftest import Said
 from tests.views.said import say
 
+import everlog
 from everlog.errors import NotFound
 from everlog.log.log import Log
+from everlog.stores.sqlite.store import SqliteStore
+from everlog.stores.staging import Staged
 from everlog.views.states import active_build, builds_of
 from everlog.views.view import Change
 
@@ -93,3 +99,33 @@ def test_the_first_build_of_a_view_tells_nobody(log: Log) -> None:
     view = Telling()
     log.views.register(view).catch_up()
     assert view.told == []
+
+
+@pytest.mark.parametrize("said", [1, None])
+def test_who_looks_in_the_midst_of_a_write_takes_nothing_for_a_restored_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: int | None
+) -> None:
+    """An inline view has taken in what is not committed yet, and another thread asks for it."""
+    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        view = Telling()
+        handle = log.views.register(view, mode="inline")
+        say(log, 0)
+        committing = SqliteStore._commit
+
+        def looked_at_meanwhile(store: SqliteStore, staged: Staged) -> None:
+            monkeypatch.setattr(SqliteStore, "_commit", committing)
+            other = threading.Thread(target=handle.catch_up)
+            other.start()
+            other.join(20)
+            assert not other.is_alive()
+            committing(store, staged)
+
+        monkeypatch.setattr(SqliteStore, "_commit", looked_at_meanwhile)
+        if said is None:
+            log.append("note.added", stream="note/1", payload={"text": "none of its types"})
+        else:
+            say(log, said)
+        say(log, 2)
+        assert [build.number for build in builds_of(log.views.shelf, "telling")] == [1]
+        assert handle.get("thing/1").state["values"] == [value for value in (0, said, 2) if value is not None]
+        assert [count for _, count in view.told] == list(range(1, 3 if said is None else 4))

@@ -119,6 +119,9 @@ class Builder:
             page = OpenPage(self._log.store, self._cursor, self._query, limit=limit)
             closely = self.live or self._parked or self._skipped or self._cursor.position < self._closely_upto
             try:
+                if page.reset is not None and self._is_ahead(page):
+                    self._look_again()
+                    return False
                 if page.reset is not None:
                     self.save()  # what was gathered belongs to the history before
                     self._follow_reset(page.reset)
@@ -238,13 +241,20 @@ class Builder:
         """Tell of what `in_write` changed, now that it is committed."""
         with self.lock:
             revision, done = self._untold
-            self._untold = (0, Folded())
             if done.changed and self.live and self.view.has_effects:
                 current = read_build(self._shelf, self._build.name, self._build.number)
-                if current is not None and current.revision >= revision:  # otherwise that write was undone
+                if current is not None and current.revision >= revision:  # else it was undone, or is still going on
+                    self._untold = (0, Folded())
                     self._tell(done)
 
     # ---- inside: one page
+
+    def _is_ahead(self, page: OpenPage) -> bool:
+        """Whether the cursor stands above the head because a write that it has taken in is not committed yet: another
+        thread, or a word from another process, may lead here in the midst of it. Then nothing was restored."""
+        kept = read_build(self._shelf, self._build.name, self._build.number)
+        in_the_log = kept is not None and kept.position <= self._log.head()
+        return in_the_log and self._cursor.position > page.head
 
     def _fold(self, records: Sequence[Recorded]) -> Folded:
         return fold(

@@ -240,9 +240,9 @@ class Runner:
 
     def _after_commit(self) -> None:
         builder = self._builder
-        if builder is not None and builder.cursor.position == self._log.head():
+        if builder is not None:
             builder.tell()
-        else:
+        if builder is None or builder.cursor.position < self._log.head():
             self._catch_up_quietly(None)
 
     def _catch_up_quietly(self, position: int | None) -> None:
