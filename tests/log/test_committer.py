@@ -10,31 +10,25 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.log.held_up import PATIENCE_S, HeldUp
 
 from everlog.errors import LogClosed, StorageFull, Unavailable
 from everlog.log.committer import GROUP_MAX, Committer, Item, Plain
 from everlog.stores.contract import Writer
-from everlog.stores.memory import MemoryStore
-
-PATIENCE_S = 20
 
 
-class Store(MemoryStore):
+class Store(HeldUp):
     """Counts its writes, can be held up inside one, and can fail at the commit."""
 
     def __init__(self) -> None:
         super().__init__()
         self.groups: list[int] = []
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
         self.go_on.set()
         self.trouble: BaseException | None = None
 
     @contextmanager
     def write(self) -> Iterator[Any]:
         with super().write() as staged:
-            self.entered.set()
-            assert self.go_on.wait(PATIENCE_S)
             yield staged
             self.groups.append(len(staged.staged_notes))
             if self.trouble is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Literal
 
 import msgspec
 import pytest
+from tests.log.held_up import PATIENCE_S, HeldUp
 
 from everlog.catalog.catalog import Catalog
 from everlog.errors import InvalidField, InvalidPayload, SecretFound
@@ -21,7 +21,6 @@ from everlog.log.log import Log
 from everlog.stores.memory import MemoryStore
 
 CATALOG = Catalog()
-PATIENCE_S = 20
 checked_by: list[str] = []
 
 
@@ -36,22 +35,6 @@ class Weighed(msgspec.Struct):
 
     def __post_init__(self) -> None:
         checked_by.append(threading.current_thread().name)
-
-
-class HeldUp(MemoryStore):
-    """A store whose first write waits until it is told to go on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered = threading.Event()
-        self.go_on = threading.Event()
-
-    @contextmanager
-    def write(self) -> Iterator[Any]:
-        with super().write() as staged:
-            self.entered.set()
-            assert self.go_on.wait(PATIENCE_S)
-            yield staged
 
 
 class Crowd:

@@ -173,11 +173,7 @@ class LivePart:
         kind = stream.partition("/")[0]
         names = (event.type, event.scope, kind, stream)
         for holder, name in zip((*self.names, self.streams), names, strict=True):
-            blocks = holder.get(name)
-            if blocks is None:
-                holder[name] = [block]
-            elif blocks[-1] != block:
-                blocks.append(block)
+            _note_block(holder, (name,), block)
         if event.id > self.id_max:
             self.id_max = event.id
         else:
