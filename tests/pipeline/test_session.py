@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from typing import TYPE_CHECKING
 
@@ -58,3 +59,16 @@ def test_a_master_that_is_none_is_refused(master: str) -> None:
 def test_a_cluster_that_is_not_there_is_told_at_once() -> None:
     with pytest.raises(SparkFailed, match="nothing answers"):
         open_session(master="spark://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("by", ["logging", "logging.getLogger('py4j.clientserver')"])
+def test_a_traceback_that_py4j_logs_is_not_printed(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, by: str
+) -> None:
+    """It raises the same, and Ctrl-C is no reason for a traceback."""
+    from py4j import java_gateway
+
+    said = f"import logging\ntry: 1 / 0\nexcept ZeroDivisionError: {by}.exception('while sending a command')"
+    exec(compile(said, java_gateway.__file__, "exec"), {})
+    logging.warning("of somebody else")
+    assert [record.message for record in caplog.records] == ["of somebody else"]

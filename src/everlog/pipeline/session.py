@@ -295,13 +295,15 @@ def _bear_an_end_of_java() -> None:
     SIGPIPE, nor to print what py4j was about to say to it."""
     if hasattr(signal, "SIGPIPE") and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    root = logging.getLogger()
-    if _told_by_the_interrupt_itself not in root.filters:
-        root.addFilter(_told_by_the_interrupt_itself)
+    for name in (None, "py4j.java_gateway", "py4j.clientserver"):
+        logger = logging.getLogger(name)
+        if _is_no_traceback_of_py4j not in logger.filters:
+            logger.addFilter(_is_no_traceback_of_py4j)
 
 
-def _told_by_the_interrupt_itself(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+def _is_no_traceback_of_py4j(record: logging.LogRecord) -> bool:
+    """False for a traceback that py4j logs, by the root logger too: it raises the same, and that is told."""
+    return record.exc_info is None or "py4j" not in Path(record.pathname).parts
 
 
 @contextmanager
