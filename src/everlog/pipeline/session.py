@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -198,7 +199,10 @@ _to_be_kept: list[WarmStart] = []  # what the JVM of this process will leave whe
 
 def _stop(session: SparkSession, tell: Callable[[str], None]) -> None:
     """End a session; if its JVM writes its start-up file at its end, wait for that."""
-    session.stop()
+    with warnings.catch_warnings():
+        # Ctrl-C ends Java as well, so at times there is nothing left to be stopped.
+        warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM")
+        session.stop()
     if not _to_be_kept:
         return
     from pyspark import SparkContext
