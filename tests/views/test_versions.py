@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from tests.conftest import CATALOG
 from tests.views.conftest import Said
-from tests.views.said import say
+from tests.views.said import from_nothing, say
 
 import everlog
 from everlog.errors import NotFound
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.stores.staging import Staged
-from everlog.views.states import active_build, builds_of
-from everlog.views.view import Change
+from everlog.views.builder import Builder
+from everlog.views.rebuild import rebuild
+from everlog.views.rows import kept_state
+from everlog.views.states import active_build, begin_build, builds_of
+from everlog.views.view import Change, digest_of_bytes
 
 # ---- versions
 
@@ -63,6 +66,81 @@ def test_a_rollback_needs_something_to_go_back_to(log: Log) -> None:
     log.view(Said).catch_up()
     with pytest.raises(NotFound):
         log.view(Said).rollback()
+
+
+# ---- code that changed under one version
+
+
+class Changed(Said):
+    """The same name and version, and it says something else."""
+
+    def initial(self) -> dict[str, Any]:
+        return {"values": ["changed"], "count": 0}
+
+
+def state_of(log: Log) -> str:
+    return next(one.state for one in log.views.overviews() if one.view == "said")
+
+
+def test_states_of_other_code_are_told_of_until_they_are_rebuilt(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    say(log, 1)
+    log.view(Said).catch_up()
+    assert state_of(log) == "ok"
+    log.views.close()
+
+    handle = log.view(Changed)
+    assert state_of(log) == "other code"
+    assert handle.get("thing/1").state["values"] == [1]
+    assert "the code of the view said changed" in caplog.text
+    assert "everlog views rebuild said" in caplog.text
+
+    rebuilt = handle.rebuild()
+    assert (rebuilt.same, rebuilt.differing) == (False, ("thing/1",))
+    assert state_of(log) == "ok"
+    caplog.clear()
+    log.views.close()
+    assert log.view(Changed).get("thing/1").state["values"] == ["changed", 1]
+    assert caplog.text == ""
+
+
+def stop_after(pages: int) -> Any:
+    """Says when to stop: after so many looks."""
+    looks = iter(range(pages))
+    return lambda: next(looks, None) is None
+
+
+@pytest.mark.parametrize("view", [Said, Changed])
+def test_a_rebuild_that_was_begun_goes_on_only_by_the_same_code(log: Log, view: type[Said]) -> None:
+    for value in range(6):
+        say(log, value)
+    log.view(Said).catch_up()
+    begun = rebuild(log, log.views.shelf, Said(), limit=2, stop=stop_after(2))
+    assert (begun.switched, begun.position) == (False, 4)
+
+    rebuilt = rebuild(log, log.views.shelf, view())
+    assert rebuilt.resumed_at == (4 if view is Said else 0)
+    states = {key: kept_state(data) for key, data in log.views.shelf.scan(f"said#{rebuilt.build}")}
+    assert digest_of_bytes(states.items()) == from_nothing(log, view)
+
+
+def test_a_first_build_that_other_code_has_begun_is_not_gone_on_with(log: Log) -> None:
+    for value in range(4):
+        say(log, value)
+    with log.views.shelf.change() as change:
+        build = begin_build(change, Said())
+    Builder(log, log.views.shelf, Said(), build, live=False).catch_up(limit=2, upto=2)
+    assert log.view(Changed).digest() == from_nothing(log, Changed)
+
+
+def test_a_snapshot_of_states_of_other_code_is_not_one_of_this_code(tmp_path: Path) -> None:
+    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        say(log, 1)
+        log.view(Said).catch_up()
+        log.views.close()
+        entry = log.view(Changed).snapshot()
+        assert entry.header is not None
+        assert log.views.snapshots.stale(entry.header, Changed()) == "the code of the view is another one"
+        assert log.views.snapshots.stale(entry.header, Said()) == ""
 
 
 # ---- effects

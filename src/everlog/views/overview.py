@@ -50,7 +50,7 @@ def overview(shelf: Shelf, name: str, code: View | None, head: Position) -> Over
     lag = max(0, head - active.position)
     if active.stopped_at:
         state = STOPPED
-    elif code is not None and code.version != active.version:
+    elif code is not None and not active.is_of(code):
         state = OTHER_CODE
     elif waiting:
         state = PARKED

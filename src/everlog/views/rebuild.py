@@ -178,11 +178,12 @@ def _beside(log: Log, shelf: Shelf, view: View, *, fresh: bool) -> tuple[Builder
             for build in builds_of(shelf, view.name)
             if build.number > names.active and not build.complete and build.version == view.version
         ]
-        if fresh:
-            for build in begun:
+        # Half by one code and half by another would be neither.
+        going_on = [build for build in begun if not fresh and build.is_of(view)]
+        for build in begun:
+            if build not in going_on:
                 drop_build(change, build)
-            begun = []
-        build = begun[-1] if begun else begin_build(change, view)
+        build = going_on[-1] if going_on else begin_build(change, view)
     return Builder(log, shelf, view, build, live=False), build.position
 
 

@@ -96,6 +96,7 @@ class Runner:
             current = self._builder
             if active is not None and active.version == self.view.version:
                 if current is None or current.build.number != active.number:
+                    self._tell_of_other_code(active)
                     current = self._builder = Builder(self._log, self._shelf, self.view, active, live=True)
             elif current is None or read_build(self._shelf, self.view.name, current.build.number) is None:
                 current = self._builder = self._of_this_code()
@@ -260,13 +261,23 @@ class Runner:
 
     def _of_this_code(self) -> Builder:
         mine = [build for build in builds_of(self._shelf, self.view.name) if build.version == self.view.version]
-        if mine:
+        if mine and (mine[-1].complete or mine[-1].is_of(self.view)):
+            self._tell_of_other_code(mine[-1])
             return Builder(self._log, self._shelf, self.view, mine[-1], live=mine[-1].complete)
         build = self._seed(self.view)
         if build is None:
             with self._shelf.change() as change:
                 build = begin_build(change, self.view)
         return Builder(self._log, self._shelf, self.view, build, live=False)
+
+    def _tell_of_other_code(self, build: Build) -> None:
+        if not build.is_of(self.view):
+            _logger.warning(
+                "the code of the view %s changed and its version did not: what it derived before stays as it was."
+                " If the new code would say something else: everlog views rebuild %s",
+                self.view.name,
+                self.view.name,
+            )
 
 
 def stopped(name: str, position: int) -> ViewStopped:

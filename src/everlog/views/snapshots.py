@@ -236,7 +236,7 @@ class Snapshots:
             view=view.name,
             version=view.version,
             by_stream=build.by_stream,
-            code=code_fingerprint(view),
+            code=build.code or code_fingerprint(view),  # what made the states, which may be other code by now
             catalog=catalog_fingerprint(self.log.catalog, view),
             log_id=identity.log_id,
             epoch=identity.epoch,

@@ -23,6 +23,7 @@ from everlog.core.query import Cursor
 from everlog.core.words import words
 from everlog.stores import texts
 from everlog.stores.shelf import Shelf, ShelfReader, ShelfWriter
+from everlog.views.fingerprint import code_fingerprint
 from everlog.views.letters import Letter
 from everlog.views.rows import Row, kept_state, row_of
 from everlog.views.view import View, digest_of_bytes
@@ -47,6 +48,7 @@ class Build(msgspec.Struct, kw_only=True, frozen=True):
     name: str
     number: int
     version: int
+    code: str = ""  # a fingerprint of the code that it was begun by; empty where that was not noted yet
     by_stream: bool = False  # its keys are streams: so a purge needs no code to follow
     cursor: str = ""
     revision: int = 0
@@ -54,6 +56,10 @@ class Build(msgspec.Struct, kw_only=True, frozen=True):
     changed_us: int = 0
     stopped_at: int = 0  # the event that it cannot get past, because not even its key can be told
     complete: bool = False  # it has been at the head once, and may answer
+
+    def is_of(self, view: View) -> bool:
+        """Whether it was begun by this very code, as far as that is known."""
+        return self.version == view.version and self.code in ("", code_fingerprint(view))
 
     @property
     def rows(self) -> str:
@@ -121,7 +127,13 @@ def active_build(shelf: ShelfReader, name: str) -> Build | None:
 def begin_build(change: ShelfWriter, view: View) -> Build:
     """A new, empty build of a view; nobody is told of it yet."""
     names = read_names(change, view.name)
-    build = Build(name=view.name, number=names.last + 1, version=view.version, by_stream=view.by_stream)
+    build = Build(
+        name=view.name,
+        number=names.last + 1,
+        version=view.version,
+        code=code_fingerprint(view),
+        by_stream=view.by_stream,
+    )
     put_names(change, view.name, msgspec.structs.replace(names, last=build.number))
     put_build(change, build)
     return build
