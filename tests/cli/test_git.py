@@ -115,3 +115,29 @@ def test_the_driver_refuses_and_leaves_our_side_alone(everlog: Run, place: Path)
 
     assert 0 < everlog("merge-driver", "base", "ours", "no-such-file", "events/2026-11-15.jsonl").code < 128
     assert (place / "ours").read_bytes() == ours
+
+
+def test_who_finds_conflict_markers_is_told_which_lines_to_delete_and_what_stays(everlog: Run, place: Path) -> None:
+    everlog("init", "--store", "jsonl:.")
+    for number in (1, 2):
+        everlog("append", "note.added", "-s", f"note/{number}", "text=hello")
+    (file,) = (place / ".everlog" / "events").glob("*.jsonl")
+    first, second = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"<<<<<<< HEAD\n" + first + b"=======\n" + second + b">>>>>>> theirs\n")
+
+    done = everlog("verify")
+    assert (done.code, done.out.count("delete this line")) == (8, 3)
+    assert "both sides are events and both stay; then: everlog verify" in done.err
+    assert "backup" not in done.err  # nothing is lost
+    (check,) = [check for check in everlog("doctor", "--json").data if check["id"] == "structure"]
+    assert check["fix"] == done.err.strip()
+    refused = everlog("append", "note.added", "-s", "note/3", "text=hello", "--json")
+    assert (refused.code, refused.error["code"], refused.error["details"]["lines"]) == (8, "damaged", [1, 3, 5])
+
+    file.write_bytes(first.replace(b"hello", b"other") + b"=======\n" + second)  # and this is lost
+    told = everlog("verify").err
+    assert "both stay; then: everlog verify; for the rest: keep this file" in told
+
+    file.write_bytes(first + second)
+    assert everlog("verify").code == 0
+    assert everlog("append", "note.added", "-s", "note/3", "text=hello").code == 0

@@ -225,13 +225,21 @@ def _git(session: Session, path: Path) -> Iterator[Check]:
 
 
 def _structure(log: Log) -> Check:
+    from everlog.cli.verify import way_on
+
     head = log.head()
     if head > STRUCTURE_EVENTS_MAX:
         return Check("structure", SKIP, f"{head:,} events take a while", "everlog verify")
     problems = list(log.store.check())
     if problems:
         told = "; ".join(f"#{problem.position} {problem.code}: {problem.reason}" for problem in problems[:5])
-        return Check("structure", FAIL, f"{len(problems)} problems: {told}", "everlog verify")
+        markers = any(problem.code == "conflict_marker" for problem in problems)
+        return Check(
+            "structure",
+            FAIL,
+            f"{len(problems)} problems: {told}",
+            way_on(problems) if markers else "everlog verify",
+        )
     return Check("structure", OK, "indexes, triggers and state are as they should be (events: everlog verify)")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,11 @@ from everlog.cli.session import Session, common_options, missing_ok_option, pass
 
 if TYPE_CHECKING:
     from everlog.log.verify import Report
+    from everlog.stores.contract import Problem
 
 EXIT_DAMAGED = 8
 RESTORE = "keep this file as it is; restore a backup, or save what is left: everlog export left.jsonl --past-damage"
+MARKERS = "delete the conflict markers, and no other line: both sides are events and both stay; then: everlog verify"
 
 
 @click.command("verify")
@@ -98,5 +100,13 @@ def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[s
         )
     )
     if not report.ok:
-        out.hint(RESTORE)
+        out.hint(way_on(report.problems))
         raise click.exceptions.Exit(EXIT_DAMAGED)
+
+
+def way_on(problems: Iterable[Problem]) -> str:
+    """What to do about damage: what a merge left is not lost, and needs no backup."""
+    markers = {problem.code == "conflict_marker" for problem in problems}
+    if True not in markers:
+        return RESTORE
+    return f"{MARKERS}; for the rest: {RESTORE}" if False in markers else MARKERS

@@ -57,8 +57,28 @@ def test_conflict_markers_are_refused_with_their_line(path: Path) -> None:
     assert positions(store.read()) == [1]
     told = [problem.reason for problem in store.check() if problem.code == "conflict_marker"]
     assert [reason.partition(":")[0] for reason in told] == [f"events/{file.name} line {n}" for n in (1, 3, 4)]
-    with pytest.raises(Damaged, match="damaged"):
+    assert all("delete this line" in reason for reason in told)
+    with pytest.raises(Damaged, match="conflict markers of git") as refused:
         own(store)
+    assert refused.value.why.endswith("they are in lines 1, 3, 4")
+    assert refused.value.details["lines"] == [1, 3, 4]
+    assert "<<<<<<<, |||||||, ======= or >>>>>>>" in refused.value.hint
+    kept = [line for n, line in enumerate(file.read_bytes().splitlines(keepends=True), 1) if n not in (1, 3, 4)]
+    file.write_bytes(b"".join(kept))  # as the hint says
+    own(store)
+    assert (positions(store.read()), list(store.check())) == ([1, 2], [])
+    store.close()
+
+
+def test_a_line_that_cannot_be_read_is_told_before_conflict_markers(path: Path) -> None:
+    """To delete the markers is not enough then."""
+    store = JsonlStore(path)
+    own(store, payload={"text": "one"})
+    (file,) = day_files(path)
+    file.write_bytes(b"<<<<<<< HEAD\n" + file.read_bytes().replace(b"one", b"ONE"))
+    with pytest.raises(Damaged, match="is damaged") as refused:
+        own(store)
+    assert refused.value.why.startswith("line 2: its checksum does not fit")
     store.close()
 
 

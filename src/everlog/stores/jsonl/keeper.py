@@ -20,8 +20,6 @@ from everlog.errors import Busy, Damaged, EverlogError, LogClosed, ReadOnly, Sto
 from everlog.files import Lock, leftover_temps
 from everlog.stores.jsonl import purging
 from everlog.stores.jsonl.catching_up import (
-    MARKER,
-    UNREADABLE,
     Read,
     fill_new,
     find_change,
@@ -32,6 +30,7 @@ from everlog.stores.jsonl.day_files import Tail, day_names
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index import Index, IndexBroken, Unusable
 from everlog.stores.jsonl.lines import Line
+from everlog.stores.jsonl.refusing import missing_error, refuse_damage
 from everlog.stores.jsonl.rows import Rows
 
 _LOCK_TIMEOUT_S = 30.0
@@ -166,7 +165,7 @@ class Keeper:
                 if not self.origin:
                     self._begin_origin()
                 self.index.set_origin(self.origin)
-            self._refuse_damage()
+            refuse_damage(self._folder, self.index)
             return changed
 
     def knows(self, line_id: str) -> bool:
@@ -326,7 +325,7 @@ class Keeper:
                     self._catch_up()  # or what vanished since the last look would be forgotten here
                 missing = self.index.missing() if self._index is not None else []
                 if missing and not accept_missing:
-                    raise _missing_error(self._folder, len(missing))
+                    raise missing_error(self._folder, len(missing))
                 if missing:
                     self._begin_origin()
                 self.rebuild_locked()
@@ -439,23 +438,6 @@ class Keeper:
             self._retired.append(self._index)  # a reader in another thread may be asking it just now
             self._index = None
 
-    # ---- damage
-
-    def _refuse_damage(self) -> None:
-        """What cannot be read may be our own last event: its number would be given out again (G10)."""
-        bad = [each for each in self.index.bad_lines() if each[2] in (UNREADABLE, MARKER)]
-        if bad:
-            name, at, _, reason = bad[0]
-            raise Damaged(
-                f"{self._folder.events / name} is damaged, and the log takes no writes",
-                why=f"at byte {at}: {reason}",
-                hint="everlog verify names every such line; mend the file, with git or from a backup",
-                path=str(self._folder.events / name),
-            )
-        missing = self.index.missing()
-        if missing:
-            raise _missing_error(self._folder, len(missing))
-
 
 def _is_full(error: BaseException) -> bool:
     """Whether the disk is full: SQLite says so, or could not even make the files that it needs beside its own."""
@@ -473,13 +455,3 @@ def _last_write(read: Read) -> int:
         return last.at
     first = max(len(read.found) - last.batch[0], 0)
     return read.found[first].at
-
-
-def _missing_error(folder: Folder, count: int) -> EverlogError:
-    return Damaged(
-        f"{count} events that were recorded in {folder.path} are in no file any more, and the log takes no writes",
-        why="a file was removed or cut, or another branch was checked out",
-        hint="bring the files back (git checkout, git merge); or go on without them: everlog index rebuild"
-        " --accept-missing",
-        count=count,
-    )

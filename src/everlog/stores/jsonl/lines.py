@@ -354,7 +354,7 @@ def _read(data: bytes) -> tuple[Line, Batch | None]:
         assert found is not None
         return found, marked.batch
     if data.startswith(CONFLICT_MARKERS):
-        raise BadLine("it is a conflict marker of git: the file was committed half merged")
+        raise BadLine("it is a conflict marker of git: delete this line; the lines of both sides stay")
     if seed_shape.looks_like_it(data):
         return _seed_line(data), None
     if not data.strip():

@@ -1,0 +1,61 @@
+"""Why a log of day files takes no writes, and what to do about it.
+
+What cannot be read may be our own last event: its number would be given out again (G10).
+"""
+
+from __future__ import annotations
+
+from everlog.errors import Damaged
+from everlog.stores.jsonl.catching_up import MARKER, UNREADABLE
+from everlog.stores.jsonl.day_files import read_from
+from everlog.stores.jsonl.folder import Folder
+from everlog.stores.jsonl.index import Index
+
+WITHOUT_MARKERS = (
+    "delete only the lines that begin with <<<<<<<, |||||||, ======= or >>>>>>>; every other line is an event, and both"
+    " sides stay; then: everlog verify"
+)
+_NAMED_MAX = 9
+
+
+def refuse_damage(folder: Folder, index: Index) -> None:
+    """Damaged if a line cannot be read, or an event that was recorded is in no file any more."""
+    bad = [each for each in index.bad_lines() if each[2] in (UNREADABLE, MARKER)]
+    unreadable = [each for each in bad if each[2] == UNREADABLE]
+    for name, at, _, reason in unreadable:
+        raise Damaged(
+            f"{folder.events / name} is damaged, and the log takes no writes",
+            why=f"line {_numbers(folder, name, [at])[0]}: {reason}",
+            hint="everlog verify names every such line; mend the file, with git or from a backup",
+            path=str(folder.events / name),
+        )
+    if bad:
+        name = bad[0][0]
+        numbers = _numbers(folder, name, [at for other, at, _, _ in bad if other == name])
+        listed = ", ".join(map(str, numbers[:_NAMED_MAX])) + (" and more" if len(numbers) > _NAMED_MAX else "")
+        raise Damaged(
+            f"{folder.events / name} has conflict markers of git, and the log takes no writes",
+            why=f"a merge was not finished; they are in {'line' if len(numbers) == 1 else 'lines'} {listed}",
+            hint=WITHOUT_MARKERS,
+            path=str(folder.events / name),
+            lines=numbers,
+        )
+    missing = index.missing()
+    if missing:
+        raise missing_error(folder, len(missing))
+
+
+def missing_error(folder: Folder, count: int) -> Damaged:
+    return Damaged(
+        f"{count} events that were recorded in {folder.path} are in no file any more, and the log takes no writes",
+        why="a file was removed or cut, or another branch was checked out",
+        hint="bring the files back (git checkout, git merge); or go on without them: everlog index rebuild"
+        " --accept-missing",
+        count=count,
+    )
+
+
+def _numbers(folder: Folder, name: str, places: list[int]) -> list[int]:
+    """The numbers of the lines that begin at these bytes: what an editor shows."""
+    data = read_from(folder.files, folder.events / name)
+    return [data.count(b"\n", 0, at) + 1 for at in places]
