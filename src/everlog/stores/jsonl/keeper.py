@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from everlog.errors import Busy, Damaged, EverlogError, LogClosed, ReadOnly, StorageFull
+from everlog.errors import Busy, LogClosed, ReadOnly, StorageFull
 from everlog.files import Lock, leftover_temps
 from everlog.stores.jsonl import purging
 from everlog.stores.jsonl.catching_up import (

@@ -12,8 +12,8 @@ from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index import Index
 
 WITHOUT_MARKERS = (
-    "delete only the lines that begin with <<<<<<<, |||||||, ======= or >>>>>>>; every other line is an event, and both"
-    " sides stay; then: everlog verify"
+    "delete only the lines that begin with <<<<<<<, |||||||, ======= or >>>>>>>; every other line is an event, and"
+    " both sides stay; then: everlog verify"
 )
 _NAMED_MAX = 9
 
