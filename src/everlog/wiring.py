@@ -297,23 +297,41 @@ def _text(files: Files, path: Path) -> str:
         ) from error
 
 
+def require_code(setting: str, name: str) -> str:
+    """Refuse what can be no catalog, or no views. A module that is not found may be found elsewhere: that is told."""
+    try:
+        if setting == "catalog":
+            _imported(name)
+        else:
+            _own_views(name)
+    except InvalidSettings as error:
+        if not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        return f"the {setting} {name!r} cannot be loaded from here: {error.why}; {error.hint}"
+    return ""
+
+
 def _attribute(setting: str, name: str) -> Any:
-    module, _, attribute = name.partition(":")
+    module, colon, attribute = name.partition(":")
+    hint = f"give module:attribute of what is installed or in PYTHONPATH, or everlog config set {setting} ''"
+    if not (module and colon and attribute):
+        raise InvalidSettings(
+            f"the {setting} {name!r} cannot be loaded", why="it is not of the form module:attribute", hint=hint
+        )
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidSettings(
-            f"the {setting} {name!r} cannot be loaded",
-            why=str(error),
-            hint=f"give module:attribute of what is installed or in PYTHONPATH, or everlog config set {setting} ''",
-        ) from error
+    except Exception as error:  # it runs somebody else's code, and whatever fails there must be told as theirs
+        why = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
+        raise InvalidSettings(f"the {setting} {name!r} cannot be loaded", why=why, hint=hint) from error
 
 
 def _imported(name: str) -> Catalog:
     found = _attribute("catalog", name)
     if not isinstance(found, Catalog):
         raise InvalidSettings(
-            f"{name!r} is a {type(found).__name__}", why="it must be an everlog.Catalog", hint="everlog config show"
+            f"{name!r} is a {type(found).__name__}",
+            why="it must be an everlog.Catalog",
+            hint="give module:attribute of one, or everlog config set catalog ''",
         )
     return found
 
@@ -334,21 +352,11 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
     from everlog.views.builtin import BUILT_IN as VIEWS  # most logs are opened for something else
     from everlog.views.snapshots import Snapshots
     from everlog.views.thinning import Due
-    from everlog.views.view import View
     from everlog.views.views import Views
 
-    given = _attribute("views", settings.views) if settings.views else ()
-    own = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-    for view in own:
-        if not (isinstance(view, View) or (isinstance(view, type) and issubclass(view, View))):
-            raise InvalidSettings(
-                f"{settings.views!r} holds {view!r}",
-                why="it must be an everlog.View, or a list of them",
-                hint="everlog config show",
-            )
     return Views(
         log,
-        (*VIEWS, *own),
+        (*VIEWS, *(_own_views(settings.views) if settings.views else ())),
         more=_domain_view,
         make_snapshots=lambda log, shelf: Snapshots(
             log,
@@ -358,6 +366,21 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
             log_bytes=beside.log_bytes,
         ),
     )
+
+
+def _own_views(name: str) -> tuple[View | type[View], ...]:
+    from everlog.views.view import View
+
+    given = _attribute("views", name)
+    own = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    for view in own:
+        if not (isinstance(view, View) or (isinstance(view, type) and issubclass(view, View))):
+            raise InvalidSettings(
+                f"{name!r} holds {view!r}",
+                why="it must be an everlog.View, or a list of them",
+                hint="give module:attribute of one, or everlog config set views ''",
+            )
+    return own
 
 
 class _Beside:

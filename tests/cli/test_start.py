@@ -439,9 +439,51 @@ def test_the_demo_runs_on_a_postgres_of_its_own(everlog: Run) -> None:
 
 
 def test_who_sets_a_catalog_that_is_not_found_is_told_two_ways_out(log: Run) -> None:
-    assert log("config", "set", "catalog", "nowhere.events:CATALOG").code == 0
+    set_all_the_same = log("config", "set", "catalog", "nowhere.events:CATALOG")
+    assert (set_all_the_same.code, "No module named 'nowhere'" in set_all_the_same.err) == (0, True)
     refused = log("log", "--json")
     assert refused.code == 2
     assert "in PYTHONPATH, or everlog config set catalog ''" in refused.error["hint"]
     assert log("config", "set", "catalog", "").code == 0
     assert log("log").code == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("views", "nonsense", "it is not of the form module:attribute"),
+        ("views", "os:no_such_name", "module 'os' has no attribute 'no_such_name'"),
+        ("views", "os:path", "it must be an everlog.View, or a list of them"),
+        ("views", "broken_code:VIEWS", "ZeroDivisionError: division by zero"),
+        ("catalog", "os:path", "it must be an everlog.Catalog"),
+        ("catalog", ":CATALOG", "it is not of the form module:attribute"),
+    ],
+)
+def test_what_can_be_no_views_or_catalog_is_refused_before_it_is_written(
+    log: Run, place: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: str, why: str
+) -> None:
+    (place / "broken_code.py").write_text("VIEWS = 1 / 0\n")
+    monkeypatch.syspath_prepend(place)
+    before = Path(".everlog/everlog.toml").read_text()
+    refused = log("config", "set", key, value, "--json")
+    assert (refused.code, refused.error["code"]) == (2, "invalid_settings")
+    assert refused.error["why"] == why
+    assert f"everlog config set {key} ''" in refused.error["hint"]
+    assert Path(".everlog/everlog.toml").read_text() == before
+
+
+def test_views_that_are_there_are_set_and_those_not_found_here_are_warned_of(log: Run) -> None:
+    done = log("config", "set", "views", "everlog.views.builtin:BUILT_IN")
+    assert (done.code, done.err) == (0, "")
+    done = log("config", "set", "views", "not_yet_written:VIEWS")
+    assert (done.code, "cannot be loaded from here: No module named" in done.err) == (0, True)
+
+
+@pytest.mark.parametrize("group", ["pipeline", "config", "snapshot", "wp", "control org"])
+def test_a_group_alone_prints_its_help_as_it_is(everlog: Run, group: str) -> None:
+    alone = everlog(*group.split())
+    assert (alone.code, alone.out) == (2, "")
+    assert alone.err == everlog(*group.split(), "--help").out
+    refused = everlog("--json", *group.split())
+    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert refused.error["why"].startswith("its commands are ")

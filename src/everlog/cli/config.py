@@ -95,6 +95,9 @@ def get_setting(session: Session, key: str) -> None:
 def set_setting(session: Session, key: str, value: str) -> None:
     """Write a setting into the project's file, .everlog/everlog.toml.
 
+    A value that can never be used is refused. A catalog or views whose module is not found here may be found
+    elsewhere: they are written, with a warning.
+
     \b
     Examples:
       everlog config set actor user:ada
@@ -111,6 +114,11 @@ def set_setting(session: Session, key: str, value: str) -> None:
         from everlog.core.fields import require_shape
 
         require_shape(key, value)
+    if key in ("catalog", "views") and value:
+        from everlog.wiring import require_code
+
+        if doubt := require_code(key, value):
+            session.out.warn(doubt)
     if key == "store":
         from everlog.cli.store_urls import PASSWORD_WARNING, has_password, without_password
         from everlog.wiring import require_url

@@ -52,6 +52,9 @@ def tell(error: Exception, session: Session) -> int:
         return 0
     if os.environ.get("EVERLOG_DEBUG") and not isinstance(error, click.UsageError):
         traceback.print_exception(error)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError) and not (session.json or session.agent):
+        session.out.note(error.ctx.get_help())
+        return Usage.exit_code
     if isinstance(error, EverlogError):
         known = error
     elif isinstance(error, click.ClickException):
@@ -124,6 +127,12 @@ def _plain(details: object) -> object:
 def _usage(error: click.ClickException) -> EverlogError:
     context = getattr(error, "ctx", None)
     command = context.command_path if isinstance(context, click.Context) else "everlog"
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        group = error.ctx.command
+        names = group.list_commands(error.ctx) if isinstance(group, click.Group) else []
+        return Usage(
+            f"{command} needs a command", why=f"its commands are {', '.join(names)}", hint=f"see {command} --help"
+        )
     if isinstance(error, click.NoSuchOption | click.exceptions.NoSuchCommand):
         typed = error.option_name if isinstance(error, click.NoSuchOption) else error.command_name
         near = [name for name in error.possibilities or () if _is_near(typed, name)]
