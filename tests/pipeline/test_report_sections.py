@@ -13,8 +13,6 @@ pytest.importorskip("plotly", reason="the report needs plotly: pip install 'ever
 
 MONDAY = date(2026, 11, 9)
 WEEK = {"week": MONDAY, **{f"{kind}_p{part}": 1.0 for kind in ("lead", "cycle") for part in (50, 85, 95)}}
-    f"{kind}_p{part}": 1.0 for kind in ("lead", "cycle") for part in (50, 85, 95)
-}
 
 
 class Said:

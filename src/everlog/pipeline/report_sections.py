@@ -75,7 +75,8 @@ def _work(answers: Answers) -> Iterator[Section]:
     done = sum(row["done"] for row in days)
     yield Section(
         "Work packages day by day",
-        f"One was finished {done:,} times from {day[0]} to {day[-1]}; {in_progress(answers('flow')):,} are in progress now.",
+        f"One was finished {done:,} times from {day[0]} to {day[-1]};"
+        f" {in_progress(answers('flow')):,} are in progress now.",
         figure,
     )
     packages = [row for row in answers("flow") if row["lead_hours"] is not None]
