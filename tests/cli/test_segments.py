@@ -46,6 +46,24 @@ def test_damage_is_told_by_range_and_the_rest_stays_readable(segments: Run) -> N
     assert segments("log", "--after", "2", "--json").data[0]["payload"]["text"] == "three"
 
 
+def test_a_log_that_lost_only_its_closing_mark_says_so_and_the_next_write_puts_it_right(segments: Run) -> None:
+    whole = SEGMENT.read_bytes()
+    SEGMENT.write_bytes(whole[:-1])
+
+    dumped = segments("dump", "--json")
+    assert (dumped.code, dumped.data[-1]["kind"]) == (0, "cut")
+    found = segments("verify")
+    assert (found.code, "mark_lost" in found.out) == (8, True)
+    assert found.err == "no event is lost, and the next write puts it right\n"
+    (check,) = [check for check in segments("doctor", "--json").data if check["id"] == "structure"]
+    assert (check["status"], check["fix"]) == ("fail", found.err.strip())
+
+    done = segments("append", "note.added", "-s", "note/1", "text=four")
+    assert (done.code, "no event was in it" in done.err) == (0, True)
+    assert SEGMENT.read_bytes().startswith(whole)
+    assert segments("verify").code == 0
+
+
 def test_dump_of_something_else_says_so(everlog: Run) -> None:
     Path("notes.txt").write_text("no segment at all, but long enough to be looked at")
     assert everlog("dump", "notes.txt").code == 4

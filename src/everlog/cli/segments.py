@@ -23,6 +23,8 @@ def dump_command(session: Session, files: tuple[Path, ...], records: bool) -> No
     It reads the files as they are, also damaged ones, and does not open the log. Without FILES it shows every segment
     of this log. Exits 8 if there is damage.
 
+    Columns when piped: file, start, end, kind, text.
+
     \b
     Examples:
       everlog dump

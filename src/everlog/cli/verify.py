@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
 EXIT_DAMAGED = 8
 RESTORE = "keep this file as it is; restore a backup, or save what is left: everlog export left.jsonl --past-damage"
-MARKERS = "delete the conflict markers, and no other line: both sides are events and both stay; then: everlog verify"
+MENDED = "no event is lost, and the next write puts it right"
+HARMLESS = {
+    "conflict_marker": "delete the conflict markers, and no other line: both sides are events and both stay;"
+    " then: everlog verify",
+    "mark_lost": MENDED,
+    "manifest_damaged": MENDED,
+}
+"""Problems with which nothing is lost, and what to do about them."""
 
 
 @click.command("verify")
@@ -105,8 +112,9 @@ def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[s
 
 
 def way_on(problems: Iterable[Problem]) -> str:
-    """What to do about damage: what a merge left is not lost, and needs no backup."""
-    markers = {problem.code == "conflict_marker" for problem in problems}
-    if True not in markers:
-        return RESTORE
-    return f"{MARKERS}; for the rest: {RESTORE}" if False in markers else MARKERS
+    """What to do about damage: for some of it nothing is lost, and no backup needed."""
+    codes = {problem.code for problem in problems}
+    ways = [way for code, way in HARMLESS.items() if code in codes]
+    if codes - HARMLESS.keys():
+        ways.append(f"for the rest: {RESTORE}" if ways else RESTORE)
+    return "; ".join(dict.fromkeys(ways))

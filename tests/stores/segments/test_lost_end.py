@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from everlog.errors import Damaged
-from everlog.stores.segments.known_end import read_end
+from everlog.files import DiskFiles
+from everlog.stores.segments import writing
+from everlog.stores.segments.dump import dump
+from everlog.stores.segments.known_end import KnownEnd, read_end, save_end
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import stamped
 
@@ -28,11 +32,11 @@ def closed(tmp_path: Path) -> tuple[Path, list[int]]:
 
 
 @pytest.mark.parametrize("zeroed", [False, True])
-@pytest.mark.parametrize("kept", [1, 2, 4])
+@pytest.mark.parametrize("kept", [1, 2, 3])
 def test_a_closed_log_that_lost_whole_frames_takes_no_writes(
     closed: tuple[Path, list[int]], kept: int, zeroed: bool
 ) -> None:
-    """G10: their positions would be given out again. The last frame only says that the log was closed."""
+    """G10: their positions would be given out again."""
     path, ends = closed
     file = path / "segments" / "00000001.seg"
     content = file.read_bytes()
@@ -43,6 +47,7 @@ def test_a_closed_log_that_lost_whole_frames_takes_no_writes(
     with pytest.raises(Damaged) as told:
         add(store)
     assert "lost its end" in str(told.value.why)
+    assert "everlog export left.jsonl --past-damage" in told.value.hint
     store.close()
 
 
@@ -83,3 +88,126 @@ def test_an_end_of_another_log_says_nothing(closed: tuple[Path, list[int]], tmp_
     (tmp_path / "other" / "index" / "end").write_bytes((path / "index" / "end").read_bytes())
     assert list(other.check()) == []
     other.close()
+
+
+# ---- the mark of a clean end, which holds nothing
+
+
+def cut_every_byte(mark: bytes) -> list[bytes]:
+    return [mark[:size] for size in range(len(mark))]
+
+
+def flip_every_byte(mark: bytes) -> list[bytes]:
+    return [mark[:place] + bytes([mark[place] ^ 4]) + mark[place + 1 :] for place in range(len(mark))]
+
+
+@pytest.mark.parametrize("spoil", [cut_every_byte, flip_every_byte, lambda mark: [bytes(len(mark))]])
+def test_a_log_that_lost_only_the_mark_of_its_clean_end_is_told_of_and_goes_on_as_it_was(
+    closed: tuple[Path, list[int]], spoil: Callable[[bytes], list[bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    path, ends = closed
+    file = path / "segments" / "00000001.seg"
+    whole = file.read_bytes()
+    for spoiled in spoil(whole[ends[-1] :]):
+        file.write_bytes(whole[: ends[-1]] + spoiled)
+        store = SegmentsStore(path)
+        (problem,) = store.check()
+        assert problem.code == "mark_lost"
+        assert f"bytes {ends[-1]} to {len(whole) - 1}; no event was in it" in problem.reason
+        assert file.read_bytes() == whole[: ends[-1]] + spoiled  # G11: to look is not to mend
+
+        caplog.clear()
+        with store.write() as writer:
+            writer.note("a", "note")
+        assert "the mark of its clean end was lost and is put back" in caplog.text
+        assert file.read_bytes()[: len(whole)] == whole
+        assert [problem.code for problem in SegmentsStore(path).check()] == []
+        assert [recorded.position for recorded in store.read()] == [1, 2, 3, 4]
+        kept = path / "segments" / f"00000001-{ends[-1]}.torn"
+        if whole[ends[-1] :].startswith(spoiled.rstrip(b"\0")):
+            assert not kept.exists()
+        else:
+            assert kept.read_bytes() == spoiled.rstrip(b"\0")  # what stood there is not written over unseen
+            kept.unlink()
+        store.close()
+        (path / "index" / "end").unlink()
+        file.write_bytes(whole)
+        store = SegmentsStore(path)  # as it was at first
+        add_and_take_back(store, file, whole)
+
+
+def add_and_take_back(store: SegmentsStore, file: Path, whole: bytes) -> None:
+    """Have the log remember the end of `whole`, whatever was written since."""
+    live = store.book.live
+    save_end(store.files, store.layout, KnownEnd(store.identity.log_id, live.number, len(whole), live.head))
+    store.close()
+    assert file.read_bytes() == whole
+
+
+def test_a_mark_that_was_lost_together_with_a_note_stops_the_writing(tmp_path: Path) -> None:
+    """No position is missing, and yet something is."""
+    store = SegmentsStore(tmp_path / "log")
+    end = add(store)
+    with store.write() as writer:
+        writer.note("a", "")
+    store.close()
+    file = tmp_path / "log" / "segments" / "00000001.seg"
+    file.write_bytes(file.read_bytes()[:end])
+    again = SegmentsStore(tmp_path / "log")
+    assert [problem.code for problem in again.check()] == ["segment_cut"]
+    with pytest.raises(Damaged):
+        add(again)
+    again.close()
+
+
+def test_a_lost_mark_is_known_where_the_index_goes_as_far_as_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
+    store = SegmentsStore(tmp_path / "log")
+    ends = [add(store) for _ in range(4)]
+    store.close()
+    assert list((tmp_path / "log" / "index").glob("*.idx"))
+    file = tmp_path / "log" / "segments" / "00000001.seg"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: ends[-1]])
+    store = SegmentsStore(tmp_path / "log")
+    add(store)
+    assert file.read_bytes()[: len(whole)] == whole
+    store.close()
+    assert list(SegmentsStore(tmp_path / "log").check()) == []
+
+
+def test_an_index_that_goes_further_than_the_mark_knows_of_more_that_is_lost(
+    closed: tuple[Path, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
+    path, ends = closed
+    known = (path / "index" / "end").read_bytes()
+    store = SegmentsStore(path)
+    add(store)
+    store.close()
+    (path / "index" / "end").write_bytes(known)  # as a crash would leave it
+    file = path / "segments" / "00000001.seg"
+    file.write_bytes(file.read_bytes()[: ends[-1]])
+    again = SegmentsStore(path)
+    with pytest.raises(Damaged, match="takes no writes"):
+        add(again)
+    again.close()
+
+
+def test_dump_calls_a_part_of_the_mark_what_it_is(closed: tuple[Path, list[int]]) -> None:
+    path, ends = closed
+    file = path / "segments" / "00000001.seg"
+    whole = file.read_bytes()
+    for content, kind in (
+        (whole[:-1], "cut"),
+        (whole[: ends[-1] + 10], "cut"),
+        (whole[:-5] + b"?" + whole[-4:], "damaged"),
+    ):
+        file.write_bytes(content)
+        *_, last = dump(DiskFiles(), file)
+        assert (last.kind, "no event was in it" in last.text) == (kind, True)
+    file.write_bytes(whole[: ends[2] + 100])  # half an event
+    *_, last = dump(DiskFiles(), file)
+    assert (last.kind, last.text) == ("torn", "a write that was never acknowledged")

@@ -16,7 +16,7 @@ from everlog.core.ids import EventId
 from everlog.errors import Damaged, EverlogError
 from everlog.files import Files
 from everlog.stores.contract import Claim, Identity, Problem
-from everlog.stores.segments.frame import mark_of
+from everlog.stores.segments.frame import closing_frame, mark_of
 from everlog.stores.segments.header import (
     HEAD_READ_BYTES,
     HEAD_START,
@@ -51,6 +51,9 @@ class Segment:
         self.limit: int | None = None
         self.parts: list[Part] = []
         self.tail = Tail.END
+        self.tail_bytes = b""
+        self.index_end = 0  # how far its index files go
+        self.lost_mark = b""  # the frame of its clean end, if all that it lost is that
         self.problems: list[Problem] = []
 
     @property
@@ -156,7 +159,7 @@ class Book:
             yield from segment.problems
             for gap in segment.gaps:
                 yield Problem(Position(gap.before + 1), "damaged_bytes", _told(self._layout, segment, gap))
-        if self.segments and self.live.tail is Tail.DAMAGED:
+        if self.segments and self.live.tail is Tail.DAMAGED and not self.live.lost_mark:
             reason = f"{self.live.number:08}.seg is damaged from byte {self.live.end} to its end"
             yield Problem(Position(self.head + 1), "damaged_bytes", reason)
 
@@ -276,6 +279,7 @@ class Book:
         at = segment.start
         while at in known and self._trust_index:
             columns = self._columns(segment, at)
+            segment.index_end = segment.index_end if columns is None else columns.end
             if columns is None or (segment.limit is not None and columns.end > segment.limit):
                 break
             if segment.limit is None and columns.end > self._size(segment):
@@ -327,6 +331,10 @@ class Book:
 
     def _compare(self, known: KnownEnd, live: Segment) -> None:
         """Whole frames that are gone from the end are missed only by who knows that they were there."""
+        live.lost_mark = self._lost_mark(known, live)
+        if live.lost_mark:
+            live.problems.clear()  # the index files told no more than that
+            return
         if (
             known.number == live.number
             and known.end > live.end
@@ -338,6 +346,25 @@ class Book:
                 f"position {known.head}, byte {known.end}, when it was closed"
             )
             live.problems.append(Problem(Position(live.head + 1), "segment_cut", reason))
+
+    def _lost_mark(self, known: KnownEnd, live: Segment) -> bytes:
+        """The mark of a clean end, if the live segment lost that and nothing else.
+
+        What ended here was closed, so that its last frame was such a mark. If no more is missing than one mark takes,
+        then nothing stood before it; and what it said is known from the frame before.
+        """
+        if (known.number, known.head) != (live.number, live.head) or live.gaps or not live.parts:
+            return b""
+        if (
+            live.header is None
+            or live.index_end > known.end
+            or any(one.code != "segment_cut" for one in live.problems)
+        ):
+            return b""
+        last = live.parts[-1]
+        mark = closing_frame(mark_of(self.identity.log_id, live.number), live.end, last.fence, last.clock, live.head)
+        fits = live.end + len(mark) == known.end and len(live.tail_bytes) <= len(mark) and not last.closed
+        return mark if fits else b""
 
     def _size(self, segment: Segment) -> int:
         source = self._open(segment)
@@ -392,7 +419,7 @@ class Book:
                     part.add_gap(found)
                 else:
                     part.add(found)
-            segment.tail = walk.tail
+            segment.tail, segment.tail_bytes = walk.tail, walk.tail_bytes
             return flushed
         finally:
             source.close()

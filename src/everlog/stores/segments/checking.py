@@ -19,8 +19,20 @@ def problems(files: Files, layout: Layout, identity: Identity) -> Iterator[Probl
         yield Problem(START, "manifest_damaged", "log.json is not what was written; the next write makes it again")
     book = Book(files, layout, identity, newest=0 if manifest is None else manifest.newest, trust_index=False)
     yield from book.what_is_wrong()
+    yield from _lost_mark(book)
     yield from _fences(book)
     yield from _index_problems(files, layout, book)
+
+
+def _lost_mark(book: Book) -> Iterator[Problem]:
+    """Somebody cut or changed the last bytes, which held nothing: worth telling, and no reason to refuse writes."""
+    if book.segments and book.live.lost_mark:
+        live = book.live
+        reason = (
+            f"{live.number:08}.seg lost the mark of its clean end, bytes {live.end} to"
+            f" {live.end + len(live.lost_mark) - 1}; no event was in it, and the next write puts it back"
+        )
+        yield Problem(START, "mark_lost", reason)
 
 
 def _fences(book: Book) -> Iterator[Problem]:

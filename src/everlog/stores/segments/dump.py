@@ -10,7 +10,17 @@ import msgspec
 from everlog.core.event import START, Recorded
 from everlog.errors import NotALog
 from everlog.files import Files
-from everlog.stores.segments.frame import CLOSED, COMMIT, LENGTH, PURGING, SWEPT, Frame, mark_of, open_body
+from everlog.stores.segments.frame import (
+    CLOSED,
+    COMMIT,
+    LENGTH,
+    PURGING,
+    SWEPT,
+    Frame,
+    closing_frame,
+    mark_of,
+    open_body,
+)
 from everlog.stores.segments.header import HEAD_READ_BYTES, HEAD_START, MAGIC, Header, decode_header, head_size
 from everlog.stores.segments.source import ArchiveSource, PlainSource, Source
 from everlog.stores.segments.walk import Gap, Tail, Walk
@@ -52,11 +62,13 @@ def _entries(source: Source, path: Path) -> Iterator[Entry]:
         start, head = HEAD_START, START
         mark = _guessed_mark(data)
     walk = Walk(source, mark=mark, start=start, head=head)
+    last: Frame | None = None
     for item in walk:
         if isinstance(item, Gap):
+            last = None
             yield Entry(start=item.start, end=item.end, kind="damaged", text="these bytes are no frame")
             continue
-        frame = item.frame
+        frame = last = item.frame
         told = f"positions {frame.before + 1} to {frame.head}, " if frame.head > frame.before else ""
         yield Entry(
             start=item.start,
@@ -66,11 +78,23 @@ def _entries(source: Source, path: Path) -> Iterator[Entry]:
             records=tuple(frame.records),
         )
     if walk.tail is not Tail.END:
-        text = {
-            Tail.TORN: "a write that was never acknowledged",
-            Tail.DAMAGED: "bytes that were a frame once",
+        kind, text = {
+            Tail.TORN: ("torn", "a write that was never acknowledged"),
+            Tail.DAMAGED: ("damaged", "bytes that were a frame once"),
         }[walk.tail]
-        yield Entry(start=walk.end, end=source.size, kind=str(walk.tail.value), text=text)
+        if last is not None and _is_of_a_mark(walk.tail_bytes, last, walk.end):
+            kind = "cut" if walk.tail is Tail.TORN else kind
+            text = "the mark of a clean end, not whole: no event was in it"
+        yield Entry(start=walk.end, end=source.size, kind=kind, text=text)
+
+
+def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:
+    """True when the bytes are the beginning of the mark that would follow the last frame, or it but for one byte."""
+    if last.rest.kind == CLOSED:
+        return False
+    mark = closing_frame(last.mark, at, last.fence, last.clock, last.head)
+    wrong = sum(one != other for one, other in zip(found, mark, strict=False))
+    return wrong == 0 if len(found) < len(mark) else len(found) == len(mark) and wrong == 1
 
 
 def _told(header: Header) -> str:

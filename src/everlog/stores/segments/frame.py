@@ -134,6 +134,11 @@ def encode_frame(
     return data
 
 
+def closing_frame(mark: int, at: int, fence: int, clock: int, head: Position) -> bytes:
+    """The mark of a clean end: the frame that a writer puts last, and that holds nothing of its own."""
+    return encode_frame(mark, at, fence, clock, [], Rest(CLOSED, head, head))
+
+
 def open_body(data: memoryview, at: int = 0) -> memoryview | None:
     """The body of what is enclosed at this place of the data; None if it is not whole, or its hash is not right."""
     start = at + LENGTH.size

@@ -59,7 +59,7 @@ def refuse_damage(layout: Layout, book: Book) -> None:
         raise Damaged(
             f"{layout.root} is damaged and takes no writes",
             why=problem.reason,
-            hint="everlog verify, then restore a backup or export what is readable",
+            hint="everlog verify; restore a backup, or save what is left: everlog export left.jsonl --past-damage",
         )
 
 
@@ -123,6 +123,8 @@ class Writer:
 
     def _recover(self) -> None:
         """Cut what was never acknowledged, and make sure of what was: before anybody is served (F02, F05)."""
+        if self._book.live.lost_mark:
+            self._put_mark_back()
         files, segment, number = self._files, self._book.live, self._book.live.number
         end = segment.end
         rest = files.read(self._handle, max(0, files.size(self._handle) - end), at=end)
@@ -145,6 +147,20 @@ class Writer:
             files.fsync(self._handle)
             files.fsync_dir(self._layout.segments)
         self._space_end = files.size(self._handle)
+
+    def _put_mark_back(self) -> None:
+        """Nothing but the mark of a clean end was lost, and its bytes are known: the log is as it was."""
+        segment, mark = self._book.live, self._book.live.lost_mark
+        name = self._layout.segment(segment.number).name
+        if not mark.startswith(segment.tail_bytes):
+            kept = self._layout.torn(segment.number, segment.end)
+            replace_file(self._files, kept, segment.tail_bytes)
+            name += f" (what stood there is in {kept.name})"
+        _logger.warning("%s: the mark of its clean end was lost and is put back; no event was in it", name)
+        self._files.write_all(self._handle, mark, at=segment.end)
+        self._files.fsync(self._handle)
+        segment.lost_mark = b""
+        self._book.refresh()
 
     def _write_last_again(self, start: int, end: int) -> None:
         # If a flush failed, the kernel may show bytes that never reached the disk and hold them for clean. Written
