@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run, clean_environment
+from tests.cli.test_keeping import damage
 
 ESCAPE = "\x1b[31mred\x1b[0m\ttab\nline\u202eback\x9b31m"
 
@@ -323,3 +324,68 @@ def test_the_hint_for_the_next_page_keeps_the_filters(notes: Run) -> None:
 def test_a_reset_says_to_read_anew_before_going_on(notes: Run) -> None:
     assert "log --after 0 --to-end" in notes("log", "--after", "99").err
     assert notes("log", "--after", "99", "--to-end").code == 0
+
+
+# ---- what is not what was recorded
+
+
+def test_who_is_shown_a_falsified_event_is_told(notes: Run) -> None:
+    damage("UPDATE events SET payload = replace(payload, 'note 2', 'NOTE 2') WHERE position = 2")
+    shown = notes("show", "2")
+    assert (shown.code, "NOTE 2" in shown.out) == (0, True)
+    assert shown.err == (
+        "warning: this is not what was recorded: #2: the payload is not the one that the header commits to; everlog"
+        " verify proves the whole log\n"
+    )
+    found = notes("show", "2", "--json")
+    assert (found.data["sound"], len(json.loads(found.out)["warnings"])) == (False, 1)
+    assert "WARN message=" in notes("show", "2", "--agent").err
+    other = notes("show", "3", "--json")
+    assert (other.data["sound"], json.loads(other.out)["warnings"]) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], True),
+        (["-n", "4"], True),
+        (["-n", "3"], False),
+        (["--stream", "note/1"], True),
+        (["--stream", "note/2"], False),
+        (["--after", "0", "--limit", "2"], True),
+        (["--after", "2"], False),
+        (["--until", "#1"], False),
+        (["--to-end"], False),  # in bulk
+    ],
+)
+def test_a_list_with_a_falsified_event_says_so_once(notes: Run, arguments: list[str], told: bool) -> None:
+    damage("UPDATE events SET payload = replace(payload, 'note 2', 'NOTE 2') WHERE position = 2")
+    listed = notes("log", *arguments)
+    assert listed.code == 0
+    assert listed.err.count("warning: this is not what was recorded: #2: the payload") == told
+
+
+def test_a_line_that_is_passed_over_is_missed(everlog: Run) -> None:
+    everlog("init", "--store", "jsonl:.")
+    for number in range(5):
+        everlog("append", "note.added", "-s", "note/1", f"text=note {number}")
+    (file,) = Path(".everlog/events").glob("*.jsonl")
+    for number in (1, 4):
+        file.write_text(file.read_text().replace(f"note {number}", f"NOTE {number}"))
+        listed = everlog("log")
+        assert (listed.code, positions(listed.rows)) == (0, [1, 3, 4, 5] if number == 1 else [1, 3, 4])
+        assert "#2: no event and no purge accounts for it" in listed.err
+    assert "#5: no event" in listed.err
+
+
+def test_what_a_purge_took_is_not_missed(notes: Run) -> None:
+    notes("purge", "note/1", "--reason", "r", "--confirm", "purge note/1")
+    assert notes("log").err == ""
+    assert notes("log", "--after", "6").err.count("warning") == 0
+
+
+def test_a_long_list_is_read_as_it_is(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    damage("UPDATE events SET payload = replace(payload, 'note 2', 'NOTE 2') WHERE position = 2")
+    monkeypatch.setattr("everlog.log.glance.PLACES_MAX", 4)
+    assert notes("log").err == ""
+    assert notes("log", "--stream", "note/1").err.count("warning") == 1  # four of them

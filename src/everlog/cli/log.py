@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,6 +72,10 @@ def log_command(
 
     Columns when piped: position, occurred_at, id, type, stream, sequence, actor, scope, payload. With --follow or
     --to-end, --json prints one event a line.
+
+    The hashes of up to 1,000 events are computed again, and a warning names those that are not what was recorded; if
+    nothing is filtered, also those that are missing. More events, --follow and --to-end are read as they are: everlog
+    verify proves a log.
 
     \b
     Examples:
@@ -157,7 +161,12 @@ class _Reader:
     def newest(self, count: int | None, *, reverse: bool) -> None:
         from everlog.cli.records import answer_records
 
+        # The head comes first: what is recorded from here on is not missed.
+        head = self._log.head()
+        upto = head if self._upto is None else min(head, self._upto)
         found = self._newest(count, self._upto)
+        whole = count is None or len(found) < count
+        self._look_at(found, after=self.after if whole else found[-1].position - 1, upto=upto)
         if not reverse:
             found.reverse()
         answer_records(self._out, found, facts={"head": self._log.head()})
@@ -176,6 +185,8 @@ class _Reader:
         page = self._log.page_after(cursor, self._query, limit=limit)
         found = [item for item in page.events if self._upto is None or item.position <= self._upto]
         cut = len(found) < len(page.events)
+        if page.reset is None:
+            self._look_at(found, after=cursor.position, upto=min(page.next_cursor.position, self._upto or page.head))
         following = {
             "cursor": str(page.next_cursor),
             "at_head": page.at_head or cut,
@@ -233,6 +244,17 @@ class _Reader:
             self._out.line("RESET " + pairs({"reason": reset.reason, "cursor": str(reset.cursor)}))
         else:
             self._out.warn(_reset_text(reset))
+
+    def _look_at(self, found: Sequence[Recorded], *, after: int, upto: int) -> None:
+        """Warn if these events are not what was recorded. Where there are many, somebody reads in bulk."""
+        from everlog.cli.records import warn_of
+        from everlog.core.event import Position
+        from everlog.core.query import EVERYTHING
+        from everlog.log.glance import PLACES_MAX, glance
+
+        places = upto - after if self._query == EVERYTHING else len(found)
+        if 0 < places <= PLACES_MAX:
+            warn_of(self._out, glance(self._log.store, self._query, after=Position(after), upto=Position(upto)))
 
     def _newest(self, count: int | None, upto: int | None) -> list[Recorded]:
         found: Iterator[Recorded] = self._log.read(

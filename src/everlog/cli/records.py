@@ -9,10 +9,12 @@ from typing import Any
 from everlog.cli.output import Answer, Output, json_text, safe, tsv
 from everlog.core.codec import recorded_object
 from everlog.core.event import Recorded
+from everlog.stores.contract import Problem
 
 TSV_COLUMNS = ("position", "occurred_at", "id", "type", "stream", "sequence", "actor", "scope", "payload")
 PAYLOAD_CELLS_MIN = 48
 """On a narrow terminal a line rather wraps than hide what the event says."""
+PROBLEMS_TOLD = 3
 
 
 def moment(value: datetime) -> str:
@@ -111,3 +113,12 @@ def answer_records(
 def table_lines(out: Output, found: Sequence[Recorded]) -> list[str]:
     lines = Lines(out, found)
     return [lines.line(recorded) for recorded in found]
+
+
+def warn_of(out: Output, problems: Sequence[Problem]) -> None:
+    """One line about events that are not what was recorded, or are not there."""
+    if problems:
+        told = "; ".join(f"#{problem.position}: {problem.reason}" for problem in problems[:PROBLEMS_TOLD])
+        more = len(problems) - PROBLEMS_TOLD
+        told += f"; and {more:,} more" if more > 0 else ""
+        out.warn(f"this is not what was recorded: {told}; everlog verify proves the whole log")

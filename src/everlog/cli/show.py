@@ -32,7 +32,8 @@ def show_command(session: Session, name: str, raw: bool) -> None:
     """Show one event in full.
 
     It is named by its id (ULID or UUID), by its position, or by 6 or more characters from the beginning or the end
-    of its id.
+    of its id. Its hashes are computed again: if it is not what was recorded, a warning says so, and with --json the
+    field sound is false.
 
     \b
     Examples:
@@ -40,7 +41,9 @@ def show_command(session: Session, name: str, raw: bool) -> None:
       everlog show 12 --raw
       everlog show A8XQ2T
     """
+    from everlog.cli.records import warn_of
     from everlog.log.causes import causes_of
+    from everlog.log.glance import glance_at
 
     log = session.log()
     position = _find(log, name)
@@ -51,7 +54,9 @@ def show_command(session: Session, name: str, raw: bool) -> None:
     if recorded is None:
         raise _gone(log, name, position)
     causes, _ = causes_of(log, recorded)
-    _show(session, recorded, causes)
+    problems = glance_at(log.store, position)
+    warn_of(session.out, problems)
+    _show(session, recorded, causes, sound=not problems)
 
 
 def _find(log: Log, name: str) -> Position:
@@ -135,7 +140,7 @@ def _before(position: Position) -> Position:
     return Place(position - 1)
 
 
-def _show(session: Session, recorded: Recorded, causes: Sequence[Recorded]) -> None:
+def _show(session: Session, recorded: Recorded, causes: Sequence[Recorded], *, sound: bool) -> None:
     from everlog.cli.records import moment
     from everlog.core.codec import recorded_object
     from everlog.core.ids import id_uuid
@@ -168,7 +173,7 @@ def _show(session: Session, recorded: Recorded, causes: Sequence[Recorded]) -> N
     lines = [f"{session.out.dim(f'{name:<12}')} {safe(str(value))}" for name, value in rows]
     lines += [session.out.dim("payload"), json_text(event.payload, indent=2)]
     data = {**recorded_object(recorded), "uuid": facts["uuid"]}
-    data["causes"] = [recorded_object(cause) for cause in causes]
+    data |= {"causes": [recorded_object(cause) for cause in causes], "sound": sound}
     found = {"position": recorded.position, "id": event.id, "type": event.type, "stream": event.stream}
     found |= {"sequence": recorded.sequence, "actor": event.actor, "payload": event.payload}
     session.out.answer(

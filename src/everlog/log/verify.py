@@ -80,7 +80,7 @@ class Audit:
         except Damaged as error:
             self.report(Problem(place.position, "unreadable", error.why))
             return
-        for code, reason in _content_problems(place, event, own=event.origin == self._origin):
+        for code, reason in content_problems(place, event, own=event.origin == self._origin):
             self.report(Problem(place.position, code, reason))
         self.check_identity(place, event)
         self.check_sequence(place, event)
@@ -174,7 +174,7 @@ def wrong_count(purges: Iterable[Purge], purged: int, head: Position) -> Problem
     return Problem(head, "purge_disagrees", reason)
 
 
-def _content_problems(place: Packed, event: Event, *, own: bool) -> Iterator[tuple[str, str]]:
+def content_problems(place: Packed, event: Event, *, own: bool) -> Iterator[tuple[str, str]]:
     if header_bytes(event) != place.header:
         yield "header_changed", "the header is not in its canonical form"
     if not event.salt and not place.payload:
