@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -95,6 +96,56 @@ def test_a_rebuild_compares_and_can_be_taken_back(notes: Run) -> None:
     kept = notes("views", "rebuild", "types", "--keep-old", "--json").data
     assert (kept["switched"], notes("views", "list", "--json").data[2]["build"]) == (False, 1)
     assert notes("views", "rollback", "actors").code == 4
+
+
+def test_a_rollback_to_older_code_says_who_answers_until_that_is_put_back(own: Run, place: Path) -> None:
+    own("views", "run", "texts", "--to-end")
+    own("views", "rebuild", "texts")
+    assert "answers from the events" not in own("views", "rollback", "texts").err
+    newer = OWN.replace('name = "texts"', 'name = "texts"\n    version = 2').replace('"texts": [*', '"twice": 2 * [*')
+    (place / "own_views.py").write_text(newer.replace('state["texts"]', 'state.get("twice", [])'))
+    sys.modules.pop("own_views")
+    own("views", "rebuild", "texts")
+    told = own("views", "rollback", "texts")
+    assert "the code here is of version 2, and answers from the events until version 1 is put back" in told.err
+    assert own("views", "get", "texts", "note/2", "--json").data["state"] == {"twice": ["other", "other"]}
+    (place / "own_views.py").write_text(OWN)
+    sys.modules.pop("own_views")
+    assert own("views", "get", "texts", "note/2", "--json").data["state"] == {"texts": ["other"]}
+
+
+@pytest.mark.parametrize(("keys", "more"), [(19, False), (20, True), (21, True)])
+def test_a_rebuild_shows_some_of_what_differs_and_says_that_there_may_be_more(
+    log: Run, keys: int, more: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from everlog import open as open_log
+    from everlog.views.states import active_build
+
+    drafts = [{"type": "note.added", "stream": f"note/{number}", "payload": {"text": "a"}} for number in range(keys)]
+    log("append", "--batch", "-", stdin="\n".join(map(json.dumps, drafts)).encode())
+    log("views", "run", "streams", "--to-end")
+    with open_log() as opened:
+        build = active_build(opened.views.shelf, "streams")
+        assert build is not None
+        rows = {key: None for key, _ in opened.views.shelf.scan(build.rows)}
+        with opened.views.shelf.change() as change:
+            change.put(build.rows, rows)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = log("views", "rebuild", "streams").out
+    assert shown.count("differs: note/") == min(keys, 20)
+    assert ("(there may be more)" in shown) == more
+
+
+def test_ctrl_c_during_a_rebuild_says_what_it_leaves(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from everlog.views import runner
+
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "rebuild", interrupted)
+    stopped = notes("views", "rebuild", "streams")
+    assert stopped.code == 130
+    assert "the view answers as before, and the same command goes on where it was" in stopped.err
 
 
 def test_the_audit_ends_with_8_when_something_is_missing(notes: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from tests.views.conftest import Said, Total
 from tests.views.said import from_nothing, say
 
 from everlog.errors import ReadOnly
+from everlog.log import pages
 from everlog.log.log import Log
+from everlog.views import builder, runner
+from everlog.views.states import builds_of
 
 # ---- another copy, other processes, a damaged shelf
 
@@ -102,6 +106,58 @@ def test_a_rebuild_that_was_stopped_goes_on(log: Log) -> None:
     done = handle.rebuild(limit=3)
     assert (done.resumed_at, done.same, done.build) == (9, True, 2)
     assert handle.rebuild(fresh=True).resumed_at == 0
+
+
+def test_a_slow_rebuild_keeps_what_it_has_in_the_midst_of_a_page(
+    make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill undoes what was folded since, and no more."""
+    monkeypatch.setattr(builder, "GATHERED_S", -1.0)  # as if the view took longer than that for every piece
+    monkeypatch.setattr(pages, "PIECE", 4)
+    log = make_log()
+    for number in range(10):
+        say(log, number)
+    kept: list[tuple[int, int]] = []
+    shelf = log.views.shelf
+    done = log.view(Total).rebuild(
+        progress=lambda position: kept.append((position, builds_of(shelf, "total")[-1].position))
+    )
+    assert list(dict.fromkeys(kept)) == [(4, 4), (8, 8), (10, 10)]
+    assert (done.applied, done.digest) == (10, from_nothing(log, Total))
+
+
+@pytest.mark.parametrize("first", ["rebuild", "_start_over"])
+def test_one_rebuild_is_made_at_a_time(
+    make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """Two would go on with one build: also one that finds, in another thread, that history changed."""
+    second = "_start_over" if first == "rebuild" else "rebuild"
+    log = make_log()
+    say(log, 1)
+    one = runner.Runner(log, log.views.shelf, Total())
+    begun: list[str] = []
+    entered, go_on = threading.Event(), threading.Event()
+    really = runner.rebuild
+
+    def held_up(*args: Any, **options: Any) -> Any:
+        begun.append(threading.current_thread().name)
+        entered.set()
+        assert go_on.wait(20)
+        return really(*args, **options)
+
+    monkeypatch.setattr(runner, "rebuild", held_up)
+    threads = [threading.Thread(target=getattr(one, name), name=name) for name in (first, second)]
+    threads[0].start()
+    assert entered.wait(20)
+    threads[1].start()
+    threads[1].join(0.2)
+    assert begun == [first]
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert begun == [first, second]
+    assert [build.complete for build in builds_of(log.views.shelf, "total")] == [True, True]
+    one.close()
 
 
 def test_who_may_not_write_gets_an_old_answer_that_says_so(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

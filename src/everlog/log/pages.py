@@ -38,6 +38,10 @@ class OpenPage:
                 self.reached = some[-1].position
                 yield some
 
+    def end_here(self) -> None:
+        """Let the page end with the piece that was given out last."""
+        self._left = 0
+
     @property
     def next_cursor(self) -> Cursor:
         if self.reset is not None:

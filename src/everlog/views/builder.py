@@ -49,7 +49,7 @@ PAGES_GATHERED = 5
 """Pages that are kept together while a build is made beside another."""
 
 GATHERED_S = 2.0
-"""How long pages may wait to be kept: what a kill would undo of a view that takes its time."""
+"""How long what was folded may wait to be kept: what a kill would undo of a view that takes its time."""
 
 SAVED_EVERY = 1000
 """Positions without a match after which a cursor is kept all the same."""
@@ -299,6 +299,9 @@ class Builder:
                 raise _LookCloser
             gathered.changed |= done.changed
             gathered.passed = joined(gathered.applied, run_of(piece))  # all of it, and a page stands upwards
+            if time.monotonic() - gathered.since > GATHERED_S:
+                page.end_here()
+                break
         cursor = page.next_cursor
         if len(gathered.applied) == before:
             self._move_to(cursor)
