@@ -147,6 +147,45 @@ def test_a_reader_that_leaves_early_ends_it_without_a_word(log: Run, place: Path
     assert found.stderr == ""
 
 
+_AS_WITH_SPARK = """
+import signal
+from everlog.cli import main
+
+really = main.main
+
+def with_spark() -> int:
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    return really()
+
+main.main = with_spark
+main.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("started", "code"), [(["-m", "everlog"], -signal.SIGPIPE), (["-c", _AS_WITH_SPARK], 128 + signal.SIGPIPE)]
+)
+def test_a_reader_that_leaves_early_is_told_by_the_exit_code_alone(
+    log: Run, place: Path, started: list[str], code: int
+) -> None:
+    """Also where SIGPIPE is not heeded, because Java may end at any time."""
+    draft = {"type": "note.added", "stream": "n/1", "payload": {"text": "x" * 500}}
+    assert log("append", "--batch", "-", stdin=b"\n".join([json.dumps(draft).encode()] * 500)).code == 0
+    with subprocess.Popen(
+        [sys.executable, *started, "log", "--to-end"],
+        cwd=place,
+        env=clean_environment(place),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"1\t")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) == code
+
+
 def test_the_exit_code_reaches_the_shell(place: Path) -> None:
     for arguments, code in ((["log"], 4), (["lgo"], 2), (["--version"], 0), (["config", "get", "x"], 2)):
         found = subprocess.run(command(*arguments), cwd=place, env=clean_environment(place), capture_output=True)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import everlog
-from everlog.core.event import Position
+from everlog.catalog.builtin import BUILT_IN
+from everlog.core.event import Position, Recorded
 from everlog.cutover.exporting import Export, Format
 from everlog.errors import Damaged
+from everlog.log.log import Log
+from everlog.stores.memory import MemoryStore
+from everlog.testing.postgres_schemas import Schemas
 from everlog.wiring import open_store
 
 EVENTS = 9
@@ -104,6 +109,48 @@ def test_damage_that_does_not_say_where_it_is_ends_the_export(damaged: str, monk
     monkeypatch.setattr(Export, "_read", broken)
     with pytest.raises(Damaged):
         exported(damaged, past_damage=True)
+
+
+@pytest.mark.parametrize(
+    ("passed_over", "lost"),
+    [
+        ({1}, [(1, 1)]),
+        ({EVENTS}, [(EVENTS, EVENTS)]),
+        ({3, 4, 5}, [(3, 5)]),
+        ({1, 4, 5, EVENTS}, [(1, 1), (4, 5), (EVENTS, EVENTS)]),
+        (set(range(1, EVENTS + 1)), [(1, EVENTS)]),
+    ],
+)
+def test_what_a_store_passes_over_is_lost_wherever_it_stands(
+    passed_over: set[int], lost: list[tuple[int, int]]
+) -> None:
+    class PassesOver(MemoryStore):
+        def read(self, *args: Any, **options: Any) -> Iterator[Recorded]:
+            return (one for one in super().read(*args, **options) if one.position not in passed_over)
+
+    store = PassesOver()
+    with Log(store, BUILT_IN) as log:
+        for number in range(EVENTS):
+            log.append("note.added", stream="note/1", payload={"text": f"note {number}"})
+        with pytest.raises(Damaged, match="cannot be read"):
+            list(Export(store, Format.EVERLOG).pieces())
+        export = Export(store, Format.EVERLOG, past_damage=True)
+        list(export.pieces())
+        assert (export.lost, export.count) == (lost, EVENTS - len(passed_over))
+
+
+def test_a_falsified_event_of_postgres_is_not_exported(postgres_url: str, postgres_schemas: Schemas) -> None:
+    with everlog.open(postgres_url, actor="user:ada") as log:
+        for text in ("a", WORD, "c", "d"):
+            log.append("note.added", stream="note/1", payload={"text": text})
+    with postgres_schemas.connect(postgres_url) as owner:
+        owner.execute("ALTER TABLE events DISABLE TRIGGER USER")
+        owner.execute("UPDATE events SET payload = replace(payload::text, 'damage-me', 'DAMAGE-ME')")
+        owner.execute("ALTER TABLE events ENABLE TRIGGER USER")
+    with pytest.raises(Damaged):
+        exported(postgres_url)
+    positions, export, _ = exported(postgres_url, past_damage=True)
+    assert (positions, export.lost) == ([1, 3, 4], [(2, 2)])
 
 
 @pytest.mark.parametrize("form", ["sqlite:{}", "jsonl:{}", "segments:{}"])

@@ -196,6 +196,10 @@ class WithAGuess(msgspec.Struct):
     shade: Guessed
 
 
+class WithAGuessAtTimes(msgspec.Struct):
+    shade: Guessed | None = None
+
+
 class Nested(msgspec.Struct):
     inner: Inner
 
@@ -210,6 +214,7 @@ class WithAList(msgspec.Struct):
         (Plain, {"text": "a"}, True),
         (WithAFactory, {}, False),
         (WithAGuess, {"shade": "dim"}, False),
+        (WithAGuessAtTimes, {}, False),
         (Nested, {"inner": {"text": "a"}}, False),
         (WithAList, {"texts": []}, False),
         (Weighed, {"grams": 1}, False),
@@ -261,6 +266,21 @@ ORDINARY: dict[str, Any] = {"type": "thing.said", "stream": "thing/1", "payload"
 )
 def test_only_a_small_and_plain_draft_is_quick(made: Any, quick: bool) -> None:
     assert is_quick(made, {"thing.said"}) == quick
+
+
+@pytest.mark.parametrize(
+    ("more", "left"), [({}, True), ({"request": {"a": [1]}}, False), ({"response": {"a": [1]}}, False)]
+)
+def test_who_says_what_was_asked_or_is_to_be_answered_makes_that_ready_himself(
+    more: dict[str, Any], left: bool
+) -> None:
+    """It may be of any size, and may be changed by its caller meanwhile."""
+    CATALOG.validate("thing.said", {"text": "known"})
+    log = Log(MemoryStore(), CATALOG)
+    made = requests.Request(log._recorder, (Draft(**ORDINARY),), "key", "say", **more)
+    assert log._recorder.leave_to_others(made) == left
+    assert made.ready != left
+    log.close()
 
 
 def busy_log(monkeypatch: pytest.MonkeyPatch) -> Log:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -59,8 +59,18 @@ INTERRUPTED = 130
 NOBODY_READS = 141  # as a shell has it for a program that SIGPIPE ends
 
 
+class NobodyReads(Exception):
+    """A BrokenPipeError that click must not see: it would end the program, with the code of a failure."""
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands by name and loads each one when it is asked for."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise NobodyReads from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -122,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if session.when_stopped:
             session.out.note(session.when_stopped)
         return INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, NobodyReads):
         return NOBODY_READS
     except Exception as error:
         from everlog.cli.failures import tell
