@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from tests.log.held_up import PATIENCE_S, HeldUp
 
-from everlog.errors import LogClosed, StorageFull, Unavailable
+from everlog.errors import InvalidPayload, LogClosed, StorageFull, Unavailable
 from everlog.log.committer import GROUP_MAX, Committer, Item, Plain
 from everlog.stores.contract import Writer
 
@@ -153,11 +155,43 @@ def test_a_failed_commit_is_told_to_everybody_of_the_group_and_leaves_nothing(st
     store.trouble = StorageFull("the disk is full")
     store.go_on.set()
     callers.join()
-    full = store.trouble
-    assert callers.results == {"first": full, "a": full, "bad": mistake, "b": full}
+    assert callers.results["first"] is store.trouble
+    assert callers.results["bad"] is mistake
+    assert [str(callers.results[name]) for name in ("a", "b")] == ["the disk is full"] * 2
     assert store.notes("") == {}
     store.trouble = None
     assert committer.submit(note("later")) == "later"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        StorageFull("the disk is full", why="no block is free", hint="make room", free=0),
+        InvalidPayload("thing.said", [("$.text", "is missing")]),  # made by what its words do not tell any more
+        OSError(errno.EIO, "Input/output error", "log.db"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    ],
+    ids=lambda trouble: type(trouble).__name__,
+)
+def test_everybody_of_a_failed_group_raises_an_error_of_his_own(
+    store: Store, committer: Bench, trouble: Exception
+) -> None:
+    """One object would gather the tracebacks of all their threads."""
+    callers = held_up(store, committer)
+    for name in "abc":
+        callers.submit(name, note(name))
+    store.trouble = trouble
+    store.go_on.set()
+    callers.join()
+    told = [callers.results[name] for name in "abc"]
+    assert len({id(one) for one in (trouble, *told)}) == 4
+    for one in told:
+        assert type(one) is type(trouble)
+        assert (str(one), one.args, vars(one)) == (str(trouble), trouble.args, vars(trouble))
+        assert one.__cause__ is trouble
+        frames = [frame.name for frame in traceback.extract_tb(one.__traceback__)]
+        assert frames.count("submit_item") == 1
+    store.trouble = None
 
 
 def test_nobody_is_told_of_a_commit_that_failed(store: Store) -> None:

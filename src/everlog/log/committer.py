@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from threading import get_ident
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
@@ -228,10 +229,10 @@ class Committer:
         except BaseException as error:
             # The write was undone: who was refused keeps the reason, everybody else gets this one. An interrupt is
             # the leader's own: in the threads and tasks of others it would end what nobody meant to end.
-            told = error if isinstance(error, Exception) else _interrupted(error)
             for item in group:
                 if item.error is None:
-                    item.error, item.result = told, None
+                    item.error = _of_his_own(error) if isinstance(error, Exception) else _interrupted(error)
+                    item.result = None
             if not isinstance(error, Exception):
                 raise
 
@@ -266,6 +267,18 @@ class Committer:
                 except BaseException:
                     # Everybody of that group was told. The next ones still need somebody who leads.
                     _logger.exception("a group of works could not be committed")
+
+
+def _of_his_own(error: Exception) -> Exception:
+    """The same error as an object of its own, with the first as its cause: several threads that raise one object would
+    each add their way to its traceback, and their own troubles to its context."""
+    try:
+        made = copy(error)
+    except Exception:  # its constructor asks for something else than the words that it made of it
+        made = type(error).__new__(type(error), *error.args)
+        vars(made).update(vars(error))
+    made.__cause__ = error
+    return made
 
 
 def _interrupted(error: BaseException) -> Unavailable:
