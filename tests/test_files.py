@@ -13,6 +13,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -93,6 +95,11 @@ def _swapped(folder: Path) -> None:
     folder.symlink_to(folder.with_name("copy"))
 
 
+def _became_a_file(folder: Path) -> None:
+    folder.rename(folder.with_name("before"))
+    folder.touch()
+
+
 def _put_back(path: Path) -> None:
     os.link(path, path.with_name("link"))
     path.unlink()
@@ -112,6 +119,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], bool]] = {
     "replaced": (lambda path: replace_file(FILES, path, b"another"), False),
     "moved, and another made": (lambda path: path.rename(path.with_name("b")).with_name("a").touch(), False),
     "its folder moved": (lambda path: path.parent.rename(path.parent.with_name("moved")), False),
+    "its folder replaced by a file": (lambda path: _became_a_file(path.parent), False),
     "its folder swapped for a copy": (lambda path: _swapped(path.parent), False),
     "a neighbour made": (lambda path: path.with_name("b").write_bytes(b""), True),
     "the same file put back": (_put_back, True),
@@ -130,6 +138,84 @@ def test_a_watch_knows_whether_the_name_still_stands_for_the_file(tmp_path: Path
     do, holds = CHANGES[change]
     do(path)
     assert [watch.holds(), watch.holds()] == [holds, holds]
+    FILES.close(handle)
+
+
+def _watched(path: Path, change: Callable[[Path], object]) -> list[bool]:
+    """Whether the name stands for the file, before a change and after it."""
+    handle = FILES.open(path, create=True)
+    os.utime(path.parent, (0, 0))  # long ago: the clock of a disk may not move between two changes
+    watch = FILES.watch(handle)
+    found = [watch.holds()]
+    change(path)
+    found += [watch.holds(), watch.holds()]
+    FILES.close(handle)
+    return found
+
+
+LOST = [change for change, (_, holds) in CHANGES.items() if not holds]
+
+
+@pytest.mark.parametrize("change", LOST)
+def test_a_watch_notices_by_the_folder_alone(tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when another machine changes a shared disk: this system still has the file under its name."""
+    path = tmp_path / "folder" / "a"
+    path.parent.mkdir()
+    monkeypatch.setattr(os, "readlink", lambda link: str(path))
+    assert _watched(path, CHANGES[change][0]) == [True, False, False]
+
+
+@pytest.fixture
+def a_clock_that_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disks have coarse ones: what is done at once may leave the same times."""
+    really = os.stat
+
+    def looked_at(path: Any, **how: Any) -> Any:
+        found = really(path, **how)
+        if not stat.S_ISDIR(found.st_mode):
+            return found
+        return SimpleNamespace(
+            st_dev=found.st_dev, st_ino=found.st_ino, st_mode=found.st_mode, st_mtime_ns=0, st_ctime_ns=0
+        )
+
+    monkeypatch.setattr(os, "stat", looked_at)
+
+
+@pytest.mark.parametrize("change", LOST)
+@pytest.mark.usefixtures("a_clock_that_stands_still")
+def test_a_watch_notices_what_is_done_at_once(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "folder" / "a"
+    path.parent.mkdir()
+    assert _watched(path, CHANGES[change][0]) == [True, False, False]
+
+
+@pytest.mark.usefixtures("a_clock_that_stands_still")
+def test_a_watch_notices_that_a_link_above_the_file_leads_elsewhere(tmp_path: Path) -> None:
+    """The file has not moved, nor its folder."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+
+    def set_anew(path: Path) -> None:
+        _copied(tmp_path / "one", tmp_path / "other")
+        (tmp_path / "link").unlink()
+        (tmp_path / "link").symlink_to(tmp_path / "other")
+
+    assert _watched(tmp_path / "link" / "a", set_anew) == [True, False, False]
+
+
+def test_a_disk_that_does_not_say_whether_a_file_has_its_name_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is no answer, and least of all that the file was replaced."""
+    handle = FILES.open(tmp_path / "a", create=True)
+    watch = FILES.watch(handle)
+
+    def refused(path: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as changed, pytest.raises(ReadOnly, match="look at"):
+        changed.setattr(os, "stat", refused)
+        watch.holds()
     FILES.close(handle)
 
 

@@ -194,6 +194,35 @@ def test_everybody_of_a_failed_group_raises_an_error_of_his_own(
     store.trouble = None
 
 
+def test_a_work_of_a_group_that_asks_for_a_write_is_refused_and_holds_nobody_up(
+    store: Store, committer: Bench
+) -> None:
+    callers = held_up(store, committer)
+    callers.submit("asks", lambda writer: committer.submit(note("inner")))
+    callers.submit("b", note("b"))
+    store.go_on.set()
+    callers.join()
+    assert isinstance(callers.results["asks"], RuntimeError)
+    assert callers.results["b"] == "b"
+    assert set(store.notes("")) == {"first", "b"}
+
+
+def test_who_has_passed_the_lead_on_may_come_again_before_it_is_taken(store: Store, committer: Bench) -> None:
+    """The next leader has been woken and does not run yet."""
+    waiting, again = Plain(note("waiting")), Plain(note("again"))
+
+    def queued(writer: Writer) -> None:
+        thread = threading.Thread(target=committer._begin, args=(waiting,))
+        thread.start()
+        thread.join()
+
+    committer.submit(queued)
+    assert not committer._begin(again)
+    committer._wait(waiting)
+    committer._lead_once()
+    assert (waiting.result, again.result) == ("waiting", "again")
+
+
 def test_nobody_is_told_of_a_commit_that_failed(store: Store) -> None:
     woken: list[bool] = []
     committer = Committer(store, committed=lambda: woken.append(True))

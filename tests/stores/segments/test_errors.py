@@ -198,7 +198,7 @@ def test_a_segment_that_is_replaced_while_a_writer_opens_it_is_not_written(tmp_p
         add(made, text)
     made.close()
     (segment,) = (tmp_path / "log" / "segments").glob("*.seg")
-    backup = segment.read_bytes()
+    backup = segment.read_bytes() + b"of another writer"  # what a recovery would cut off
 
     class Late(DiskFiles):
         def open(self, path: Path, *, write: bool = False, **how: object) -> Handle:
