@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,15 +24,22 @@ from hypothesis import strategies as st
 import everlog
 from everlog.core.canonical import canonical
 from everlog.errors import SecretFound
+from everlog.log import secrets
 from everlog.log.secrets import (
     ADDRESS,
     DENIED_NAMES,
+    NUMBER_CHARS,
     PATTERNS,
     RUN_CHARS_MIN,
     Finding,
+    familiar,
     find_secrets,
     fold,
+    innocent,
+    innocent_words,
+    known_clean,
     refuse_secrets,
+    remember_clean,
     suspicious,
 )
 
@@ -388,4 +396,101 @@ def test_a_key_is_looked_at_as_a_text_of_a_payload_is() -> None:
     log = everlog.open("memory:")
     with pytest.raises(SecretFound):
         log.append("note.added", stream="note/1", payload={"text": "a"}, key="SK" + "0a" * 16)
+    log.close()
+
+
+def test_what_was_once_cleared_is_not_cleared_under_a_name_that_names_a_secret() -> None:
+    remember_clean({"text": "correct horse battery", "password": "********", "access": {"api_key": "${KEY}"}})
+    assert known_clean({"text": "correct horse battery"})
+    assert familiar({"text": "correct horse battery"})
+    for payload in ({"password": "correct horse battery"}, {"access": {"api_key": "correct horse battery"}}):
+        assert not known_clean(payload)
+        assert not familiar(payload)
+
+
+def test_what_stands_below_a_name_that_names_a_secret_is_not_remembered() -> None:
+    remember_clean({"credentials": {"name_of_it": "the one of production"}, "text": "remembered elsewhere"})
+    assert not known_clean({"text": "the one of production"})
+    assert not known_clean({"name_of_it": "remembered elsewhere"})
+
+
+def test_only_plain_text_is_encoded_as_it_is() -> None:
+    """The fast encoder's output is canonical for no other."""
+    remember_clean({"text": "for the fast encoder", "téxt": "for the fast encoder", "other": "für den anderen"})
+    assert familiar({"text": "for the fast encoder"})
+    assert not familiar({"téxt": "for the fast encoder"})
+    remember_clean({"text": "für den anderen"})
+    assert known_clean({"text": "für den anderen"})
+    assert not familiar({"text": "für den anderen"})
+
+
+def test_no_more_than_so_many_texts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_CLEARED_MAX", 10)
+    for number in range(100):
+        remember_clean({"text": f"the remark of number {number}", f"key_{number}": 1})
+        assert innocent(f"word-{number * 'k'}-0123456789")
+    for remembered in (secrets._cleared_strings, secrets._cleared_keys, secrets._plain_strings, innocent_words):
+        assert len(remembered) <= 12
+    remember_clean({"text": "a" * 1000})
+    assert not known_clean({"text": "a" * 1000})
+
+
+# ---- ids and keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_planted_secret_is_an_innocent_id(kind: str) -> None:
+    for seed in range(20):
+        secret = planted(seed)[kind]
+        for text in (secret, f"trace-{secret}", f"{secret}-0123456789abcdef", f"0123-{secret}"):
+            assert not innocent(text) or find_secrets({"id": text}) == []
+        assert not innocent(secret)
+        assert secret.rstrip(NUMBER_CHARS) not in innocent_words
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.kind)
+def test_nothing_that_a_pattern_can_generate_is_an_innocent_id(pattern: Any) -> None:
+    @settings(max_examples=25)
+    @given(before=st.sampled_from(["", "a-", "job/", "0-"]), secret=st.from_regex(pattern.expression, fullmatch=True))
+    def holds(before: str, secret: str) -> None:
+        for text in (secret, before + secret):
+            cleared = text.rstrip(NUMBER_CHARS) in innocent_words or innocent(text)
+            assert not (cleared and find_secrets({"id": text}))
+
+    holds()
+
+
+def test_ids_as_they_are_need_no_second_look() -> None:
+    rng = random.Random(8)
+    for _ in range(100):
+        number = rng.getrandbits(128)
+        uuid = f"{number:032x}"
+        ulid = "".join(rng.choices(CROCKFORD, k=26))
+        for text in (f"trace-{uuid[:16]}", uuid, f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:]}", ulid, f"{number}", "job/17", ""):
+            assert innocent(text)
+
+
+@pytest.mark.parametrize("field", ["request_id", "causation_id", "correlation_id"])
+@pytest.mark.parametrize("kind", ["aws id", "https address", "twilio"])
+def test_a_secret_in_an_id_is_refused_and_its_place_is_told(field: str, kind: str) -> None:
+    log = everlog.open("memory:")
+    fine = everlog.Draft("note.added", "note/1", {"text": "a"})
+    bad = msgspec.structs.replace(fine, **{field: planted(4)[kind]})
+    with pytest.raises(SecretFound) as caught:
+        log.append_batch([fine, bad, fine])
+    assert [finding["path"] for finding in caught.value.details["findings"]] == [f"$.{field}"]
+    assert planted(4)[kind] not in f"{caught.value}{log.refusals()}"
+    assert log.head() == 0
+    log.append_batch([msgspec.structs.replace(fine, **{field: "trace-0123456789abcdef"})])
+    log.close()
+
+
+def test_a_secret_in_a_stored_response_is_refused_and_its_place_is_told() -> None:
+    log = everlog.open("memory:")
+    draft = everlog.Draft("note.added", "note/1", {"text": "a"})
+    for response in ({"made": [planted(4)["aws id"]]}, {"made": ["x"], "api_key": "hunter2"}):
+        with pytest.raises(SecretFound, match=r"\$\.response\.(made\[0\]|api_key)"):
+            log.commit([draft], key="a", response=response)
+    assert log.head() == 0
+    assert log.commit([draft], key="a", response={"made": ["x"]}).response == {"made": ["x"]}
     log.close()

@@ -21,7 +21,16 @@ from everlog.core.fields import TEXT_CHARS_MAX, require_shape, require_tags, req
 from everlog.core.ids import EventId, parse_id
 from everlog.errors import EventTooLarge, InvalidField
 from everlog.log.expect import Expect, Expectation
-from everlog.log.secrets import familiar, known_clean, refuse_secrets, remember_clean, suspicious
+from everlog.log.secrets import (
+    NUMBER_CHARS,
+    familiar,
+    innocent,
+    innocent_words,
+    known_clean,
+    refuse_secrets,
+    remember_clean,
+    suspicious,
+)
 
 _logger = logging.getLogger("everlog")
 _NO_TAGS: Mapping[str, str] = {}
@@ -64,9 +73,12 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
     id: EventId | None
 
 
-def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Limits) -> list[Prepared]:
-    """Every draft checked and encoded, or the first refusal."""
+def prepare(
+    drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Limits, keys: Sequence[str] = ()
+) -> list[Prepared]:
+    """Every draft checked and encoded, or the first refusal; with the idempotency keys of those who bring them."""
     prepared: list[Prepared] = []
+    said = [key for key in keys if key.rstrip(NUMBER_CHARS) not in innocent_words and not innocent(key)]
     doubtful: list[Prepared] = []
     checked = ("", "", "")  # the texts of the draft before: in a batch they are mostly the same
     validate = catalog.validate
@@ -88,6 +100,9 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
                 together = "\0"
             if len(together) > TEXT_CHARS_MAX or not together.isprintable():
                 _require_texts(*texts)
+            for text in texts:
+                if text and text.rstrip(NUMBER_CHARS) not in innocent_words and not innocent(text):
+                    said.append(text)
             checked = texts
         if draft.tags != {} or draft.occurred_at is not None:
             draft = _owned(draft)
@@ -105,6 +120,8 @@ def prepare(drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Li
             refuse_secrets(draft.type, draft.tags)
     if doubtful:
         _refuse_secrets(doubtful)
+    if said and suspicious('"{}"'.format('"\n"'.join(said)).encode()):  # quoted, as texts are in a payload
+        _refuse_secret_texts(drafts, keys)
     return prepared
 
 
@@ -174,6 +191,18 @@ def _require_texts(request: str, causation: str, correlation: str) -> None:
     require_text("request id", request)
     require_text("causation id", causation)
     require_text("correlation id", correlation)
+
+
+def _refuse_secret_texts(drafts: Sequence[Draft], keys: Sequence[str]) -> None:
+    for key in keys:
+        refuse_secrets("the idempotency key", {"key": key})
+    for draft in drafts:
+        ids = {
+            "request_id": draft.request_id,
+            "causation_id": draft.causation_id,
+            "correlation_id": draft.correlation_id,
+        }
+        refuse_secrets("the envelope", ids)
 
 
 def _owned(draft: Draft) -> Draft:

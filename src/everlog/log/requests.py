@@ -108,15 +108,11 @@ class Recorder:
                     hint="give drafts, or append one event with append(type, stream=…, payload=…)",
                     field="drafts",
                 )
-        prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits)
         keys = [request.key for request in requests if request.key != ""]
-        if keys:
-            for key in keys:
-                if type(key) is not str or len(key) > TEXT_CHARS_MAX or not key.isprintable():
-                    require_text("idempotency key", key)
-            if suspicious('"{}"'.format('"\n"'.join(keys)).encode()):  # quoted, as texts are in a payload
-                for key in keys:
-                    refuse_secrets("the idempotency key", {"key": key})
+        for key in keys:
+            if type(key) is not str or len(key) > TEXT_CHARS_MAX or not key.isprintable():
+                require_text("idempotency key", key)
+        prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits, keys=keys)
         start = 0
         for request in requests:
             end = start + len(request.drafts)
@@ -137,7 +133,8 @@ class Recorder:
             if request.request is not None or request.response is not None:
                 # What has no single JSON form could neither be compared nor be answered again as it is.
                 canonical(request.request)
-                canonical(request.response)
+                if suspicious(canonical({"response": request.response})):
+                    refuse_secrets("the response", {"response": request.response})
         if len(prepared) == 1:
             request.given_ids = first.id is not None
         else:

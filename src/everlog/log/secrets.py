@@ -229,6 +229,34 @@ def _windows(runs: str, folded: str) -> str:
     return "\n".join(kept)
 
 
+# Ids are mostly a word and a number, and the word is the same for many of them. No marker is made of these characters
+# alone, so that what is left of a text without them holds at least the beginning of a marker, if the text holds one.
+NUMBER_CHARS = "0123456789abcdefABCDEF-"
+_STEMS = tuple(
+    sorted({fold(group[0].encode()).rstrip(NUMBER_CHARS).lstrip('"') for p in PATTERNS for group in p.markers})
+)
+innocent_words: set[str] = set()
+"""Words of ids that hold no marker, nor the beginning of one."""
+
+
+def innocent(text: str) -> bool:
+    """True when a short text is plainly an id and no secret; False says nothing."""
+    if len(text) < 9:  # see _kinds
+        return True
+    if text.isalnum() and text.isascii():
+        return len(text) < RUN_CHARS_MIN or not fold(text[:8].encode()).startswith(_BARE)
+    word = text.rstrip(NUMBER_CHARS)
+    if not word.isascii():
+        return False
+    folded = fold(word.encode())
+    if "://" in folded or any(stem in folded for stem in _STEMS):
+        return False
+    if len(innocent_words) >= _CLEARED_MAX:
+        innocent_words.clear()
+    innocent_words.add(word)
+    return True
+
+
 # Strings and keys that were looked at and found clean. A log sees the same names, states and slugs over and over, and
 # to know a string again costs a tenth of looking at it.
 _CLEARED_MAX = 20_000
