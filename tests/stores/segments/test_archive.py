@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from everlog.errors import Damaged
+from everlog.files import DiskFiles, Handle
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import stamped
 
@@ -116,3 +118,102 @@ def test_the_packed_segment_stays_when_the_plain_one_is_damaged(doubled: Path, n
         add(store, "note/b")
     store.close()
     assert holding(doubled, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
+
+
+@pytest.fixture
+def three(tmp_path: Path, now: list[int]) -> SegmentsStore:
+    """A log of three segments, and a month later."""
+    store = open_at(tmp_path / "log", now)
+    for stream in ("note/a", "note/b", "note/c"):
+        add(store, stream)
+        now[0] += 2 * HOUR_US
+    now[0] += 30 * 24 * HOUR_US
+    return store
+
+
+def streams(store: SegmentsStore) -> list[str]:
+    return [recorded.event.stream for recorded in store.read()]
+
+
+class PackedMeanwhile(DiskFiles):
+    """As a disk on which another process packs segments just before one of its files is opened the n-th time."""
+
+    def __init__(self, name: str, times: int, writer: SegmentsStore) -> None:
+        self._name = name
+        self._times = times
+        self._writer = writer
+
+    def open(self, path: Path, **how: Any) -> Handle:
+        if path.name == self._name:
+            self._times -= 1
+            if self._times == 0:
+                assert self._writer.archive(days=7)
+        return super().open(path, **how)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("name", ["00000001.seg", "00000002.seg"])
+def test_a_segment_that_is_packed_while_others_look_is_neither_damage_nor_lost(
+    three: SegmentsStore, now: list[int], name: str, times: int
+) -> None:
+    files = PackedMeanwhile(name, times, three)
+    reader = SegmentsStore(three.path, now_us=lambda: now[0], files=files)
+    assert streams(reader) == ["note/a", "note/b", "note/c"]
+    assert reader.head() == 3
+    reader.close()
+    three.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_check_during_a_packing_finds_nothing_wrong(three: SegmentsStore, now: list[int], times: int) -> None:
+    reader = SegmentsStore(three.path, now_us=lambda: now[0])
+    reader.files = PackedMeanwhile("00000001.seg", times, three)
+    assert list(reader.check()) == []
+    assert holding(three.path, b"note/a") == ["00000001.seg.gz"]
+    reader.close()
+    three.close()
+
+
+def test_a_segment_that_is_really_gone_is_still_told(three: SegmentsStore, now: list[int]) -> None:
+    (three.path / "segments" / "00000002.seg").unlink()
+    reader = SegmentsStore(three.path, now_us=lambda: now[0])
+    assert [problem.code for problem in reader.check()][:1] == ["segment_missing"]
+    reader.close()
+    three.close()
+
+
+def test_who_did_not_look_while_all_that_he_knew_was_packed_sees_what_is_new(tmp_path: Path, now: list[int]) -> None:
+    store = open_at(tmp_path / "log", now)
+    add(store, "note/a")
+    reader = open_at(tmp_path / "log", now)
+    assert streams(reader) == ["note/a"]
+    for stream in ("note/b", "note/c"):
+        now[0] += 2 * HOUR_US
+        add(store, stream)
+    now[0] += 30 * 24 * HOUR_US
+    assert [number for number, _, _ in store.archive(days=7)] == [1, 2]
+    assert reader.head() == 3
+    assert streams(reader) == ["note/a", "note/b", "note/c"]
+    reader.close()
+    store.close()
+
+
+def test_an_index_file_that_goes_while_it_is_checked_is_no_damage(tmp_path: Path, now: list[int]) -> None:
+    store = open_at(tmp_path / "log", now)
+    for number in range(3):
+        add(store, f"note/{number}")
+    now[0] += 2 * HOUR_US
+    add(store, "note/last")
+    read: list[str] = []
+
+    class Removed(DiskFiles):
+        def read_all(self, path: Path) -> bytes:
+            if path.suffix == ".idx":
+                read.append(path.name)
+                path.unlink()
+            return super().read_all(path)
+
+    store.files = Removed()
+    assert list(store.check()) == []
+    assert read
+    store.close()

@@ -87,6 +87,18 @@ class Book:
 
     def load(self) -> None:
         """Read everything anew: heads, index files, and by walking what no index file covers."""
+        while True:
+            known_end = read_end(self._files, self._layout, log_id=self.identity.log_id)  # before the writer adds to it
+            numbers = self._layout.numbers(self._files)
+            try:
+                self._load(numbers, known_end)
+                return
+            except FileNotFoundError:
+                # A writer that packs a segment, or unpacks one for a purge, takes the file away that was listed.
+                if self._layout.numbers(self._files) == numbers:
+                    raise
+
+    def _load(self, numbers: Mapping[int, bool], known_end: KnownEnd | None) -> None:
         self._frozen = None
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
@@ -94,8 +106,6 @@ class Book:
         self.purged: dict[EventId, Purged] = {}
         self.purged_at: dict[Position, Purged] = {}
         self._forget_state()
-        known_end = read_end(self._files, self._layout, log_id=self.identity.log_id)  # before the writer adds to it
-        numbers = self._layout.numbers(self._files)
         if self._files.exists(self._layout.segments):
             self._files.fsync_dir(self._layout.segments)  # the names, too, are shown only when they are safe
         last = max([*numbers, self._newest], default=0)
@@ -187,14 +197,18 @@ class Book:
 
     def refresh(self) -> bool:
         """Take in what the writer has added since; True if there was anything."""
-        grown = self._walk_on(self.live)
+        grown = packed = False
+        try:
+            grown = self._walk_on(self.live)
+        except FileNotFoundError:  # as after a week in which nobody asked: then the next one may be packed too
+            packed = self._files.exists(self._layout.archive(self.live.number))
         if grown and any(isinstance(part, LivePart) and part.purges for part in self.live.parts):
             purges = sum(len(part.purges) for part in self.parts)
             if purges != len(self.purges):
                 self.load()  # the segments before it are being written anew
                 return True
         following = self.live.number + 1
-        if self._files.exists(self._layout.segment(following)):
+        if packed or self._files.exists(self._layout.segment(following)):
             self.load()
             return True
         if grown:
@@ -400,7 +414,7 @@ class Book:
         """Walk from the end of what is known, and flush before anything new is shown. A part ends at each cut."""
         try:
             source = self._open(segment)
-        except (EverlogError, FileNotFoundError):
+        except EverlogError:
             return False
         try:
             part = segment.parts[-1]

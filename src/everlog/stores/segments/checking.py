@@ -49,7 +49,10 @@ def _index_problems(files: Files, layout: Layout, book: Book) -> Iterator[Proble
         for part in segment.parts:
             if part.start not in known.get(segment.number, ()) or not isinstance(part, LivePart) or part.gaps:
                 continue
-            data = files.read_all(layout.part(segment.number, part.start))
+            try:
+                data = files.read_all(layout.part(segment.number, part.start))
+            except FileNotFoundError:
+                continue  # the writer has taken it away since they were listed: it says nothing either
             found = load_columns(
                 data,
                 log_id=book.identity.log_id,
