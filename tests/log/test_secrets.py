@@ -466,7 +466,15 @@ def test_ids_as_they_are_need_no_second_look() -> None:
         number = rng.getrandbits(128)
         uuid = f"{number:032x}"
         ulid = "".join(rng.choices(CROCKFORD, k=26))
-        for text in (f"trace-{uuid[:16]}", uuid, f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:]}", ulid, f"{number}", "job/17", ""):
+        for text in (
+            f"trace-{uuid[:16]}",
+            uuid,
+            f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:]}",
+            ulid,
+            f"{number}",
+            "job/17",
+            "",
+        ):
             assert innocent(text)
 
 

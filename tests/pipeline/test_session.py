@@ -106,7 +106,10 @@ def test_what_java_printed_is_kept_for_a_day_after_its_process_and_then_removed(
         (None, ""),
         ("", ""),
         ("only this\n\n", "only this"),
-        ("long ago\nno memory\n\n  \tat Main.run\ncannot start \nProgram will exit\n", "no memory; cannot start; Program will exit"),
+        (
+            "long ago\nno memory\n\n  \tat Main.run\ncannot start \nProgram will exit\n",
+            "no memory; cannot start; Program will exit",
+        ),
         ("a" * 1000, "a" * 400),
     ],
 )

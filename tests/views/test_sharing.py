@@ -16,6 +16,7 @@ from everlog.errors import ReadOnly
 from everlog.log import pages
 from everlog.log.log import Log
 from everlog.views import builder, runner
+from everlog.views.rebuild import rebuild
 from everlog.views.states import builds_of
 
 # ---- another copy, other processes, a damaged shelf
@@ -95,8 +96,6 @@ def test_a_damaged_file_of_views_is_made_again(
 
 
 def test_a_rebuild_that_was_stopped_goes_on(log: Log) -> None:
-    from everlog.views.rebuild import rebuild
-
     for number in range(20):
         say(log, number)
     handle = log.view(Total)
@@ -137,7 +136,7 @@ def test_one_rebuild_is_made_at_a_time(
     one = runner.Runner(log, log.views.shelf, Total())
     begun: list[str] = []
     entered, go_on = threading.Event(), threading.Event()
-    really = runner.rebuild
+    really = rebuild
 
     def held_up(*args: Any, **options: Any) -> Any:
         begun.append(threading.current_thread().name)

@@ -270,8 +270,8 @@ class Committer:
 
 
 def _of_his_own(error: Exception) -> Exception:
-    """The same error as an object of its own, with the first as its cause: several threads that raise one object would
-    each add their way to its traceback, and their own troubles to its context."""
+    """The same error as an object of its own, with the first as its cause: several threads that raise one object
+    would each add their way to its traceback, and their own troubles to its context."""
     try:
         made = copy(error)
     except Exception:  # its constructor asks for something else than the words that it made of it

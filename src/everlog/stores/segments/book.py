@@ -88,7 +88,9 @@ class Book:
     def load(self) -> None:
         """Read everything anew: heads, index files, and by walking what no index file covers."""
         while True:
-            known_end = read_end(self._files, self._layout, log_id=self.identity.log_id)  # before the writer adds to it
+            known_end = read_end(
+                self._files, self._layout, log_id=self.identity.log_id
+            )  # before the writer adds to it
             numbers = self._layout.numbers(self._files)
             try:
                 self._load(numbers, known_end)
