@@ -67,7 +67,7 @@ def test_a_url_opens_its_store(tmp_path: Path) -> None:
             "there is no store mysql:; name one like sqlite:log.db, jsonl:events, segments:data,"
             " postgresql://HOST/DATABASE, memory:",
         ),
-        ("memory", "sqlite:memory"),
+        ("memory", "memory:"),
         ("", "sqlite:log.db"),
     ],
 )

@@ -216,6 +216,8 @@ def require_url(url: str) -> None:
         return
     if not url:
         meant = _EXAMPLES["sqlite"]
+    elif not separator and url in _EXAMPLES:
+        meant = _EXAMPLES[url]
     elif not separator or "/" in scheme or "." in scheme:
         meant = f"sqlite:{shown_url(url)}"
     else:

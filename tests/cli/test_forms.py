@@ -16,7 +16,7 @@ from everlog.cli import progress
 from everlog.cli.main import COMMANDS
 from everlog.cli.output import Output, json_text, safe, tsv
 from everlog.cli.records import table_lines
-from everlog.cli.times import MOMENT, PLACE
+from everlog.cli.times import AS_OF, MOMENT, PLACE
 from everlog.cli.toml_text import with_setting
 from everlog.errors import InvalidSettings
 from everlog.log.log import Log
@@ -141,6 +141,13 @@ def test_a_time_without_a_zone_is_utc(text: str) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         MOMENT.convert(text, None, None)
+
+
+@pytest.mark.parametrize("kind", [PLACE, AS_OF])
+def test_a_bare_number_is_told_how_a_position_is_written(kind: click.ParamType[object]) -> None:
+    with pytest.raises(click.BadParameter, match="the position is written '#5'"):
+        kind.convert("5", None, None)
+    assert kind.convert("20261101", None, None) == datetime(2026, 11, 1, tzinfo=UTC)
 
 
 def test_a_place_may_be_a_position() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from everlog.cli.spark_progress import _Shown
+from everlog.errors import NotFound
 from everlog.pipeline.progress import Status
 
 if TYPE_CHECKING:
@@ -35,6 +37,67 @@ def test_a_wrong_master_is_refused_before_anything_starts(everlog: Callable[...,
     found = everlog("pipeline", "check", "--master", "mars://rover")
     assert found.code == 2
     assert "fail\tstart\t'mars://rover' is not a master of Spark" in found.out
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes seconds to start: whoever starts it to be told of a typing error waits for nothing."""
+    pytest.importorskip("deltalake", reason="the pipeline's libraries are not here")
+
+    def start(**more: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("everlog.pipeline.session.opened_session", start)
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_work(
+    notes: Callable[..., Result], place: Path, no_spark: None
+) -> None:
+    for command in (["pipeline", "report"], ["export"]):
+        refused = notes(*command, "no/such/folder.html", "--json")
+        assert (refused.code, refused.error["hint"]) == (4, f"mkdir -p {place / 'no' / 'such'}")
+        assert notes(*command, ".", "--json").error["message"] == f"{place} is a folder"
+
+
+def test_a_lake_that_is_not_there_is_made_by_the_command_that_the_hint_says(
+    notes: Callable[..., Result], no_spark: None
+) -> None:
+    assert notes("pipeline", "report", "--json").error["hint"] == "everlog pipeline run"
+    for command in ("report", "compact"):
+        refused = notes("pipeline", command, "--lake", "my lake", "--json")
+        assert refused.error["hint"] == "everlog pipeline run --lake 'my lake'"
+
+
+def test_names_are_looked_at_before_spark_is_started(
+    notes: Callable[..., Result], place: Path, no_spark: None
+) -> None:
+    refused = notes("pipeline", "run", "--rebuild", "nope", "--json")
+    assert (refused.code, refused.error["why"]) == (4, "it has none yet")
+    refused = notes("views", "rebuild", "steams", "--engine", "spark", "--json")
+    assert (refused.code, refused.error["hint"]) == (4, "did you mean streams?")
+    assert "everlog views list" in notes("views", "rebuild", "nope", "--engine", "spark", "--json").error["hint"]
+    refused = notes("pipeline", "migrate", "nowhere", "--to", "sqlite:new.db", "--json")
+    assert (refused.code, refused.error["hint"]) == (4, "check its name")
+    assert not (place / "new.db").exists()
+    refused = notes("pipeline", "export", ".", "--json")
+    assert (refused.code, refused.error["message"]) == (5, f"{place} is not empty")
+
+
+def test_a_table_is_rebuilt_by_its_whole_name(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake", reason="the pipeline's libraries are not here")
+    from everlog.pipeline.lake import Lake
+    from everlog.pipeline.run import require_tables
+
+    lake = Lake.open(tmp_path / "lake", log_id="x", create=True)
+    for name in ("gold/streams", "silver/note.added", "events"):
+        (tmp_path / "lake" / name / "_delta_log").mkdir(parents=True)
+    names = sorted(table.name for table in lake.tables())
+    assert {"gold/streams", "silver/note.added", "events"} <= set(names)
+    require_tables(lake, [*names, "all"])
+    for wrong, meant in (("streams", "gold/streams"), ("silver/note.aded", "silver/note.added")):
+        with pytest.raises(NotFound) as refused:
+            require_tables(lake, [wrong])
+        assert refused.value.hint == f"did you mean {meant}?"
 
 
 def test_progress_in_words() -> None:

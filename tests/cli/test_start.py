@@ -182,7 +182,7 @@ def test_a_log_is_found_from_below_and_not_found_elsewhere(notes: Run, place: Pa
     found = notes("log", "-C", "/", "--json")
     assert found.code == 4
     assert found.error["code"] == "no_log"
-    assert found.error["hint"] == "everlog init"
+    assert found.error["hint"] == "everlog init /"
     assert notes("log", "-C", "/", "--missing-ok").code == 0
     assert notes("log", "-C", "nowhere").code == 4
 
@@ -487,3 +487,35 @@ def test_a_group_alone_prints_its_help_as_it_is(everlog: Run, group: str) -> Non
     refused = everlog("--json", *group.split())
     assert (refused.code, refused.error["code"]) == (2, "usage")
     assert refused.error["why"].startswith("its commands are ")
+
+
+def test_who_names_a_place_without_a_log_is_told_the_command_that_makes_one(everlog: Run, place: Path) -> None:
+    (place / "a dir").mkdir()
+    for where, code in (("a dir", "no_log"), ("not there", "no_log")):
+        refused = everlog("-C", where, "log", "--json")
+        assert (refused.error["code"], f"everlog init '{where}'" in refused.error["hint"]) == (code, True)
+    assert everlog("log", "--json").error["hint"] == "everlog init"
+    assert everlog("init", "not there").code == 0
+    assert everlog("-C", "not there", "log").code == 0
+
+
+@pytest.mark.parametrize("url", ["sqlite:new.db", "jsonl:new", "segments:new", "sqlite:in a/new.db"])
+def test_a_log_that_a_url_names_is_made_by_the_command_that_the_hint_says(
+    everlog: Run, place: Path, url: str
+) -> None:
+    (place / "in a").mkdir()
+    refused = everlog("--log", url, "log", "--json")
+    assert refused.code == 4
+    told, _, command = refused.error["hint"].partition("or make it: everlog ")
+    assert told == "check what follows --log, "
+    assert everlog(*shlex.split(command)).code == 0
+    assert everlog("--log", url, "log").code == 0
+
+    mistyped = everlog("--log", "sqlite:other.db", "log", "--json")  # there is a log in this folder now
+    assert "everlog init" not in mistyped.error["hint"]
+    assert str(place / ".everlog") in mistyped.error["hint"]
+
+
+@pytest.mark.parametrize(("word", "url"), [("jsonl", "jsonl:events"), ("postgresql", "postgresql://HOST/DATABASE")])
+def test_who_names_a_kind_of_store_is_told_its_url(everlog: Run, word: str, url: str) -> None:
+    assert everlog("init", "--store", word, "--json").error["hint"] == url

@@ -54,21 +54,17 @@ def export_command(
       everlog export --stream note/1 | wc -l
       everlog export what-is-left.jsonl --past-damage
     """
+    from everlog.cli.new_file import new_file
     from everlog.cli.progress import progress
     from everlog.core.event import Position
     from everlog.cutover.exporting import Export, Format, chunks
-    from everlog.errors import Conflict
     from everlog.files import DiskFiles, replace_file_by
 
     log = session.log()
     after = Position(since - 1 if isinstance(since, int) and since > 0 else 0)
     upto = Position(until) if isinstance(until, int) else None
     query = query_of(since, until, filters)
-    files, path = DiskFiles(), session.place / file
-    if file != "-" and files.exists(path) and not force:
-        raise Conflict(
-            f"{path} is there already", hint="name another file, or replace it with --force", path=str(path)
-        )
+    path = session.place if file == "-" else new_file(session, file, force=force)
     with progress(session.out, "exporting", log.head()) as tell:
         export = Export(
             log.store, Format(form), query, after=after, upto=upto, past_damage=past_damage, progress=tell
@@ -77,7 +73,7 @@ def export_command(
             for piece in chunks(export.pieces()):
                 _print(piece)
         else:
-            replace_file_by(files, path, chunks(export.pieces()))
+            replace_file_by(DiskFiles(), path, chunks(export.pieces()))
     _answer(session, export, file, form)
     if export.lost:
         for first, last in export.lost:

@@ -40,6 +40,22 @@ def spark_beside(
         yield stack.enter_context(spark_of(session, master, conf, app=app))
 
 
+def lake_of(session: Session, given: Path | None, *, log_id: str = "") -> Lake:
+    """The lake of this run, which must be there."""
+    from shlex import quote
+
+    from everlog.errors import NotFound
+    from everlog.pipeline.lake import Lake
+
+    try:
+        return Lake.open(lake_path(session, given), log_id=log_id)
+    except NotFound as error:
+        if given is None:
+            raise
+        hint = f"everlog pipeline run --lake {quote(str(given))}"
+        raise NotFound(error.what, why=error.why, hint=hint, **error.details) from error
+
+
 def lake_path(session: Session, given: Path | None = None) -> Path:
     """The folder of this run's lake, there or not."""
     from everlog.errors import InvalidSettings

@@ -55,15 +55,19 @@ def migrate_command(
     from everlog.cli.progress import progress
     from everlog.cli.spark_progress import spark_progress
     from everlog.cutover.importing import Options
+    from everlog.pipeline.session import require_libraries
 
     target = wiring.copy_target(url, base=session.place)
     options = Options(namespace, trust_clock=trust_clock, mapping=mapping_of(session, mapping) if mapping else None)
-    with spark_of(session, master, conf, app="everlog migrate") as spark, TemporaryDirectory() as here:
-        from everlog.pipeline.migrate import prepare, write
+    require_libraries()
+    from everlog.pipeline.migrate import prepare, write
+    from everlog.pipeline.pieces import pieces_of
 
+    sources = [session.place / path for path in paths]
+    pieces_of(sources, csv=bool(mapping))  # files that are not there are told before Spark is started
+    with spark_of(session, master, conf, app="everlog migrate") as spark, TemporaryDirectory() as here:
         with spark_progress(session.out, spark, "reading"):
             folder = session.place / staging if staging else Path(here)
-            sources = [session.place / path for path in paths]
             found = prepare(spark, sources, target, folder, options, dry_run=dry_run)
         with progress(session.out, "writing and comparing", 2 * found.events) as tell:
             migrated = write(target, found, progress=tell)
@@ -104,13 +108,19 @@ def export_command(session: Session, folder: str, form: str, master: str, conf: 
 
     from everlog.cli.spark_progress import spark_progress
     from everlog.cutover.exporting import Format
+    from everlog.pipeline.session import require_libraries
 
+    session.log()  # what is not there, or in the way, is told before Spark is started
     url = log_url(session)
-    with spark_of(session, master, conf, app="everlog export") as spark:
-        from everlog.pipeline.bulk_export import export_all
+    require_libraries()
+    from everlog.pipeline.bulk_export import export_all, require_empty
 
-        with spark_progress(session.out, spark, "exporting"):
-            manifest = export_all(spark, url, session.place / folder, Format(form))
+    require_empty(session.place / folder)
+    with (
+        spark_of(session, master, conf, app="everlog export") as spark,
+        spark_progress(session.out, spark, "exporting"),
+    ):
+        manifest = export_all(spark, url, session.place / folder, Format(form))
     facts = {"events": manifest.count, "files": len(manifest.parts), "head": manifest.head, "folder": folder}
     line = f"exported  {manifest.count:,} events to {len(manifest.parts):,} files in {safe(folder)}"
     session.out.answer(

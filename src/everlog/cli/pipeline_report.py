@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from everlog.cli.lake_place import lake_option, lake_path
+from everlog.cli.lake_place import lake_of, lake_option
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 
@@ -26,21 +26,16 @@ def report_command(session: Session, file: str, force: bool, lake: Path | None) 
     Example:
       everlog pipeline run && everlog pipeline report monday.html
     """
-    from everlog.errors import Conflict
+    from everlog.cli.new_file import new_file
     from everlog.files import DiskFiles, replace_file
     from everlog.pipeline.session import require_libraries
 
     require_libraries()
-    from everlog.pipeline.lake import Lake
     from everlog.pipeline.report import report
 
-    files, path = DiskFiles(), session.place / file
-    if files.exists(path) and not force:
-        raise Conflict(
-            f"{path} is there already", hint="name another file, or replace it with --force", path=str(path)
-        )
-    page = report(Lake.open(lake_path(session, lake)))
-    replace_file(files, path, page.encode())
+    path = new_file(session, file, force=force)
+    page = report(lake_of(session, lake))
+    replace_file(DiskFiles(), path, page.encode())
     facts = {"file": file, "bytes": len(page.encode())}
     session.out.answer(
         Answer(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlog.cli.lake_place import lake_option, lake_path, spark_beside
+from everlog.cli.lake_place import lake_of, lake_option, lake_path, spark_beside
 from everlog.cli.output import Answer
 from everlog.cli.pipeline import log_url, spark_options
 from everlog.cli.session import Session, common_options, pass_session
@@ -43,11 +43,12 @@ def run_command(
     from everlog.pipeline.answers import answers_of
     from everlog.pipeline.gold import gold_of
     from everlog.pipeline.lake import Lake
-    from everlog.pipeline.run import run
+    from everlog.pipeline.run import require_tables, run
 
     log = session.log()
     place = lake_path(session, lake)
     found = Lake.open(place, log_id=log.identity.log_id, create=True)
+    require_tables(found, rebuild)  # before Spark is started
     session.when_stopped = "stopped; every table is as it was, and the same command goes on"
     with spark_beside(session, found, master, conf, app="everlog pipeline run") as spark:
         with spark_progress(session.out, spark, "pipeline run"):
@@ -123,10 +124,9 @@ def compact_command(session: Session, kept_hours: int, lake: Path | None, master
 
     require_libraries()
     from everlog.pipeline.compacting import compact
-    from everlog.pipeline.lake import Lake
 
     log = session.log()
-    found = Lake.open(lake_path(session, lake), log_id=log.identity.log_id)
+    found = lake_of(session, lake, log_id=log.identity.log_id)
     with (
         found.writing(),
         spark_beside(session, found, master, conf, app="everlog pipeline compact") as spark,

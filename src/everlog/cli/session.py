@@ -93,8 +93,19 @@ class Session:
                 hint="leave --log out, or everlog init",
             )
         if not self.place.is_dir():
-            raise NoLogHere(f"there is no directory {self.place}", hint="check what follows -C")
-        return find_folder(self.place)
+            raise NoLogHere(
+                f"there is no directory {self.place}", hint=f"check what follows -C, or make it: {self._init()}"
+            )
+        try:
+            return find_folder(self.place)
+        except NoLogHere as error:
+            raise NoLogHere(error.what, why=error.why, hint=self._init(), **error.details) from error
+
+    def _init(self) -> str:
+        """The command that makes a log where this run looked for one."""
+        from shlex import quote
+
+        return "everlog init" if self.directory == Path() else f"everlog init {quote(str(self.directory))}"
 
     def settings(self) -> Loaded:
         from everlog.settings import load
@@ -128,12 +139,31 @@ class Session:
         loaded = self.settings()
         actor = loaded.settings.actor or wiring.login_actor()
         if self.url:
-            return wiring.open(self.url_from_here(), actor=actor, create=False)
+            try:
+                return wiring.open(self.url_from_here(), actor=actor, create=False)
+            except NotFound as error:
+                raise self._of_no_log(error) from error
         folder = self.folder()
         try:
             return wiring.open_folder(folder, actor=actor, loaded=loaded)
         except NotFound as error:
             raise of_lost_store(error, folder) from error
+
+    def _of_no_log(self, error: NotFound) -> NotFound:
+        """What --log names is not there: a typing error, or a log that is still to be made."""
+        from everlog.cli.store_urls import typed_url, url_from_folder
+        from everlog.errors import NoLogHere, NotFound
+        from everlog.settings import FOLDER, find_folder
+
+        if not error.hint.startswith("everlog init"):
+            return error
+        try:
+            folder = find_folder(self.place)
+            hint = f"check what follows --log; without it, the log in {folder} is used"
+        except NoLogHere:
+            url = url_from_folder(self.url, base=self.place, folder=self.place / FOLDER)
+            hint = f"check what follows --log, or make it: {self._init()} --store {typed_url(url)}"
+        return NotFound(error.what, why=error.why, hint=hint, **error.details)
 
     def url_from_here(self) -> str:
         scheme, _, path = self.url.partition(":")

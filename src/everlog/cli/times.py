@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _AGO = re.compile(r"-?(\d{1,9})\s*(s|m|h|d|w)")
 _POSITION = re.compile(r"#(\d{1,16})")
 _LAMPORT = re.compile(r"lamport:(\d{1,16})")
+_NUMBER = re.compile(r"\d{1,7}")  # eight digits are a date: 20261101
 _VERSION = re.compile(r"v(\d{1,16})")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -48,6 +49,8 @@ class PlaceType(click.ParamType[datetime | int]):
         if isinstance(value, int):
             return value
         position = _POSITION.fullmatch(value) if isinstance(value, str) else None
+        if position is None and _NUMBER.fullmatch(value):
+            self.fail(f"{value!r} is not a time; the position is written '#{value}', a time such as 10m", param, ctx)
         return int(position[1]) if position is not None else MOMENT.convert(value, param, ctx)
 
 
@@ -62,6 +65,13 @@ class AsOfType(click.ParamType["Moment"]):
         if not isinstance(value, str):
             found: Moment = value
             return found
+        if _NUMBER.fullmatch(value):
+            self.fail(
+                f"{value!r} could be several moments; the position is written '#{value}', a stream's event number"
+                f" {value} is v{value}, and its clock lamport:{value}",
+                param,
+                ctx,
+            )
         lamport, version = _LAMPORT.fullmatch(value), _VERSION.fullmatch(value)
         if lamport is not None:
             return Lamport(int(lamport[1]))

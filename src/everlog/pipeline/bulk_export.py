@@ -52,14 +52,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[Part]
 
 
+def require_empty(folder: Path) -> None:
+    """Refuse a folder that holds something: an export is alone in its own."""
+    files = DiskFiles()
+    if files.exists(folder) and files.names(folder):
+        raise Conflict(f"{folder} is not empty", why="an export goes into a new folder", hint="name another one")
+
+
 def export_all(
     spark: SparkSession, url: str, folder: Path, form: Format = Format.EVERLOG, *, part_events: int = PART_EVENTS
 ) -> Manifest:
     """Export the log of a URL, which every worker can open, into a new folder, which every worker sees."""
-    files = DiskFiles()
-    if files.exists(folder) and files.names(folder):
-        raise Conflict(f"{folder} is not empty", why="an export goes into a new folder", hint="name another one")
-    files.make_dir(folder)
+    require_empty(folder)
+    DiskFiles().make_dir(folder)
     store = open_store(url, base=Path(), create=False)
     try:
         log_id, head = store.identity.log_id, store.head()
@@ -85,7 +90,7 @@ def export_all(
     manifest = Manifest(
         log_id=log_id, format=form.value, head=head, count=sum(part.count for part in parts), parts=parts
     )
-    replace_file_by(files, folder / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"])
+    replace_file_by(DiskFiles(), folder / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"])
     return manifest
 
 

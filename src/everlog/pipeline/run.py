@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from everlog.catalog.nearest import did_you_mean
 from everlog.core.event import START, Position
 from everlog.core.query import Cursor
 from everlog.errors import HistoryChanged, NotFound
@@ -28,6 +29,7 @@ from everlog.pipeline.compacting import KEPT_HOURS, SMALL_FILES_MAX, compact, sm
 from everlog.pipeline.erasing import Erased, PurgedStreams, Scrubbed, erase, purges_unknown_to, scrub
 from everlog.pipeline.gold import drop_answers
 from everlog.pipeline.lake import GOLD, LETTERS, Lake
+from everlog.pipeline.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,23 +194,37 @@ def _is_restored(lake: Lake, epoch: str, head: Position) -> bool:
     return held is None or find_reset(epoch, held, head, START) is not None
 
 
+def require_tables(lake: Lake, names: Collection[str]) -> None:
+    """Refuse names that are none of its tables: cheap, and before Spark is started for nothing."""
+    _chosen(lake, names)
+
+
 def _drop(lake: Lake, names: Collection[str]) -> None:
     """Drop tables, so that they are made anew. What is made from the events goes with them."""
+    for table in _chosen(lake, names):
+        if table.path.exists():
+            lake.drop(table)
+
+
+def _chosen(lake: Lake, names: Collection[str]) -> list[Table]:
     there = {table.name: table for table in lake.tables()}
+    chosen: dict[str, Table] = {}
     for name in names:
-        if name == ALL or name == "events":
-            chosen = list(there.values())
-        elif name.startswith("silver/") or name == "quarantine":
-            # They are filled in one pass, and the quarantine says how far it is.
-            chosen = [table for other, table in there.items() if other.startswith("silver/") or other == "quarantine"]
-        else:
-            chosen = [there[name]] if name in there else []
-        if not chosen and name != ALL:
+        if name != ALL and name not in there:
+            meant = next((other for other in there if other.partition("/")[2] == name), "")
             raise NotFound(
                 f"the lake has no table {name}",
                 why="it has " + (", ".join(sorted(there)) or "none yet"),
-                hint="everlog pipeline run",
+                hint=(f"did you mean {meant}?" if meant else did_you_mean(name, there))
+                or ("name one of these, or all" if there else "everlog pipeline run"),
             )
-        for table in chosen:
-            if table.path.exists():
-                lake.drop(table)
+        if name in (ALL, "events"):
+            chosen |= there
+        elif name.startswith("silver/") or name == "quarantine":
+            # They are filled in one pass, and the quarantine says how far it is.
+            chosen |= {
+                other: table for other, table in there.items() if other.startswith("silver/") or other == "quarantine"
+            }
+        else:
+            chosen[name] = there[name]
+    return list(chosen.values())

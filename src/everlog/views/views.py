@@ -366,7 +366,8 @@ class Views:
             raise NotFound(
                 f"there is no view {name}",
                 why=f"the views here are {', '.join(self.names())}",
-                hint=did_you_mean(name, self._known) or "name its module in the setting views",
+                hint=did_you_mean(name, self.names())
+                or "everlog views list; one of your own: everlog config set views MODULE:NAME",
                 view=name,
             )
         return found
