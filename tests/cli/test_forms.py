@@ -65,6 +65,38 @@ def test_a_line_is_cut_at_the_edge_also_through_wide_characters(monkeypatch: pyt
     assert shown.aligned(["ab", "1234567"], [2, 0], last_min=7) == "ab  1234567"
 
 
+@pytest.mark.parametrize("room", [40, 60, 80, 100, 200])
+def test_a_table_that_is_too_wide_takes_several_lines_and_nothing_is_cut(
+    room: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(room))
+    shown = output()
+    shown.terminal = True
+    columns = ("id", "view", "position", "kind", "created_at", "state", "protected")
+    rows = [
+        ("01M7JAN13HFK6RH0YBATVKWK1Q", "actors", 4, "full", "2026-11-16T14:02:22Z", "usable", "before the migration"),
+        ("01M7JAMZM8FVZRZSFHQEVN84GY", "streams", 4, "patch", "2026-11-16T14:02:21Z", "stale: another code", ""),
+    ]
+    shown.table(columns, rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines) <= room
+    for cell in [*columns, *(str(cell) for row in rows for cell in row)]:
+        assert any(cell in line for line in lines), cell
+    begin = [line for line in lines if not line.startswith(" ")]
+    assert [line[:26].strip() for line in begin] == ["id", rows[0][0], rows[1][0]]
+    assert (len(lines) == 3) == (room == 200)
+
+
+def test_the_last_column_of_a_table_is_cut_where_there_is_room_for_some_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    shown = output()
+    shown.terminal = True
+    shown.table(("name", "text"), [("a", "x" * 90)])
+    assert capsys.readouterr().out.splitlines() == ["name  text", "a     " + "x" * 23 + "…"]
+
+
 def test_commands_in_hints_are_named_as_they_were_started() -> None:
     shown = Output(json=False, agent=False, quiet=False, no_color=True, program="./everlog")
     assert (

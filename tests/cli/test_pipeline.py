@@ -100,6 +100,22 @@ def test_a_table_is_rebuilt_by_its_whole_name(tmp_path: Path) -> None:
         assert refused.value.hint == f"did you mean {meant}?"
 
 
+def test_the_rows_of_a_stream_have_the_columns_that_its_help_and_its_first_line_name(
+    everlog: Callable[..., Result], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from everlog.cli.output import Output
+    from everlog.cli.pipeline_stream import COLUMNS, Meter, _following, _report
+
+    out = Output(json=False, agent=False, quiet=False, no_color=True, program="everlog")
+    assert tuple(Meter().take()) == COLUMNS
+    _report(out, Meter().take())
+    assert len(capsys.readouterr().out.split("\t")) == len(COLUMNS)
+    assert _following(out).endswith("a row a report: " + ", ".join(COLUMNS))
+    assert ", ".join(COLUMNS) in " ".join(everlog("pipeline", "stream", "--help").out.split())
+    out.terminal = True
+    assert _following(out) == "following; Ctrl-C ends it"
+
+
 def test_progress_in_words() -> None:
     now = [0.0]
     shown = _Shown("reading", 1000, now=lambda: now[0])

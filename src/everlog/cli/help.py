@@ -32,7 +32,8 @@ TOPICS = {
     "output": """\
 Stdout carries the answer and nothing else. Hints, warnings, progress and errors go to stderr.
 
-  a terminal   a table or a few lines; NO_COLOR, TERM=dumb and --no-color take the colour away, COLUMNS sets the width
+  a terminal   a table or a few lines; a row that is too wide goes on in the next line, indented. NO_COLOR, TERM=dumb
+               and --no-color take the colour away, COLUMNS sets the width
   a pipe       one row a line, fields parted by tabs, no header; COMMAND --help names the columns
   --json       {"schema_version": 1, "data": ..., "next": ..., "warnings": []}
                streams (tail, log --follow, log --to-end) print one object a line

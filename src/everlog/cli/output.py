@@ -147,14 +147,19 @@ class Output:
         sys.stdout.write(text + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Aligned columns; the last one is cut at the edge of the terminal."""
+        """Aligned columns; the last one is cut at the edge of the terminal.
+
+        Where the columns before it leave no room, a row takes several lines, and nothing is cut: ids are to be copied.
+        """
         if not rows:
             return
         texts = [[safe(_FRACTION.sub("Z", _text(cell))) for cell in row] for row in rows]
         widths = [max(places(row[place]) for row in [columns, *texts]) for place in range(len(columns))]
-        self.line(self.dim(self.aligned(columns, widths)))
-        for row in texts:
-            self.line(self.aligned(row, widths))
+        groups = _groups(widths, terminal_width())
+        for number, row in enumerate([columns, *texts]):
+            lines = [self.aligned(row, widths)] if len(groups) == 1 else _on_several_lines(row, widths, groups)
+            for text in lines:
+                self.line(text if number else self.dim(text))
 
     def aligned(self, texts: Sequence[str], widths: Sequence[int], *, last_min: int = 0) -> str:
         """One line with its columns at these widths, cut at the edge of the terminal.
@@ -212,6 +217,9 @@ class Output:
 _FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.\d{6}Z\Z")
 """What a table on a terminal leaves out of a time: the room is for what people read. Pipes and JSON have it all."""
 
+_LAST_MIN = 16
+_INDENT = "    "
+
 _COMMAND = re.compile(
     r"(?<![\w./])everlog (?=(?:-C \S+ |--log \S+ )*"
     r"(?:init|demo|help|append|purge|log|tail|show|state|diff|why|errors|views|snapshot|copy|consumers|export|import|"
@@ -268,6 +276,28 @@ def places(text: str) -> int:
 
 def _padded(text: str, width: int) -> str:
     return text + " " * (width - places(text))
+
+
+def _groups(widths: Sequence[int], room: int) -> list[slice]:
+    """Which columns go on which line: all on one, if the last of them has room to say something there."""
+    before_last = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    if before_last + min(widths[-1], _LAST_MIN) <= room:
+        return [slice(0, len(widths))]
+    groups, start, used = [], 0, 0
+    for place, width in enumerate(widths):
+        if place > start and used + 2 + width > room:
+            groups.append(slice(start, place))
+            start, used = place, len(_INDENT) - 2
+        used += width + (2 if place > start or groups else 0)
+    return [*groups, slice(start, len(widths))]
+
+
+def _on_several_lines(row: Sequence[str], widths: Sequence[int], groups: Sequence[slice]) -> list[str]:
+    lines = []
+    for group in groups:
+        cells = [_padded(text, width) for text, width in zip(row[group], widths[group], strict=True)]
+        lines.append((_INDENT if lines else "") + "  ".join(cells).rstrip())
+    return [lines[0], *(line for line in lines[1:] if line.strip())]
 
 
 def fitted(text: str, width: int) -> str:

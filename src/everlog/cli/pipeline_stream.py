@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from everlog.pipeline.following import Commit, Followed
 
 
+COLUMNS = ("position", "events", "commits", "events_per_s", "lag_s", "lag_s_max", "views")
+
+
 @click.command("stream")
 @click.option("--refresh", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Views every S seconds.")
 @click.option(
@@ -42,8 +45,9 @@ def stream_command(
     in any other way, it takes nothing twice and misses nothing when it is started again. A purge or a restore of the
     log is applied to every table as soon as it is noticed.
 
-    Columns when piped, one row a report: position, events, commits, events a second, median and greatest time from
-    append to commit in seconds, position up to which views are. With --json, one object a line.
+    Columns when piped, one row a report: position, events, commits, events_per_s, lag_s, lag_s_max, views. The lags
+    are the median and the greatest time from append to commit, in seconds; views is the position up to which they
+    are. With --json, one object a line with the same names.
 
     \b
     Examples:
@@ -72,10 +76,16 @@ def stream_command(
             refreshed=meter.refreshed,
         )
         if session.out.progress_wanted:
-            session.out.note("following; Ctrl-C ends it")
+            session.out.note(_following(session.out))
         with _reports(session.out, meter, report):
             done = follower.run(stop)
     _end(session.out, done)
+
+
+def _following(out: Output) -> str:
+    """That it began; and in a pipe, where rows have no head, what they will be."""
+    rows = "" if out.terminal else f"; a row a report: {', '.join(COLUMNS)}"
+    return f"following; Ctrl-C ends it{rows}"
 
 
 class Meter:
