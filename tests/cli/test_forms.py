@@ -70,6 +70,7 @@ def test_a_table_that_is_too_wide_takes_several_lines_and_nothing_is_cut(
     room: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(room))
+    monkeypatch.setenv("NO_COLOR", "1")
     shown = output()
     shown.terminal = True
     columns = ("id", "view", "position", "kind", "created_at", "state", "protected")
@@ -91,6 +92,7 @@ def test_the_last_column_of_a_table_is_cut_where_there_is_room_for_some_of_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("NO_COLOR", "1")
     shown = output()
     shown.terminal = True
     shown.table(("name", "text"), [("a", "x" * 90)])

@@ -149,13 +149,13 @@ class Output:
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         """Aligned columns; the last one is cut at the edge of the terminal.
 
-        Where the columns before it leave no room, a row takes several lines, and nothing is cut: ids are to be copied.
+        Where the columns before it leave no room, a row takes several lines, and nothing is cut.
         """
         if not rows:
             return
         texts = [[safe(_FRACTION.sub("Z", _text(cell))) for cell in row] for row in rows]
         widths = [max(places(row[place]) for row in [columns, *texts]) for place in range(len(columns))]
-        groups = _groups(widths, terminal_width())
+        groups = _groups(widths, terminal_width()) if self.terminal else [slice(None)]
         for number, row in enumerate([columns, *texts]):
             lines = [self.aligned(row, widths)] if len(groups) == 1 else _on_several_lines(row, widths, groups)
             for text in lines:
@@ -293,7 +293,7 @@ def _groups(widths: Sequence[int], room: int) -> list[slice]:
 
 
 def _on_several_lines(row: Sequence[str], widths: Sequence[int], groups: Sequence[slice]) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for group in groups:
         cells = [_padded(text, width) for text, width in zip(row[group], widths[group], strict=True)]
         lines.append((_INDENT if lines else "") + "  ".join(cells).rstrip())
