@@ -13,7 +13,7 @@ from tests.views.conftest import Said
 from tests.views.said import from_nothing, say
 
 import everlog
-from everlog.errors import NotFound
+from everlog.errors import NotFound, StorageFull
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.stores.staging import Staged
@@ -179,11 +179,12 @@ def test_the_first_build_of_a_view_tells_nobody(log: Log) -> None:
     assert view.told == []
 
 
+@pytest.mark.parametrize("look", ["asks", "hears of another commit"])
 @pytest.mark.parametrize("said", [1, None])
 def test_who_looks_in_the_midst_of_a_write_takes_nothing_for_a_restored_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: int | None, look: str
 ) -> None:
-    """An inline view has taken in what is not committed yet, and another thread asks for it."""
+    """An inline view has taken in what is not committed yet, and another thread comes to it."""
     with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
         view = Telling()
         handle = log.views.register(view, mode="inline")
@@ -192,10 +193,11 @@ def test_who_looks_in_the_midst_of_a_write_takes_nothing_for_a_restored_log(
 
         def looked_at_meanwhile(store: SqliteStore, staged: Staged) -> None:
             monkeypatch.setattr(SqliteStore, "_commit", committing)
-            other = threading.Thread(target=handle.catch_up)
+            other = threading.Thread(target=handle.catch_up if look == "asks" else handle.runner._after_commit)
             other.start()
             other.join(20)
             assert not other.is_alive()
+            assert view.told == [("thing/1", 1)]
             committing(store, staged)
 
         monkeypatch.setattr(SqliteStore, "_commit", looked_at_meanwhile)
@@ -207,3 +209,35 @@ def test_who_looks_in_the_midst_of_a_write_takes_nothing_for_a_restored_log(
         assert [build.number for build in builds_of(log.views.shelf, "telling")] == [1]
         assert handle.get("thing/1").state["values"] == [value for value in (0, said, 2) if value is not None]
         assert [count for _, count in view.told] == list(range(1, 3 if said is None else 4))
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+@pytest.mark.parametrize("then", ["of its types", "none of its types"])
+def test_a_write_that_failed_is_forgotten_by_an_inline_view_that_had_taken_it_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int, then: str
+) -> None:
+    """What comes next gets the place in the log that it was to have."""
+    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        view = Telling()
+        handle = log.views.register(view, mode="inline")
+        say(log, 0)
+
+        def full(store: SqliteStore, staged: Staged) -> None:
+            raise StorageFull("the disk is full")
+
+        with monkeypatch.context() as changed:
+            changed.setattr(SqliteStore, "_commit", full)
+            for _ in range(refused):
+                with pytest.raises(StorageFull):
+                    say(log, "lost")
+        if then == "of its types":
+            say(log, 1)
+        else:
+            log.append("note.added", stream="note/1", payload={"text": "none of its types"})
+        values = [0, 1] if then == "of its types" else [0]
+        assert handle.get("thing/1", fresh=False).state["values"] == values
+        assert handle.get("thing/1").state["values"] == values
+        say(log, 2)
+        assert handle.get("thing/1").state["values"] == [*values, 2]
+        assert [count for _, count in view.told] == list(range(1, len(values) + 2))
+        assert handle.audit().ok

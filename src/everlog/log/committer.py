@@ -81,6 +81,7 @@ class Committer:
         self._store = store
         self._committed = committed
         self.before_commit: Callable[[Writer], None] | None = None  # takes part in every write, at its end
+        self.when_undone: Callable[[], None] = lambda: None  # told that a write which it took part in has failed
         self._lock = threading.Lock()
         self._waiting: deque[Item] = deque()
         self._leading = False
@@ -101,6 +102,7 @@ class Committer:
     def submit_item(self, item: Item) -> Any:
         with HeldBack():
             if self._begin(item):
+                shared = False
                 try:
                     # The shortest way, for a caller that found nobody else: an exception undoes the whole write.
                     if not item.ready:
@@ -110,7 +112,12 @@ class Committer:
                     with self._store.write() as writer:
                         item.result = item.do(writer)
                         if self.before_commit is not None:
+                            shared = True
                             self.before_commit(writer)
+                except BaseException:
+                    if shared:
+                        self.when_undone()
+                    raise
                 finally:
                     self._pass_the_lead()
                 item.done = True
@@ -216,6 +223,7 @@ class Committer:
         self._committed()
 
     def _commit(self, group: list[Item]) -> None:
+        shared = False
         try:
             _make_ready(group)
             group = [item for item in group if item.error is None]
@@ -225,6 +233,7 @@ class Committer:
                 for run in _runs(group):
                     _do(run, writer)
                 if self.before_commit is not None:
+                    shared = True
                     self.before_commit(writer)
         except BaseException as error:
             # The write was undone: who was refused keeps the reason, everybody else gets this one. An interrupt is
@@ -233,6 +242,8 @@ class Committer:
                 if item.error is None:
                     item.error = _of_his_own(error) if isinstance(error, Exception) else _interrupted(error)
                     item.result = None
+            if shared:
+                self.when_undone()
             if not isinstance(error, Exception):
                 raise
 

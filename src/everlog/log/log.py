@@ -309,9 +309,11 @@ class Log:
         """Until a view has seen what was appended: so that who wrote reads it. ViewBehind when the time is over."""
         return self.view(view).wait_for(position, timeout_s)
 
-    def in_every_write(self, take_part: Callable[[Writer], None]) -> None:
-        """Have a function take part in every write, at its end and in its transaction. It must not raise."""
+    def in_every_write(self, take_part: Callable[[Writer], None], *, undone: Callable[[], None]) -> None:
+        """Have a function take part in every write, at its end and in its transaction; if that write fails after all,
+        `undone` is called before the next one begins. Neither may raise."""
         self._committer.before_commit = take_part
+        self._committer.when_undone = undone
 
     # ---- the rest
 

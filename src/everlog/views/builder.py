@@ -85,6 +85,7 @@ class Builder:
     def __init__(self, log: Log, shelf: Shelf, view: View, build: Build, *, live: bool) -> None:
         self.view = view
         self.live = live  # False while it is built beside another: then nobody is told of changes
+        self.unsettled = False  # a write failed that `in_write` may have taken in
         self.lock = threading.RLock()
         self._log = log
         self._shelf = shelf
@@ -114,6 +115,7 @@ class Builder:
     def step(self, limit: int = BATCH) -> bool:
         """Take one page. True when there is nothing more to take: the head was reached, or the view is stopped."""
         with self.lock:
+            self._settle()
             if self._build.stopped_at:
                 self._look_again()
             page = OpenPage(self._log.store, self._cursor, self._query, limit=limit)
@@ -181,6 +183,7 @@ class Builder:
         if not self.lock.acquire(blocking=False):
             return False
         try:
+            self._settle()
             if staged.staged_purges or self._build.stopped_at or self._cursor.position != before:
                 return False
             records = [recorded for recorded, _ in staged.records if self._query.matches(recorded)]
@@ -248,6 +251,15 @@ class Builder:
                     self._tell(done)
 
     # ---- inside: one page
+
+    def _settle(self) -> None:
+        """After a write that failed, take the build as it is kept. Its place in the log may be another event's by now,
+        so that the cursor alone does not tell."""
+        if self.unsettled:
+            self._look_again()
+            self.unsettled = False
+            if self._build.revision < self._untold[0]:
+                self._untold = (0, Folded())
 
     def _is_ahead(self, page: OpenPage) -> bool:
         """Whether the cursor stands above the head because a write that it has taken in is not committed yet: another

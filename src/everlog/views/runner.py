@@ -177,6 +177,11 @@ class Runner:
         except Exception:  # an append is never refused because of a view
             _logger.exception("the view %s could not be kept within an append", self.view.name)
 
+    def undone(self) -> None:
+        """A write failed that the view may have been kept in."""
+        if self._builder is not None:
+            self._builder.unsettled = True
+
     # ---- waiting
 
     def wait_for(self, position: int, timeout_s: float) -> Position:
@@ -243,7 +248,7 @@ class Runner:
         builder = self._builder
         if builder is not None:
             builder.tell()
-        if builder is None or builder.cursor.position < self._log.head():
+        if builder is None or builder.unsettled or builder.cursor.position < self._log.head():
             self._catch_up_quietly(None)
 
     def _catch_up_quietly(self, position: int | None) -> None:

@@ -308,7 +308,7 @@ class Views:
         handle = self._handles[view.name] = Handle(self._log, self.shelf, runner, self.snapshots)
         if runner.mode is Mode.INLINE and self.shelf.in_log:
             self._inline.append(runner)
-            self._log.in_every_write(self._in_write)
+            self._log.in_every_write(self._in_write, undone=self._undone)
         return handle
 
     def run(self, name: str, *, mode: Mode | str) -> Handle:
@@ -387,3 +387,7 @@ class Views:
         staged: Staged = writer
         for runner in self._inline:
             runner.in_write(staged)
+
+    def _undone(self) -> None:
+        for runner in self._inline:
+            runner.undone()
