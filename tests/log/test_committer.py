@@ -6,7 +6,7 @@ import errno
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -309,6 +309,27 @@ def test_an_interrupted_follower_holds_nobody_up(
     assert (callers.results["a"], callers.results["b"]) == ("a", "b")
     assert set(store.notes("")) == {"first", "a", "b"}
     assert not committer._leading
+
+
+def test_who_is_interrupted_before_a_leader_has_made_his_work_ready_leaves_nothing(
+    store: Store, committer: Bench
+) -> None:
+    """Nobody waits for it any more, and its caller was told that it came to nothing."""
+
+    class Unready(Plain):
+        ready = False
+
+        def make_ready(self, items: Sequence[Any]) -> None:
+            with pytest.raises(KeyboardInterrupt):
+                committer._wait(items[1])  # as in the thread of its caller, meanwhile
+
+    group: list[Item] = [Unready(note("leader")), Unready(note("interrupted"))]
+    gate: Any = InterruptedGate(when_opened=False)
+    gate.acquire()
+    group[1].gate = gate
+    committer._commit(group)
+    assert group[0].result == "leader"
+    assert set(store.notes("")) == {"leader"}
 
 
 def test_a_group_has_a_bound(store: Store, committer: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Clai
 from everlog.stores.segments.packed_index import PackedPart
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain
+from everlog.wiring import open_store
 from everlog.testing.filling import positions
 
 STREAMS = 5
@@ -197,3 +198,26 @@ def test_a_claim_on_an_event_of_another_part_counts_as_long_as_that_may(folder: 
     assert store.claimed(name) == Claim(Position(EVENTS), 1)
     assert store.claimed_among([name]) == {name}
     store.close()
+
+
+@pytest.mark.parametrize(("given_days", "kept_days"), [(0, 1), (3, 3)])
+def test_claims_count_for_as_long_as_is_set_and_never_less_than_a_day(
+    folder: Path, given_days: int, kept_days: int
+) -> None:
+    now = [time.time_ns() // 1000]
+    day_us, minute_us = CLAIMS_KEPT_US_MIN, 60_000_000
+    kept_us = given_days * day_us
+    now[0] += kept_days * day_us - minute_us
+    with closing(SegmentsStore(folder, now_us=lambda: now[0], claims_kept_us=kept_us)) as store:
+        assert store.claimed(NAMES[0]) is not None
+        assert store.claimed_among(NAMES[:1]) == set(NAMES[:1])
+    now[0] += 2 * minute_us
+    with closing(SegmentsStore(folder, now_us=lambda: now[0], claims_kept_us=kept_us)) as store:
+        assert store.claimed(NAMES[0]) is None
+
+
+def test_how_long_keys_are_kept_reaches_the_store(folder: Path) -> None:
+    with closing(open_store(f"segments:{folder}", base=Path(), claims_kept_us=5 * CLAIMS_KEPT_US_MIN)) as store:
+        assert isinstance(store, SegmentsStore)
+        store._now_us = lambda: time.time_ns() // 1000 + 4 * CLAIMS_KEPT_US_MIN
+        assert store.claimed(NAMES[0]) is not None
