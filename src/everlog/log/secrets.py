@@ -233,7 +233,13 @@ def _windows(runs: str, folded: str) -> str:
 # alone, so that what is left of a text without them holds at least the beginning of a marker, if the text holds one.
 NUMBER_CHARS = "0123456789abcdefABCDEF-"
 _STEMS = tuple(
-    sorted({fold(group[0].encode()).rstrip(NUMBER_CHARS).lstrip('"') for p in PATTERNS for group in p.markers})
+    sorted(
+        {
+            fold(group[-1].encode()).rstrip(NUMBER_CHARS).lstrip('"')
+            for pattern in (*PATTERNS, ADDRESS)
+            for group in pattern.markers
+        }
+    )
 )
 innocent_words: set[str] = set()
 """Words of ids that hold no marker, nor the beginning of one."""
@@ -249,7 +255,7 @@ def innocent(text: str) -> bool:
     if not word.isascii():
         return False
     folded = fold(word.encode())
-    if "://" in folded or any(stem in folded for stem in _STEMS):
+    if any(stem in folded for stem in _STEMS):
         return False
     if len(innocent_words) >= _CLEARED_MAX:
         innocent_words.clear()

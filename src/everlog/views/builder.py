@@ -253,8 +253,8 @@ class Builder:
     # ---- inside: one page
 
     def _settle(self) -> None:
-        """After a write that failed, take the build as it is kept. Its place in the log may be another event's by now,
-        so that the cursor alone does not tell."""
+        """After a write that failed, take the build as it is kept: its place in the log may be another event's by
+        now, so that the cursor alone does not tell."""
         if self.unsettled:
             self._look_again()
             self.unsettled = False

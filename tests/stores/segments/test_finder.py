@@ -18,8 +18,8 @@ from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Clai
 from everlog.stores.segments.packed_index import PackedPart
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain
-from everlog.wiring import open_store
 from everlog.testing.filling import positions
+from everlog.wiring import open_store
 
 STREAMS = 5
 EVENTS = 60
