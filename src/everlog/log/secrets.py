@@ -252,8 +252,6 @@ def innocent(text: str) -> bool:
     if text.isalnum() and text.isascii():
         return len(text) < RUN_CHARS_MIN or not fold(text[:8].encode()).startswith(_BARE)
     word = text.rstrip(NUMBER_CHARS)
-    if not word.isascii():
-        return False
     folded = fold(word.encode())
     if any(stem in folded for stem in _STEMS):
         return False
