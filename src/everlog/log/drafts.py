@@ -78,7 +78,8 @@ def prepare(
 ) -> list[Prepared]:
     """Every draft checked and encoded, or the first refusal; with the idempotency keys of those who bring them."""
     prepared: list[Prepared] = []
-    said = [key for key in keys if key.rstrip(NUMBER_CHARS) not in innocent_words and not innocent(key)]
+    words = innocent_words
+    said = [key for key in keys if key.rstrip(NUMBER_CHARS) not in words and not innocent(key)]
     doubtful: list[Prepared] = []
     checked = ("", "", "")  # the texts of the draft before: in a batch they are mostly the same
     validate = catalog.validate
@@ -101,7 +102,7 @@ def prepare(
             if len(together) > TEXT_CHARS_MAX or not together.isprintable():
                 _require_texts(*texts)
             for text in texts:
-                if text and text.rstrip(NUMBER_CHARS) not in innocent_words and not innocent(text):
+                if text and text.rstrip(NUMBER_CHARS) not in words and not innocent(text):
                     said.append(text)  # noqa: PERF401 - a generator would cost more than the loop
             checked = texts
         if draft.tags != {} or draft.occurred_at is not None:
