@@ -83,6 +83,18 @@ def test_names_are_looked_at_before_spark_is_started(
     assert (refused.code, refused.error["message"]) == (5, f"{place} is not empty")
 
 
+def test_ctrl_c_says_what_a_run_leaves(notes: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    from everlog.cli import pipeline_run
+
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline_run, "spark_beside", interrupted)
+    stopped = notes("pipeline", "run")
+    assert stopped.code == 130
+    assert "every table is whole, and the same command goes on where it was" in stopped.err
+
+
 def test_a_table_is_rebuilt_by_its_whole_name(tmp_path: Path) -> None:
     pytest.importorskip("deltalake", reason="the pipeline's libraries are not here")
     from everlog.pipeline.lake import Lake

@@ -49,7 +49,7 @@ def run_command(
     place = lake_path(session, lake)
     found = Lake.open(place, log_id=log.identity.log_id, create=True)
     require_tables(found, rebuild)  # before Spark is started
-    session.when_stopped = "stopped; every table is as it was, and the same command goes on"
+    session.when_stopped = "stopped; every table is whole, and the same command goes on where it was"
     with spark_beside(session, found, master, conf, app="everlog pipeline run") as spark:
         with spark_progress(session.out, spark, "pipeline run"):
             gold = gold_of(found, log.views.known(), log.catalog, more=answers_of(log))
