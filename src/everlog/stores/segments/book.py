@@ -16,11 +16,9 @@ from everlog.core.ids import EventId
 from everlog.errors import Damaged, EverlogError
 from everlog.files import Files
 from everlog.stores.contract import Claim, Identity, Problem
-from everlog.stores.segments.frame import closing_frame, mark_of
+from everlog.stores.segments.frame import mark_of
 from everlog.stores.segments.header import (
     HEAD_READ_BYTES,
-    HEAD_START,
-    Header,
     NoteValue,
     State,
     decode_header,
@@ -30,47 +28,15 @@ from everlog.stores.segments.index import LivePart
 from everlog.stores.segments.known_end import KnownEnd, read_end
 from everlog.stores.segments.layout import Layout
 from everlog.stores.segments.lookup import Part
+from everlog.stores.segments.lost_end import compare_ends
 from everlog.stores.segments.packed_index import Columns, PackedPart, columns_of, load_columns
+from everlog.stores.segments.segment import Segment, told_of_gap
 from everlog.stores.segments.source import ArchiveSource, PlainSource, Source
 from everlog.stores.segments.walk import Gap, Tail, Walk
 
 
 class Moved(Exception):
     """A segment is not the one that the book knows: it was written anew or packed since."""
-
-
-class Segment:
-    """One segment: its head, its parts, and where it ends if that is known."""
-
-    def __init__(self, number: int, *, archived: bool) -> None:
-        self.number = number
-        self.archived = archived
-        self.inode: tuple[int, int] | None = None
-        self.header: Header | None = None
-        self.start = HEAD_START
-        self.limit: int | None = None
-        self.parts: list[Part] = []
-        self.tail = Tail.END
-        self.tail_bytes = b""
-        self.index_end = 0  # how far its index files go
-        self.lost_mark = b""  # the frame of its clean end, if all that it lost is that
-        self.problems: list[Problem] = []
-
-    @property
-    def generation(self) -> int:
-        return 0 if self.header is None else self.header.generation
-
-    @property
-    def end(self) -> int:
-        return self.parts[-1].end if self.parts else self.start
-
-    @property
-    def head(self) -> Position:
-        return self.parts[-1].head if self.parts else START
-
-    @property
-    def gaps(self) -> list[Gap]:
-        return [gap for part in self.parts for gap in part.gaps]
 
 
 class Book:
@@ -123,7 +89,7 @@ class Book:
         for segment in self.segments:
             self._fill(segment, known.get(segment.number, set()))
         if known_end is not None and self.segments:
-            self._compare(known_end, self.live)
+            compare_ends(known_end, self.live, self.identity.log_id)
         self._add_state()
 
     # ---- what is there
@@ -170,7 +136,7 @@ class Book:
         for segment in self.segments:
             yield from segment.problems
             for gap in segment.gaps:
-                yield Problem(Position(gap.before + 1), "damaged_bytes", _told(self._layout, segment, gap))
+                yield Problem(Position(gap.before + 1), "damaged_bytes", told_of_gap(self._layout, segment, gap))
         if self.segments and self.live.tail is Tail.DAMAGED and not self.live.lost_mark:
             reason = f"{self.live.number:08}.seg is damaged from byte {self.live.end} to its end"
             yield Problem(Position(self.head + 1), "damaged_bytes", reason)
@@ -345,43 +311,6 @@ class Book:
             raise Moved
         return columns_of(made, log_id=self.identity.log_id, generation=segment.generation)
 
-    def _compare(self, known: KnownEnd, live: Segment) -> None:
-        """Whole frames that are gone from the end are missed only by who knows that they were there."""
-        live.lost_mark = self._lost_mark(known, live)
-        if live.lost_mark:
-            live.problems.clear()  # the index files told no more than that
-            return
-        if (
-            known.number == live.number
-            and known.end > live.end
-            and not live.problems
-            and live.tail is not Tail.DAMAGED
-        ):
-            reason = (
-                f"{live.number:08}.seg lost its end: it stops at position {live.head}, byte {live.end}, and went to "
-                f"position {known.head}, byte {known.end}, when it was closed"
-            )
-            live.problems.append(Problem(Position(live.head + 1), "segment_cut", reason))
-
-    def _lost_mark(self, known: KnownEnd, live: Segment) -> bytes:
-        """The mark of a clean end, if the live segment lost that and nothing else.
-
-        What ended here was closed, so that its last frame was such a mark. If no more is missing than one mark takes,
-        then nothing stood before it; and what it said is known from the frame before.
-        """
-        if (known.number, known.head) != (live.number, live.head) or live.gaps or not live.parts:
-            return b""
-        if (
-            live.header is None
-            or live.index_end > known.end
-            or any(one.code != "segment_cut" for one in live.problems)
-        ):
-            return b""
-        last = live.parts[-1]
-        mark = closing_frame(mark_of(self.identity.log_id, live.number), live.end, last.fence, last.clock, live.head)
-        fits = live.end + len(mark) == known.end and len(live.tail_bytes) <= len(mark) and not last.closed
-        return mark if fits else b""
-
     def _size(self, segment: Segment) -> int:
         source = self._open(segment)
         try:
@@ -481,11 +410,3 @@ class Book:
     def unsound(self) -> Problem | None:
         """Why nobody may write to this log, or None: the log does not write over damage (G10)."""
         return next(self.what_is_wrong(), None)
-
-
-def _told(layout: Layout, segment: Segment, gap: Gap) -> str:
-    name = layout.archive(segment.number).name if segment.archived else layout.segment(segment.number).name
-    lost = (
-        "no position is missing" if gap.head <= gap.before else f"positions {gap.before + 1} to {gap.head} were there"
-    )
-    return f"{name}, bytes {gap.start} to {gap.end - 1} are no frame; {lost}"

@@ -12,10 +12,11 @@ from everlog.core.event import Position, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
-from everlog.stores.segments.book import Book, Segment
+from everlog.stores.segments.book import Book
 from everlog.stores.segments.frame import Frame, mark_of
 from everlog.stores.segments.inside import Inside
 from everlog.stores.segments.lookup import Part, block_end, block_of_id, candidate_blocks
+from everlog.stores.segments.segment import Segment
 from everlog.stores.segments.source import Source
 from everlog.stores.segments.walk import Found, Gap, Tail, Walk
 

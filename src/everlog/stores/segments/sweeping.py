@@ -11,10 +11,11 @@ from msgspec.structs import replace
 
 from everlog.core.event import Position, Recorded
 from everlog.files import Files, replace_file
-from everlog.stores.segments.book import Book, Segment
+from everlog.stores.segments.book import Book
 from everlog.stores.segments.frame import Frame, Rest, encode_frame, mark_of
 from everlog.stores.segments.header import END_MARK, Header, NoteValue, encode_header
 from everlog.stores.segments.layout import Layout
+from everlog.stores.segments.segment import Segment
 from everlog.stores.segments.walk import Found, Gap, Walk
 
 

@@ -1,0 +1,52 @@
+"""What is known of one segment file."""
+
+from __future__ import annotations
+
+from everlog.core.event import START, Position
+from everlog.stores.contract import Problem
+from everlog.stores.segments.header import HEAD_START, Header
+from everlog.stores.segments.layout import Layout
+from everlog.stores.segments.lookup import Part
+from everlog.stores.segments.walk import Gap, Tail
+
+
+class Segment:
+    """One segment: its head, its parts, and where it ends if that is known."""
+
+    def __init__(self, number: int, *, archived: bool) -> None:
+        self.number = number
+        self.archived = archived
+        self.inode: tuple[int, int] | None = None
+        self.header: Header | None = None
+        self.start = HEAD_START
+        self.limit: int | None = None
+        self.parts: list[Part] = []
+        self.tail = Tail.END
+        self.tail_bytes = b""
+        self.index_end = 0  # how far its index files go
+        self.lost_mark = b""  # the frame of its clean end, if all that it lost is that
+        self.problems: list[Problem] = []
+
+    @property
+    def generation(self) -> int:
+        return 0 if self.header is None else self.header.generation
+
+    @property
+    def end(self) -> int:
+        return self.parts[-1].end if self.parts else self.start
+
+    @property
+    def head(self) -> Position:
+        return self.parts[-1].head if self.parts else START
+
+    @property
+    def gaps(self) -> list[Gap]:
+        return [gap for part in self.parts for gap in part.gaps]
+
+
+def told_of_gap(layout: Layout, segment: Segment, gap: Gap) -> str:
+    name = layout.archive(segment.number).name if segment.archived else layout.segment(segment.number).name
+    lost = (
+        "no position is missing" if gap.head <= gap.before else f"positions {gap.before + 1} to {gap.head} were there"
+    )
+    return f"{name}, bytes {gap.start} to {gap.end - 1} are no frame; {lost}"
