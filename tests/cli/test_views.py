@@ -100,13 +100,13 @@ def test_a_rebuild_compares_and_can_be_taken_back(notes: Run) -> None:
 def test_a_rollback_to_older_code_says_who_answers_until_that_is_put_back(own: Run, place: Path) -> None:
     own("views", "run", "texts", "--to-end")
     own("views", "rebuild", "texts")
-    assert "answers from the events" not in own("views", "rollback", "texts").err
+    assert "answers by its own states" not in own("views", "rollback", "texts").err
     newer = OWN.replace('name = "texts"', 'name = "texts"\n    version = 2').replace('"texts": [*', '"twice": 2 * [*')
     (place / "own_views.py").write_text(newer.replace('state["texts"]', 'state.get("twice", [])'))
     sys.modules.pop("own_views")
     own("views", "rebuild", "texts")
     told = own("views", "rollback", "texts")
-    assert "the code here is of version 2, and answers from the events until version 1 is put back" in told.err
+    assert "the code here is of version 2, and answers by its own states until version 1 is put back" in told.err
     assert own("views", "get", "texts", "note/2", "--json").data["state"] == {"twice": ["other", "other"]}
     (place / "own_views.py").write_text(OWN)
     sys.modules.pop("own_views")

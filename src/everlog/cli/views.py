@@ -207,7 +207,7 @@ def roll_back_view(session: Session, view: str) -> None:
     session.out.answer(Answer.of_one(view, facts, lines=lines))
     if build.version != handle.view.version:
         session.out.hint(
-            f"the code here is of version {handle.view.version}, and answers from the events until version"
+            f"the code here is of version {handle.view.version}, and answers by its own states until version"
             f" {build.version} is put back"
         )
 
