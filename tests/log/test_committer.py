@@ -9,13 +9,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from tests.log.held_up import PATIENCE_S, HeldUp
 
 from everlog.errors import InvalidPayload, LogClosed, StorageFull, Unavailable
-from everlog.log.committer import GROUP_MAX, Committer, Item, Plain
+from everlog.log.committer import GROUP_MAX, Committer, Item, Plain, _of_his_own
 from everlog.stores.contract import Writer
 
 
@@ -192,6 +192,38 @@ def test_everybody_of_a_failed_group_raises_an_error_of_his_own(
         frames = [frame.name for frame in traceback.extract_tb(one.__traceback__)]
         assert frames.count("submit_item") == 1
     store.trouble = None
+
+
+class Odd(Exception):
+    """One that cannot be made again from what it says."""
+
+    def __new__(cls, *, code: int) -> Self:
+        return super().__new__(cls)
+
+    def __init__(self, *, code: int) -> None:
+        super().__init__(f"code {code}")
+
+
+def test_an_error_that_cannot_be_made_again_is_raised_by_all_and_nothing_is_taken_for_done(
+    store: Store, committer: Bench
+) -> None:
+    callers = held_up(store, committer)
+    for name in "abc":
+        callers.submit(name, note(name))
+    store.trouble = Odd(code=7)
+    store.go_on.set()
+    callers.join()
+    assert [callers.results[name] for name in "abc"] == [store.trouble] * 3
+    assert store.notes("") == {}
+    store.trouble = None
+
+
+def test_an_error_of_a_group_says_its_words_once() -> None:
+    class NoSuchTable(Exception):
+        def __init__(self, name: str) -> None:
+            super().__init__(f"no such table {name}")
+
+    assert str(_of_his_own(NoSuchTable("a"))) == "no such table a"
 
 
 def test_a_work_of_a_group_that_asks_for_a_write_is_refused_and_holds_nobody_up(

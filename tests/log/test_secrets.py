@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everlog
-from everlog.core.canonical import canonical
+from everlog.core.canonical import DEPTH_MAX, canonical
 from everlog.errors import SecretFound
 from everlog.log import secrets
 from everlog.log.secrets import (
@@ -501,4 +501,8 @@ def test_a_secret_in_a_stored_response_is_refused_and_its_place_is_told() -> Non
             log.commit([draft], key="a", response=response)
     assert log.head() == 0
     assert log.commit([draft], key="a", response={"made": ["x"]}).response == {"made": ["x"]}
+    deep: Any = "as deep as can be"
+    for _ in range(DEPTH_MAX):
+        deep = [deep]
+    assert log.commit([draft], key="b", response=deep).response == deep
     log.close()

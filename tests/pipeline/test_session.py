@@ -76,7 +76,10 @@ def test_a_traceback_that_py4j_logs_is_not_printed(
 
     said = f"import logging\ntry: 1 / 0\nexcept ZeroDivisionError: {by}.exception('while sending a command')"
     exec(compile(said, java_gateway.__file__, "exec"), {})
-    logging.warning("of somebody else")
+    try:
+        raise ValueError
+    except ValueError:
+        logging.exception("of somebody else")
     assert [record.message for record in caplog.records] == ["of somebody else"]
 
 

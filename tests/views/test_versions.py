@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,14 +15,16 @@ from tests.views.conftest import Said
 from tests.views.said import from_nothing, say
 
 import everlog
-from everlog.errors import NotFound, StorageFull
+from everlog.core.event import Event
+from everlog.errors import Busy, NotFound, StorageFull
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.stores.staging import Staged
 from everlog.views.builder import Builder
+from everlog.views.fingerprint import code_fingerprint
 from everlog.views.rebuild import rebuild
 from everlog.views.rows import kept_state
-from everlog.views.states import active_build, begin_build, builds_of
+from everlog.views.states import Build, active_build, begin_build, builds_of, drop_build
 from everlog.views.view import Change, digest_of_bytes
 
 # ---- versions
@@ -131,6 +134,97 @@ def test_a_first_build_that_other_code_has_begun_is_not_gone_on_with(log: Log) -
         build = begin_build(change, Said())
     Builder(log, log.views.shelf, Said(), build, live=False).catch_up(limit=2, upto=2)
     assert log.view(Changed).digest() == from_nothing(log, Changed)
+
+
+class Marking(Said):
+    """The same name and version again, and other states."""
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        found = super().apply(state, event)
+        return {**found, "values": [*found["values"], "marked"]}
+
+
+def test_states_that_two_codes_have_made_are_of_neither(tmp_path: Path) -> None:
+    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        say(log, 1)
+        log.view(Said).catch_up()
+        log.views.close()
+        say(log, 2)
+        entry = log.view(Marking).snapshot()
+        log.views.close()
+        assert log.view(Said).get("thing/1").state["values"] == [1, 2, "marked"]
+        assert state_of(log) == "other code"
+        assert entry.header is not None
+        for view in (Said(), Marking()):
+            assert log.views.snapshots.stale(entry.header, view) == "the code of the view is another one"
+        log.view(Said).rebuild()
+        assert state_of(log) == "ok"
+
+
+def test_a_build_of_which_nothing_is_left_is_of_who_fills_it(log: Log) -> None:
+    say(log, 1)
+    with log.views.shelf.change() as change:
+        build = begin_build(change, Said())
+    Builder(log, log.views.shelf, Changed(), build, live=False).catch_up()
+    (filled,) = builds_of(log.views.shelf, "said")
+    assert (filled.is_of(Changed()), filled.is_of(Said())) == (True, False)
+
+
+def test_a_build_of_another_version_is_of_other_code() -> None:
+    class Newer(Said):
+        version = 2
+
+    unknown = Build(name="said", number=1, version=1)
+    assert unknown.is_of(Said())
+    assert not unknown.is_of(Newer())
+
+
+def test_rebuilds_by_two_codes_at_once_leave_each_other_in_peace(log: Log) -> None:
+    for value in range(12):
+        say(log, value)
+    log.view(Said).catch_up()
+    looks: list[int] = []
+
+    def meanwhile(position: int) -> None:
+        looks.append(position)
+        if len(looks) == 2:
+            rebuild(log, log.views.shelf, Changed(), switch=False)
+
+    done = rebuild(log, log.views.shelf, Said(), limit=3, progress=meanwhile)
+    assert (done.switched, done.digest) == (True, from_nothing(log, Said))
+    assert looks == sorted(looks)  # it was not begun again
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_rebuild_whose_build_is_taken_away_begins_again_and_not_for_ever(log: Log, times: int) -> None:
+    for value in range(6):
+        say(log, value)
+    log.view(Said).catch_up()
+    taken: list[int] = []
+
+    def take_away(position: int) -> None:
+        if len(taken) < times and (begun := [one for one in builds_of(log.views.shelf, "said") if not one.complete]):
+            taken.append(position)
+            with log.views.shelf.change() as change:
+                drop_build(change, begun[-1])
+
+    if times > 1:
+        with pytest.raises(Busy, match="in peace"):
+            rebuild(log, log.views.shelf, Said(), limit=2, progress=take_away)
+    else:
+        done = rebuild(log, log.views.shelf, Said(), limit=2, progress=take_away)
+        assert (done.switched, done.digest) == (True, from_nothing(log, Said))
+
+
+def test_a_file_that_is_edited_is_not_the_code_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "from tests.views.conftest import Said\n\n\nclass Edited(Said):\n    name = 'edited'\n    more = {}\n"
+    module = tmp_path / "edited_view.py"
+    module.write_text(source.format(1))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    view = importlib.import_module("edited_view").Edited()
+    before = code_fingerprint(view)
+    module.write_text(source.format(100))
+    assert code_fingerprint(view) == before
 
 
 def test_a_snapshot_of_states_of_other_code_is_not_one_of_this_code(tmp_path: Path) -> None:

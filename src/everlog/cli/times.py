@@ -46,7 +46,7 @@ class PlaceType(click.ParamType[datetime | int]):
     name = "time or #position"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime | int:
-        if isinstance(value, int):
+        if isinstance(value, int | datetime):
             return value
         position = _POSITION.fullmatch(value) if isinstance(value, str) else None
         if position is None and _NUMBER.fullmatch(value):

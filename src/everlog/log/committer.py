@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from threading import get_ident
+from types import FunctionType
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -238,10 +239,12 @@ class Committer:
         except BaseException as error:
             # The write was undone: who was refused keeps the reason, everybody else gets this one. An interrupt is
             # the leader's own: in the threads and tasks of others it would end what nobody meant to end.
-            for item in group:
-                if item.error is None:
-                    item.error = _of_his_own(error) if isinstance(error, Exception) else _interrupted(error)
-                    item.result = None
+            told = error if isinstance(error, Exception) else _interrupted(error)
+            undone = [item for item in group if item.error is None]
+            for item in undone:
+                item.error, item.result = told, None  # first of all: nobody may take it for done
+            for item in undone:
+                item.error = _of_his_own(told)
             if shared:
                 self.when_undone()
             if not isinstance(error, Exception):
@@ -283,12 +286,16 @@ class Committer:
 def _of_his_own(error: Exception) -> Exception:
     """The same error as an object of its own, with the first as its cause: several threads that raise one object
     would each add their way to its traceback, and their own troubles to its context."""
+    kind = type(error)
     try:
-        made = copy(error)
-    except Exception:  # its constructor asks for something else than the words that it made of it
-        made = type(error).__new__(type(error), *error.args)
-        vars(made).update(vars(error))
-    made.__cause__ = error
+        if isinstance(kind.__init__, FunctionType):  # which makes words of what it is given: not of these once more
+            made = kind.__new__(kind, *error.args)
+            vars(made).update(vars(error))
+        else:
+            made = copy(error)
+        made.__cause__ = error
+    except Exception:  # it cannot be made again: then all raise the one
+        return error
     return made
 
 

@@ -133,7 +133,7 @@ class Recorder:
             if request.request is not None or request.response is not None:
                 # What has no single JSON form could neither be compared nor be answered again as it is.
                 canonical(request.request)
-                if suspicious(canonical({"response": request.response})):
+                if suspicious(b'{"response":%b}' % canonical(request.response)):
                     refuse_secrets("the response", {"response": request.response})
         if len(prepared) == 1:
             request.given_ids = first.id is not None

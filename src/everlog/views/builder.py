@@ -20,6 +20,7 @@ from everlog.core.query import Cursor, Reset
 from everlog.log.pages import OpenPage
 from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
 from everlog.views import refold
+from everlog.views.fingerprint import code_fingerprint
 from everlog.views.fold import Folded, fold, joined, kept_rows, nothing_kept, run_of
 from everlog.views.letters import SKIPPED, Letter, letters_from, parked_by
 from everlog.views.rows import CausalOrder, Row, row_bytes
@@ -32,6 +33,7 @@ from everlog.views.states import (
     put_letters,
     put_rows,
     read_build,
+    several,
 )
 from everlog.views.view import Change, View
 
@@ -73,6 +75,10 @@ class _LookCloser(Exception):
     """Something in several pages at once cannot be kept: they are taken again, one by one."""
 
 
+_News = tuple[int, Folded]
+"""What `in_write` changed, and the revision that the build has once that is committed."""
+
+
 class Builder:
     _build: Build
     _cursor: Cursor
@@ -85,12 +91,14 @@ class Builder:
     def __init__(self, log: Log, shelf: Shelf, view: View, build: Build, *, live: bool) -> None:
         self.view = view
         self.live = live  # False while it is built beside another: then nobody is told of changes
-        self.unsettled = False  # a write failed that `in_write` may have taken in
         self.lock = threading.RLock()
         self._log = log
         self._shelf = shelf
         self._query = view.query
-        self._untold = (0, Folded())
+        self._code = code_fingerprint(view)
+        self._untold: list[_News] = []
+        self._taken_in: _News | None = None  # of the write that is going on, or was the last
+        self._undone: list[_News | None] = []  # of writes that failed: what was taken in must be forgotten
         self._take(build)
 
     @property
@@ -159,6 +167,7 @@ class Builder:
     def save(self) -> None:
         """Keep what was gathered, and the cursor, if it moved without an event to apply."""
         with self.lock:
+            self._settle()
             cursor = self._cursor
             if cursor != self._build.reached and not self._build.stopped_at:
                 try:
@@ -175,11 +184,25 @@ class Builder:
         with self.lock:
             self._look_again()
 
+    def undone(self) -> None:
+        """A write failed that `in_write` may have taken in. Nobody waits here either: it is settled by who comes."""
+        self._undone.append(self._taken_in)
+
+    @property
+    def unsettled(self) -> bool:
+        return bool(self._undone)
+
+    def settle(self) -> None:
+        """Forget what was taken in of writes that failed."""
+        with self.lock:
+            self._settle()
+
     def in_write(self, staged: Staged, before: Position) -> bool:
         """Take what an open write of the log has staged, in that very transaction; False if it must be done later.
 
         Nobody waits here: whoever moves this build meanwhile holds the lock and is waiting for this very write.
         """
+        self._taken_in = None
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -202,7 +225,9 @@ class Builder:
                 self._forget_rows()
                 return False
             staged.shelved = changes
-            self._untold = (self._build.revision, done)
+            if self.live and self.view.has_effects:
+                self._taken_in = (self._build.revision, done)
+                self._untold.append(self._taken_in)
             return True
         except BaseException:
             self._forget_rows()
@@ -243,23 +268,20 @@ class Builder:
     def tell(self) -> None:
         """Tell of what `in_write` changed, now that it is committed."""
         with self.lock:
-            revision, done = self._untold
-            if done.changed and self.live and self.view.has_effects:
-                current = read_build(self._shelf, self._build.name, self._build.number)
-                if current is not None and current.revision >= revision:  # else it was undone, or is still going on
-                    self._untold = (0, Folded())
-                    self._tell(done)
+            self._settle()
+            current = read_build(self._shelf, self._build.name, self._build.number) if self._untold else None
+            while current is not None and self._untold and self._untold[0][0] <= current.revision:
+                self._tell(self._untold.pop(0)[1])  # a later one belongs to a write that is still going on
 
     # ---- inside: one page
 
     def _settle(self) -> None:
         """After a write that failed, take the build as it is kept: its place in the log may be another event's by
         now, so that the cursor alone does not tell."""
-        if self.unsettled:
+        while self._undone:
             self._look_again()
-            self.unsettled = False
-            if self._build.revision < self._untold[0]:
-                self._untold = (0, Folded())
+            lost = self._undone.pop(0)
+            self._untold = [news for news in self._untold if news is not lost]
 
     def _is_ahead(self, page: OpenPage) -> bool:
         """Whether the cursor stands above the head because a write that it has taken in is not committed yet: another
@@ -378,6 +400,7 @@ class Builder:
         build = replace(
             self._build,
             cursor=str(cursor),
+            code=self._code if self._code == self._build.code or not self._build.applied else several(self._build),
             revision=self._build.revision + 1,
             applied=self._build.applied + new,
             changed_us=_now_us(),

@@ -11,6 +11,7 @@ import hashlib
 import inspect
 from types import CodeType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
@@ -39,8 +40,24 @@ def _hash(parts: Any) -> str:
     return hashlib.sha256(canonical(parts)).hexdigest()[:32]
 
 
+_sources: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
 def source_of(code: Any) -> str:
-    """The source, where there is one; else what was compiled from it."""
+    """The source, where there is one; else what was compiled from it.
+
+    It is read once: a file that is edited later is not the code that runs in this process.
+    """
+    try:
+        found = _sources.get(code)
+    except TypeError:  # nothing that can be remembered
+        return _read_source(code)
+    if found is None:
+        found = _sources[code] = _read_source(code)
+    return found
+
+
+def _read_source(code: Any) -> str:
     try:
         return inspect.getsource(code)
     except (OSError, TypeError):

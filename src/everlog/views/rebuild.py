@@ -16,9 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from everlog.core.event import START, Position
-from everlog.errors import NotFound
+from everlog.errors import Busy, NotFound
 from everlog.stores.shelf import Shelf, ShelfWriter
-from everlog.views.builder import BATCH, Builder, NeedsRebuild
+from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
 from everlog.views.checking import require_same_here
 from everlog.views.filling import Derive, fill
 from everlog.views.rows import kept_state
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 DIFFERING_SHOWN = 20
 _SEEN = 5
+_TRIES = 5
 
 
 class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,31 @@ def rebuild(
 
     With `derive` everything up to now is derived elsewhere, and only the rest here.
     """
+    for _ in range(_TRIES):
+        try:
+            return _rebuild(log, shelf, view, switch, fresh, stop, progress, catch_up_old, limit, derive)
+        except Gone:
+            fresh = False  # a purge took the build away, or somebody else who rebuilds
+    raise Busy(
+        f"the view {view.name} could not be rebuilt in peace",
+        why=f"what was built was taken away {_TRIES} times, by purges or by others who rebuild it",
+        hint=f"everlog views rebuild {view.name}",
+        view=view.name,
+    )
+
+
+def _rebuild(
+    log: Log,
+    shelf: Shelf,
+    view: View,
+    switch: bool,
+    fresh: bool,
+    stop: Callable[[], bool],
+    progress: Callable[[int], None],
+    catch_up_old: Callable[[int], None],
+    limit: int,
+    derive: Derive | None,
+) -> Rebuilt:
     begun = time.monotonic()
     handed_over = START
     if derive is None:
@@ -178,12 +204,14 @@ def _beside(log: Log, shelf: Shelf, view: View, *, fresh: bool) -> tuple[Builder
             for build in builds_of(shelf, view.name)
             if build.number > names.active and not build.complete and build.version == view.version
         ]
-        # Half by one code and half by another would be neither.
-        going_on = [build for build in begun if not fresh and build.is_of(view)]
-        for build in begun:
-            if build not in going_on:
+        if fresh:
+            for build in begun:
                 drop_build(change, build)
-        build = going_on[-1] if going_on else begin_build(change, view)
+            begun = []
+        # Half by one code and half by another would be neither. What other code has begun may be going on elsewhere,
+        # and goes when a later build takes over.
+        mine = [build for build in begun if build.is_of(view)]
+        build = mine[-1] if mine else begin_build(change, view)
     return Builder(log, shelf, view, build, live=False), build.position
 
 

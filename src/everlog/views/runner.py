@@ -21,6 +21,7 @@ from everlog.errors import EverlogError, LogClosed, ReadOnly, ViewBehind, ViewSt
 from everlog.log.subscribers import POLL_S
 from everlog.stores.shelf import Shelf
 from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
+from everlog.views.fingerprint import code_fingerprint
 from everlog.views.rebuild import Rebuilt, activate, rebuild
 from everlog.views.restoring import put
 from everlog.views.states import Build, begin_build, build_digest, builds_of, drop_build, read_build, read_names
@@ -68,6 +69,7 @@ class Runner:
         """`seed` may know where a view without states can begin; `followed` is told how far a thread has got."""
         self.view = view
         self.mode = mode
+        code_fingerprint(view)  # reads the source now, as near to its import as can be
         self._log = log
         self._shelf = shelf
         self._seed = seed
@@ -180,7 +182,7 @@ class Runner:
     def undone(self) -> None:
         """A write failed that the view may have been kept in."""
         if self._builder is not None:
-            self._builder.unsettled = True
+            self._builder.undone()
 
     # ---- waiting
 

@@ -31,6 +31,7 @@ from everlog.views.view import View, digest_of_bytes
 _logger = logging.getLogger("everlog")
 
 VIEWS, BUILDS = "views", "builds"
+SEVERAL = "several"
 BLOCK = 1024
 
 
@@ -48,7 +49,7 @@ class Build(msgspec.Struct, kw_only=True, frozen=True):
     name: str
     number: int
     version: int
-    code: str = ""  # a fingerprint of the code that it was begun by; empty where that was not noted yet
+    code: str = ""  # a fingerprint of the code that made its states, or SEVERAL; empty where that was not noted yet
     by_stream: bool = False  # its keys are streams: so a purge needs no code to follow
     cursor: str = ""
     revision: int = 0
@@ -58,7 +59,7 @@ class Build(msgspec.Struct, kw_only=True, frozen=True):
     complete: bool = False  # it has been at the head once, and may answer
 
     def is_of(self, view: View) -> bool:
-        """Whether it was begun by this very code, as far as that is known."""
+        """Whether its states are of this very code, as far as that is known."""
         return self.version == view.version and self.code in ("", code_fingerprint(view))
 
     @property
@@ -137,6 +138,11 @@ def begin_build(change: ShelfWriter, view: View) -> Build:
     put_names(change, view.name, msgspec.structs.replace(names, last=build.number))
     put_build(change, build)
     return build
+
+
+def several(build: Build) -> str:
+    """Whose the states of a build are when other code goes on with them; where it is not known, it stays unknown."""
+    return build.code and SEVERAL
 
 
 def drop_build(change: ShelfWriter, build: Build) -> None:

@@ -262,7 +262,11 @@ class Handle:
         return [(key, rows[key]) for key in keys if key in rows]
 
     def _ready(self, fresh: bool) -> Builder:
-        return self.runner.catch_up() if fresh else self.runner.builder()
+        if fresh:
+            return self.runner.catch_up()
+        builder = self.runner.builder()
+        builder.settle()
+        return builder
 
 
 class Views:
