@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shlex
 import tomllib
 from pathlib import Path
@@ -339,6 +340,14 @@ def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, 
     assert int(everlog("--json").data["events"]) > 2_000
     assert everlog("verify").code == 0
     assert len(everlog("errors").rows) >= 8
+    assert re.search(r"\(everlog agent trace WP\d+\)", found.out)
+
+    # The next one takes the place of this one, and of what was derived from it.
+    (place / ".everlog" / "lake" / "events").mkdir(parents=True)
+    (place / ".everlog" / "lake" / "events" / "part.parquet").touch()
+    (place / ".everlog" / "report.html").touch()
+    assert everlog("demo", "--no-spark").code == 0
+    assert not {"lake", "report.html"} & {path.name for path in (place / ".everlog").iterdir()}
 
 
 def test_the_demo_tells_programs_what_it_shows_and_the_commands_that_it_ends_with_work(everlog: Run) -> None:

@@ -97,6 +97,23 @@ def test_a_rebuild_compares_and_can_be_taken_back(notes: Run) -> None:
     assert notes("views", "rollback", "actors").code == 4
 
 
+def test_who_asks_for_the_past_of_a_view_is_told_that_its_code_changed(own: Run, place: Path) -> None:
+    """What is folded by the new code may differ from what is kept, so both ways of asking say so."""
+    own("views", "run", "texts", "--to-end")
+    (place / "own_views.py").write_text(OWN.replace('"texts": [*', '"texts": ["new", *'))
+    sys.modules.pop("own_views")
+    for asked in (
+        ("views", "get", "texts", "note/2"),
+        ("state", "texts", "note/2"),
+        ("diff", "note/2", "#0", "--view", "texts"),
+        ("why", "note/2", "texts", "--view", "texts"),
+    ):
+        told = own(*asked).err
+        assert told.count("the code of the view texts changed and its version did not") == 1, asked
+    (place / "own_views.py").write_text(OWN)
+    sys.modules.pop("own_views")
+
+
 def test_a_rollback_to_older_code_says_who_answers_until_that_is_put_back(own: Run, place: Path) -> None:
     own("views", "run", "texts", "--to-end")
     own("views", "rebuild", "texts")

@@ -31,7 +31,7 @@ def test_a_view_is_rebuilt_on_spark_and_says_which_engine_it_would_take(spark: S
     assert (there["engine"], there["handed_over"], there["position"]) == ("spark", 5, 5)
     assert (there["same"], there["checked"], there["digest"]) == (True, 2, here["digest"])
     told = everlog("views", "rebuild", "streams", "--engine", "spark")
-    assert "likely to be done first: everlog views rebuild streams --engine process" in told.err
+    assert "this would probably be quicker: everlog views rebuild streams --engine process" in told.err
     assert everlog("views", "rebuild", "streams", "--engine", "auto", "--json").data["engine"] == "process"
 
 

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 OWN_POSTGRES = "everlog init --store postgresql://HOST/DATABASE"
 # What a demo may remove: the files of a folder that says demo = true, and nothing else. Lock files stay (files.py).
-OWN_FILES = ("log.db", "log.db-wal", "log.db-shm", "types.toml", "schema.lock.json", ".gitignore", "everlog.toml")
+OWN_FILES = (
+    "log.db",
+    "log.db-wal",
+    "log.db-shm",
+    "types.toml",
+    "schema.lock.json",
+    ".gitignore",
+    "report.html",
+    "everlog.toml",
+)
 
 
 @click.command("demo")
@@ -228,6 +237,10 @@ def _remove_demo(folder: Path) -> bool:
             hint="everlog demo --dir DIR",
             path=str(folder),
         )
+    if files.exists(folder / "lake"):
+        from everlog.pipeline.table import remove_tree
+
+        remove_tree(files, folder / "lake")
     # The settings go last: as long as they are there, an interrupted demo can be replaced by the next.
     for name in OWN_FILES:
         if files.exists(folder / name):

@@ -42,7 +42,7 @@ def shown(log: Log) -> dict[str, list[dict[str, Any]]]:
             }
             for entry in control.audit(log, "acme", actor_type="user", within="acme", limit=None)[-ROWS:]
         ],
-        "trace": agents.trace(log, session)[: 2 * ROWS],
+        "trace": [{"session": session, **step} for step in agents.trace(log, session)[: 2 * ROWS]],
     }
 
 
@@ -59,7 +59,8 @@ def lines(log: Log, out: Output, found: dict[str, list[dict[str, Any]]]) -> Iter
     yield from _table(out, ("member", "role", "status", "name"), found["members"][:ROWS])
     yield "\nThe end of an audit (everlog control audit acme --actor-type user):"
     yield from _table(out, ("position", "at", "actor", "actor_type", "type", "stream"), found["audit"])
-    yield "\nWhat led to what in one work package (everlog agent trace):"
+    whose = found["trace"][0]["session"]
+    yield f"\nWhat led to what in one work package, the first of it (everlog agent trace {whose}):"
     for step in found["trace"]:
         about = step.get("tool_name") or step["stream"]
         told = f"{safe(step['status'])}  {safe(about)}  {out.dim(safe(step['actor']))}"

@@ -90,7 +90,7 @@ class Stages:
         actors = len({event.actor for event in recorded})
         return (
             f"{len(recorded):,} events of 7 days by {actors} actors, decided by the rules and flushed, "
-            f"{len(recorded) / took_s:,.0f} a second"
+            f"{len(recorded) / took_s:,.0f} a second of writing"
         )
 
     def late_sync(self) -> str:

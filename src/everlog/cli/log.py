@@ -30,7 +30,7 @@ def filter_options(command: _Command) -> _Command:
             click.option("--since", type=PLACE, metavar="WHEN", help="From here on: 10m, 2h, 2026-11-01, #1234."),
             click.option("--until", type=PLACE, metavar="WHEN", help="Before that time, or up to that #position."),
             click.option("--type", "types", metavar="TYPE", multiple=True, help="Of this type; may be given again."),
-            click.option("--stream", metavar="KIND/ID", default="", help="Of this stream."),
+            click.option("-s", "--stream", metavar="KIND/ID", default="", help="Of this stream."),
             click.option("--kind", metavar="KIND", default="", help="Of streams of this kind."),
             click.option("--scope", metavar="PATH", default="", help="In this scope or below it."),
             click.option("--by", metavar="ACTOR", default="", help="Of this actor, such as user:ada."),

@@ -204,7 +204,9 @@ def _named(session: Session, name: str, key: str) -> tuple[View, str]:
 
     if "/" in name and not key:
         return Fields(), name
-    view = session.log().view(name).view
+    handle = session.log().view(name)
+    handle.runner.tell_of_other_code()  # what is kept may say something else than what is folded here
+    view = handle.view
     if not key:
         raise InvalidField(
             f"{name} is a view",

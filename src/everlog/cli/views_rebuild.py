@@ -85,7 +85,7 @@ def rebuild_view(
     )
     session.out.answer(Answer.of_one(done.digest, facts, lines=lines))
     if advice.engine != taken:
-        session.out.hint(f"likely to be done first: everlog views rebuild {view} --engine {advice.engine}")
+        session.out.hint(f"this would probably be quicker: everlog views rebuild {view} --engine {advice.engine}")
     if done.same is False and done.switched:
         session.out.hint(f"to go back: everlog views rollback {view}")
 

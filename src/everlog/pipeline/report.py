@@ -67,7 +67,7 @@ def _facts(answers: Answers, made: datetime) -> Iterator[tuple[str, str]]:
     if flow:
         recent = [row for row in flow if row["done_at"] is not None and row["done_at"].date() > week]
         yield "work packages finished in 7 days", f"{len(recent):,}"
-        yield "in progress", f"{in_progress(flow):,}"
+        yield "being done or reviewed", f"{in_progress(flow):,}"
     yield "refused in 90 days", f"{len(answers('refusals')):,}"
 
 

@@ -76,7 +76,7 @@ def _work(answers: Answers) -> Iterator[Section]:
     yield Section(
         "Work packages day by day",
         f"One was finished {done:,} times from {day[0]} to {day[-1]};"
-        f" {in_progress(answers('flow')):,} are in progress now.",
+        f" {in_progress(answers('flow')):,} are being done or reviewed now.",
         figure,
     )
     packages = [row for row in answers("flow") if row["lead_hours"] is not None]

@@ -24,7 +24,16 @@ from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
 from everlog.views.fingerprint import code_fingerprint
 from everlog.views.rebuild import Rebuilt, activate, rebuild
 from everlog.views.restoring import put
-from everlog.views.states import Build, begin_build, build_digest, builds_of, drop_build, read_build, read_names
+from everlog.views.states import (
+    Build,
+    active_build,
+    begin_build,
+    build_digest,
+    builds_of,
+    drop_build,
+    read_build,
+    read_names,
+)
 from everlog.views.view import View
 
 if TYPE_CHECKING:
@@ -78,6 +87,7 @@ class Runner:
         self._one_rebuild = threading.RLock()
         self._lock = threading.RLock()
         self._builder: Builder | None = None
+        self._told = False  # that the code is another one
         self._stop = threading.Event()
         self._moved = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -184,6 +194,12 @@ class Runner:
         if self._builder is not None:
             self._builder.undone()
 
+    def tell_of_other_code(self) -> None:
+        """Warn, once, if what is kept was derived by other code of the same version."""
+        active = active_build(self._shelf, self.view.name)
+        if active is not None and active.version == self.view.version:
+            self._tell_of_other_code(active)
+
     # ---- waiting
 
     def wait_for(self, position: int, timeout_s: float) -> Position:
@@ -278,10 +294,11 @@ class Runner:
         return Builder(self._log, self._shelf, self.view, build, live=False)
 
     def _tell_of_other_code(self, build: Build) -> None:
-        if not build.is_of(self.view):
+        if not self._told and not build.is_of(self.view):
+            self._told = True
             _logger.warning(
-                "the code of the view %s changed and its version did not: what it derived before stays as it was."
-                " If the new code would say something else: everlog views rebuild %s",
+                "the code of the view %s changed and its version did not: what it derived before stays as it was, and"
+                " the new code goes on from there. If it would say something else: everlog views rebuild %s",
                 self.view.name,
                 self.view.name,
             )
