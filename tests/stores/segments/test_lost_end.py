@@ -139,7 +139,9 @@ def test_a_log_that_lost_only_the_mark_of_its_clean_end_is_told_of_and_goes_on_a
 def add_and_take_back(store: SegmentsStore, file: Path, whole: bytes) -> None:
     """Have the log remember the end of `whole`, whatever was written since."""
     live = store.book.live
-    save_end(store.files, store.layout, KnownEnd(store.identity.log_id, live.number, len(whole), live.head))
+    save_end(
+        store.files, store.layout, KnownEnd(store.identity.log_id, live.number, len(whole), live.head, closed=True)
+    )
     store.close()
     assert file.read_bytes() == whole
 

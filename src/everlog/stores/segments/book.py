@@ -52,7 +52,16 @@ class Book:
         self.load()
 
     def load(self) -> None:
-        """Read everything anew: heads, index files, and by walking what no index file covers."""
+        """Read everything anew: heads, index files, and by walking what no index file covers.
+
+        It is read aside and put in place in one step. If it fails, or is interrupted, the book is as it was: a writer
+        that had half of one would write over the other half.
+        """
+        fresh = copy(self)
+        fresh._read()
+        vars(self).update(vars(fresh))
+
+    def _read(self) -> None:
         while True:
             known_end = read_end(
                 self._files, self._layout, log_id=self.identity.log_id
@@ -68,6 +77,7 @@ class Book:
 
     def _load(self, numbers: Mapping[int, bool], known_end: KnownEnd | None) -> None:
         self._frozen = None
+        self._half_refreshed = False
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
         self.purges: list[Purge] = []
@@ -165,6 +175,15 @@ class Book:
 
     def refresh(self) -> bool:
         """Take in what the writer has added since; True if there was anything."""
+        if self._half_refreshed:  # the last time was cut short, perhaps in the midst of a frame
+            self.load()
+            return True
+        self._half_refreshed = True
+        grown = self._take_in()
+        self._half_refreshed = False
+        return grown
+
+    def _take_in(self) -> bool:
         grown = packed = False
         try:
             grown = self._walk_on(self.live)
@@ -259,20 +278,27 @@ class Book:
     def _fill(self, segment: Segment, known: set[int]) -> None:
         """The parts of a segment: from its index files as far as they go, then by walking."""
         at = segment.start
+        others = set(known) if segment.limit is None else set()
         while at in known and self._trust_index:
+            others.discard(at)
             columns = self._columns(segment, at)
-            segment.index_end = segment.index_end if columns is None else columns.end
-            if columns is None or (segment.limit is not None and columns.end > segment.limit):
+            if columns is None:
                 break
-            if segment.limit is None and columns.end > self._size(segment):
-                reason = f"{segment.number:08}.seg was cut: its index goes to byte {columns.end}"
-                segment.problems.append(Problem(START, "segment_cut", reason))
+            segment.index_end = columns.end
+            if columns.end > (self._size(segment) if segment.limit is None else segment.limit):
                 break
             segment.parts.append(self.packed(segment, columns))
             at = columns.end
+        for start in others:  # of these only how far the log went is taken; before the walk, which then goes as far
+            columns = self._columns(segment, start)
+            if columns is not None:
+                segment.index_end = max(segment.index_end, columns.end)
         if segment is self.segments[-1] or segment.limit is None or at < segment.limit:
             segment.parts.append(self._new_part(segment))
             self._walk_on(segment, cuts=known)
+        if segment.limit is None and segment.index_end > segment.end and segment.tail is not Tail.DAMAGED:
+            reason = f"{segment.number:08}.seg was cut: its index goes to byte {segment.index_end}"
+            segment.problems.append(Problem(Position(segment.head + 1), "segment_cut", reason))
         if segment is not self.segments[-1] and segment.tail is not Tail.END:
             reason = f"{segment.number:08}.seg is damaged from byte {segment.end} to its end"
             segment.problems.append(Problem(Position(segment.head + 1), "damaged_bytes", reason))

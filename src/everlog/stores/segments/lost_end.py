@@ -30,14 +30,14 @@ def compare_ends(known: KnownEnd, live: Segment, log_id: str) -> None:
 def _lost_mark(known: KnownEnd, live: Segment, log_id: str) -> bytes:
     """The mark of a clean end, if the live segment lost that and nothing else.
 
-    What ended here was closed, so that its last frame was such a mark. If no more is missing than one mark takes,
-    then nothing stood before it; and what it said is known from the frame before.
+    What ended here was closed, so that its last frame was such a mark, and nothing was written since. If no more is
+    missing than one mark takes, then nothing stood before it; and what it said is known from the frame before.
     """
-    if (known.number, known.head) != (live.number, live.head) or live.gaps or not live.parts:
+    if not known.closed or (known.number, known.head) != (live.number, live.head) or live.gaps:
         return b""
-    if live.header is None or live.index_end > known.end or any(one.code != "segment_cut" for one in live.problems):
+    if live.index_end > known.end or any(one.code != "segment_cut" for one in live.problems):
         return b""
     last = live.parts[-1]
     mark = closing_frame(mark_of(log_id, live.number), live.end, last.fence, last.clock, live.head)
-    fits = live.end + len(mark) == known.end and len(live.tail_bytes) <= len(mark) and not last.closed
+    fits = live.end + len(mark) == known.end and len(live.tail_bytes) <= len(mark)
     return mark if fits else b""

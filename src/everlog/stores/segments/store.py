@@ -19,7 +19,7 @@ from everlog.core.codec import Packed, header_hash
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import Busy, Damaged, LogClosed, NotFound, WriterStopped
+from everlog.errors import Busy, Damaged, LogClosed, NotFound, Unavailable, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
@@ -233,7 +233,8 @@ class SegmentsStore:
             writer, self._writer = self._writer, None
             try:
                 if writer is not None:
-                    if self._failed is None and not writer.outdated and writer.has_its_file():
+                    knows = not writer.unsure and not writer.outdated
+                    if self._failed is None and knows and writer.has_its_file():
                         writer.close()
                     else:
                         writer.abandon()
@@ -282,14 +283,16 @@ class SegmentsStore:
         """Pack the segments that were complete that many days ago: number, size before, size after."""
         packed = []
         with self._mutex:
-            self._begin_write()
+            writer = self._begin_write()
             until_us = self._now_us() - days * 24 * _HOUR_US
+            writer.outdated = True  # segments are swapped under it
             for segment, following in pairwise(self.book.segments):
                 complete_us = following.header.opened_us if following.header is not None else until_us + 1
                 if not segment.archived and complete_us <= until_us:
                     packed.append((segment.number, *archive_segment(self.files, self.layout, segment.number)))
             if packed:
                 self.book.load()
+            writer.outdated = False
         return packed
 
     # ---- inside: reading
@@ -316,11 +319,16 @@ class SegmentsStore:
 
     def _look_anew(self) -> None:
         with self._mutex:
+            writer = self._writer
+            if writer is None:
+                self.book.load()
+                return
+            outdated, writer.outdated = writer.outdated, True  # until it is known what is there now
             self.book.load()
-            if self._writer is not None and self.book.unsound() is not None:
-                self._writer.outdated = True  # it was made when nothing was wrong: whoever writes next is refused
-                if self._writing:
-                    refuse_damage(self.layout, self.book)
+            if self.book.unsound() is None:
+                writer.outdated = outdated
+            elif self._writing:  # it was made when nothing was wrong: whoever writes next is refused
+                refuse_damage(self.layout, self.book)
 
     def _find(self, event_id: EventId) -> tuple[Recorded, bytes] | None:
         while True:
@@ -339,6 +347,8 @@ class SegmentsStore:
         self._require_open()
         if self._writing:
             raise RuntimeError("a write is open already in this thread")
+        if self._failed is None and self._writer is not None and self._writer.unsure:
+            self._failed = InterruptedError("interrupted")  # twice, before it could be put down
         if self._failed is not None:
             raise WriterStopped(
                 f"{self.path} takes no more writes from this process",
@@ -405,11 +415,17 @@ class SegmentsStore:
         try:
             if writer.outdated:
                 refuse_damage(self.layout, self.book)
+                raise Unavailable(
+                    f"{self.path} could not be read anew while this was written",
+                    why="a segment was packed or written anew and looking at it failed; nothing was recorded",
+                    hint="write it again",
+                )
             writer.commit(staged, self._now_us())
             self._require_the_lock()  # before anybody is told: this process may have slept
             if any(removed for _, removed in staged.staged_purges):
                 self._sweep(writer)
         except BaseException as error:
+            self._sequences.clear()  # it may be recorded all the same
             if isinstance(error, WriterStopped) or writer.unsure:
                 self._failed = error  # G12: never again from this process
             elif writer.outdated:

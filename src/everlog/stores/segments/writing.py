@@ -29,7 +29,7 @@ from everlog.stores.segments.frame import (
 )
 from everlog.stores.segments.header import End, Header, State, encode_header
 from everlog.stores.segments.index import LivePart
-from everlog.stores.segments.known_end import KnownEnd, save_end
+from everlog.stores.segments.known_end import KnownEnd, save_end, take_back_closed
 from everlog.stores.segments.layout import Layout, Manifest, write_manifest
 from everlog.stores.segments.packed_index import columns_of, file_of
 from everlog.stores.segments.walk import Found
@@ -94,6 +94,7 @@ class Writer:
         self._space_bytes = space_bytes
         self._space_end = 0
         self._frames = 0
+        self._begun = False  # something may stand behind the end at which the log was closed
         self.unsure = False  # what is on the disk behind the last frame is unknown: never write again (G12)
         self.outdated = False  # the files are not what this writer knows: look at them again before the next write
         refuse_damage(layout, book)
@@ -184,7 +185,14 @@ class Writer:
         self._book.links.update(staged.links)
         self._took(Found(frame, at, at + len(data), memoryview(data), at), staged.staged_claims)
 
+    def _begin(self) -> None:
+        """Before the first byte behind the known end: it is not to be taken for the last one any more."""
+        if not self._begun:
+            take_back_closed(self._files, self._layout, log_id=self._book.identity.log_id)
+            self._begun = True
+
     def _put(self, data: bytes, at: int) -> None:
+        self._begin()
         end = at + len(data)
         if end > self._space_end:
             self._make_space(end)
@@ -287,6 +295,7 @@ class Writer:
 
     def rotate(self, now_us: int) -> None:
         """Begin the next segment. The one before is complete: its end stands in the head of the new one."""
+        self._begin()
         book, live = self._book, self._book.live
         number = live.number + 1
         end = End(live.end, self._files.read(self._handle, HASH_BYTES, at=live.end - HASH_BYTES))
@@ -333,7 +342,7 @@ class Writer:
                 self.save_index(events_min=PART_EVENTS_MIN)
                 live = self._book.live
                 log_id = self._book.identity.log_id
-                save_end(self._files, self._layout, KnownEnd(log_id, live.number, live.end, live.head))
+                save_end(self._files, self._layout, KnownEnd(log_id, live.number, live.end, live.head, closed=True))
         except StorageFull as error:
             # Every event is there; the next one to open it has to walk through the end once more.
             _logger.warning("%s: closed without the mark of a clean end: %s", self._layout.root, error)
