@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from everlog.core.event import START, Position
 from everlog.errors import Damaged
 from everlog.files import DiskFiles
+from everlog.stores.contract import Problem
 from everlog.stores.segments import writing
 from everlog.stores.segments.dump import dump
 from everlog.stores.segments.known_end import KnownEnd, read_end, save_end
+from everlog.stores.segments.lost_end import compare_ends
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import stamped
 
@@ -213,3 +217,115 @@ def test_dump_calls_a_part_of_the_mark_what_it_is(closed: tuple[Path, list[int]]
     file.write_bytes(whole[: ends[2] + 100])  # half an event
     *_, last = dump(DiskFiles(), file)
     assert (last.kind, last.text) == ("torn", "a write that was never acknowledged")
+
+
+# ---- each thing that tells a lost mark from a lost end
+
+
+def lost_its_mark(path: Path, end: int) -> tuple[SegmentsStore, KnownEnd]:
+    """A log of which no more than the mark is gone."""
+    file = path / "segments" / "00000001.seg"
+    file.write_bytes(file.read_bytes()[:end])
+    store = SegmentsStore(path)
+    known = read_end(store.files, store.layout, log_id=store.identity.log_id)
+    assert known is not None
+    assert store.book.live.lost_mark
+    return store, known
+
+
+def test_bytes_behind_the_place_of_the_mark_are_no_lost_mark(closed: tuple[Path, list[int]]) -> None:
+    path, _ = closed
+    file = path / "segments" / "00000001.seg"
+    whole = file.read_bytes()
+    for more in (b"?", b"?" * 600):
+        file.write_bytes(whole[:-5] + b"?" + whole[-4:] + more)
+        store = SegmentsStore(path)
+        assert "mark_lost" not in [problem.code for problem in store.check()]
+        with pytest.raises(Damaged):
+            add(store)
+        store.close()
+        assert file.read_bytes().endswith(more)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"head": Position(5)},
+        {"number": 2},
+        {"closed": False},
+        {"end": 10**6},
+    ],
+)
+def test_a_known_end_that_differs_in_anything_vouches_for_no_mark(
+    closed: tuple[Path, list[int]], other: dict[str, int]
+) -> None:
+    path, ends = closed
+    store, known = lost_its_mark(path, ends[-1])
+    compare_ends(known, store.book.live, store.identity.log_id)
+    assert store.book.live.lost_mark
+    compare_ends(replace(known, **other), store.book.live, store.identity.log_id)
+    assert not store.book.live.lost_mark
+    store.close()
+
+
+def test_a_log_that_lost_its_mark_and_is_damaged_before_it_is_told_of_as_damaged(
+    closed: tuple[Path, list[int]],
+) -> None:
+    path, ends = closed
+    file = path / "segments" / "00000001.seg"
+    content = bytearray(file.read_bytes()[: ends[-1]])
+    content[ends[1] + 60] ^= 4
+    file.write_bytes(content)
+    store = SegmentsStore(path)
+    assert {problem.code for problem in store.check()} == {"segment_cut", "damaged_bytes"}
+    with pytest.raises(Damaged):
+        add(store)
+    store.close()
+
+
+def test_what_else_is_wrong_with_the_segment_is_not_forgotten_over_a_lost_mark(
+    closed: tuple[Path, list[int]],
+) -> None:
+    path, ends = closed
+    store, known = lost_its_mark(path, ends[-1])
+    live = store.book.live
+    live.problems.append(Problem(START, "segment_exchanged", "00000001.seg does not follow: it was exchanged"))
+    compare_ends(known, live, store.identity.log_id)
+    assert not live.lost_mark
+    assert "segment_exchanged" in [problem.code for problem in live.problems]
+    store.close()
+
+
+# ---- verify and a writer come to the same verdict
+
+
+@pytest.mark.parametrize("remembers", ["end and index", "index", "the last of two index files"])
+@pytest.mark.parametrize("zeroed", [False, True])
+def test_events_of_which_only_the_index_knows_are_missed_by_verify_as_by_a_writer(
+    closed: tuple[Path, list[int]], monkeypatch: pytest.MonkeyPatch, remembers: str, zeroed: bool
+) -> None:
+    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
+    path, ends = closed
+    known = (path / "index" / "end").read_bytes()
+    store = SegmentsStore(path)
+    add(store)
+    store.close()
+    if remembers == "the last of two index files":
+        store = SegmentsStore(path)
+        add(store)
+        store.close()
+        first, last = sorted((path / "index").glob("*.idx"), key=lambda part: int(part.stem.split("-")[1]))
+        first.unlink()
+        assert last.exists()
+    if remembers == "end and index":
+        (path / "index" / "end").write_bytes(known)  # of an old copy
+    else:
+        (path / "index" / "end").unlink()
+    file = path / "segments" / "00000001.seg"
+    content = file.read_bytes()
+    file.write_bytes(content[: ends[-1]] + bytes(len(content) - ends[-1] if zeroed else 0))
+    again = SegmentsStore(path)
+    assert [(problem.position, problem.code) for problem in again.check()] == [(5, "segment_cut")]
+    with pytest.raises(Damaged, match="takes no writes"):
+        add(again)
+    again.close()

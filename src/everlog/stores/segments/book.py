@@ -285,7 +285,7 @@ class Book:
             if columns is None:
                 break
             segment.index_end = columns.end
-            if columns.end > (self._size(segment) if segment.limit is None else segment.limit):
+            if not self._reaches(segment, columns.end):
                 break
             segment.parts.append(self.packed(segment, columns))
             at = columns.end
@@ -337,10 +337,15 @@ class Book:
             raise Moved
         return columns_of(made, log_id=self.identity.log_id, generation=segment.generation)
 
-    def _size(self, segment: Segment) -> int:
+    def _reaches(self, segment: Segment, end: int) -> bool:
+        """Whether a frame may end there: not if the segment was cut or wiped before it."""
+        if segment.limit is not None:
+            return end <= segment.limit
         source = self._open(segment)
         try:
-            return source.size
+            if end > source.size or segment.archived:
+                return end <= source.size
+            return source.read(end - 1, 1) != b"\0"  # no frame ends in a zero byte
         finally:
             source.close()
 

@@ -65,7 +65,6 @@ def _entries(source: Source, path: Path) -> Iterator[Entry]:
     last: Frame | None = None
     for item in walk:
         if isinstance(item, Gap):
-            last = None
             yield Entry(start=item.start, end=item.end, kind="damaged", text="these bytes are no frame")
             continue
         frame = last = item.frame

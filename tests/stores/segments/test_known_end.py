@@ -1,0 +1,175 @@
+"""What is kept of the end of a closed log: how long it may be taken for the last one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from everlog.errors import Damaged
+from everlog.stores.segments.frame import enclose
+from everlog.stores.segments.known_end import KnownEnd, read_end, take_back_closed
+from everlog.stores.segments.layout import Layout
+from everlog.stores.segments.store import SegmentsStore
+from everlog.testing.builders import stamped
+from everlog.testing.crash_states import Effort, kills, power_cuts
+from everlog.testing.faults import RecordingFiles
+
+ROOT = Path("/logs/log")
+LIVE = Layout(ROOT).segment(1)
+
+
+def add(store: SegmentsStore) -> int:
+    """Where the frame ends."""
+    with store.write() as writer:
+        writer.append([stamped(writer, store.identity.origin)])
+    return store.book.live.end
+
+
+def known_in(store: SegmentsStore) -> KnownEnd:
+    found = read_end(store.files, store.layout, log_id=store.identity.log_id)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("zeroed", [False, True])
+def test_events_that_a_killed_writer_put_behind_the_mark_are_missed_wherever_the_mark_is_cut(
+    tmp_path: Path, zeroed: bool
+) -> None:
+    """G10: they were acknowledged, and their positions would be given out again."""
+    path = tmp_path / "log"
+    store = SegmentsStore(path)
+    end = add(store)
+    store.close()
+    file = path / "segments" / "00000001.seg"
+    closed_at = file.stat().st_size
+    child = os.fork()
+    if child == 0:  # killed: it never closes the log
+        late = SegmentsStore(path)
+        add(late)
+        os._exit(0)
+    os.waitpid(child, 0)
+    written = file.read_bytes()
+    for cut in range(end, closed_at):
+        file.write_bytes(written[:cut] + bytes(len(written) - cut if zeroed else 0))
+        again = SegmentsStore(path)
+        codes = [problem.code for problem in again.check()]
+        assert codes in (["segment_cut"], ["damaged_bytes"]), (cut, codes)
+        with pytest.raises(Damaged):
+            add(again)
+        again.close()
+
+
+def test_no_crash_leaves_the_word_closed_beside_anything_that_was_written_behind_that_end() -> None:
+    files = RecordingFiles({}, dirs=[Path("/logs")])
+    store = SegmentsStore(ROOT, files=files, now_us=lambda: 1)
+    add(store)
+    store.close()
+    first = known_in(store).end
+    late = SegmentsStore(ROOT, files=files, now_us=lambda: 1)
+    add(late)
+    second = late.book.live.end
+    late.close()
+    assert known_in(late).end > second > first
+    effort = Effort(exhaustive_max=256, samples=64, tears_max=16)
+    vouched = behind = 0
+    for state in [*power_cuts(files, effort=effort), *kills(files)]:
+        left = RecordingFiles(state.contents, dirs=state.dirs)
+        known = read_end(left, store.layout, log_id=store.identity.log_id)
+        written = state.contents.get(LIVE, b"")
+        if known is not None and known.closed:
+            vouched += 1
+            assert not written[known.end :].rstrip(b"\0"), state.label
+        behind += bool(written[first:].rstrip(b"\0"))
+    assert vouched > 0  # else nothing was compared
+    assert behind > 0
+
+
+def test_the_word_is_flushed_again_by_who_finds_it_taken_back() -> None:
+    """Whoever took it back may have been killed before the flush; then the disk still says `closed`."""
+    files = RecordingFiles({}, dirs=[Path("/logs")])
+    store = SegmentsStore(ROOT, files=files, now_us=lambda: 1)
+    add(store)
+    store.close()
+    log_id = store.identity.log_id
+    take_back_closed(files, store.layout, log_id=log_id)
+    assert not known_in(store).closed
+    before = files.calls("fsync")
+    take_back_closed(files, store.layout, log_id=log_id)
+    assert files.calls("fsync") == before + 1
+
+
+@pytest.mark.parametrize("gone", ["end", "index"])
+def test_a_known_end_that_was_removed_stays_so(gone: str) -> None:
+    files = RecordingFiles({}, dirs=[Path("/logs")])
+    store = SegmentsStore(ROOT, files=files, now_us=lambda: 1)
+    add(store)
+    store.close()
+    layout = store.layout
+    files.unlink(layout.end)
+    if gone == "index":
+        files.dirs.discard(layout.index)
+    before = files.calls("fsync_dir")
+    take_back_closed(files, layout, log_id=store.identity.log_id)
+    assert files.calls("fsync_dir") == before + 1
+
+
+def test_a_word_that_cannot_be_taken_back_refuses_the_write_and_the_next_one_tries_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = SegmentsStore(tmp_path / "log")
+    add(store)
+    store.close()
+    file = tmp_path / "log" / "segments" / "00000001.seg"
+    whole = file.read_bytes()
+    again = SegmentsStore(tmp_path / "log")
+    really = again.files.fsync
+    failing = iter([OSError(5, "Input/output error")])
+
+    def fsync(handle: object) -> None:
+        if getattr(handle, "path", None) == again.layout.end:
+            for error in failing:
+                raise error
+        really(handle)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(again.files, "fsync", fsync)
+    with pytest.raises(OSError, match="Input/output"):
+        add(again)
+    assert file.read_bytes() == whole
+    add(again)
+    assert again.head() == 2
+    again.close()
+    assert known_in(again).closed
+
+
+def test_to_read_leaves_the_word_alone_and_so_does_a_writer_that_writes_nothing(tmp_path: Path) -> None:
+    store = SegmentsStore(tmp_path / "log")
+    add(store)
+    store.close()
+    kept = store.layout.end.read_bytes()
+    again = SegmentsStore(tmp_path / "log")
+    assert len(list(again.read())) == 1
+    with again.write():
+        pass
+    assert store.layout.end.read_bytes() == kept
+    again.close()
+    assert store.layout.end.read_bytes() == kept
+
+
+def test_a_file_of_an_earlier_version_says_how_far_the_log_went_and_not_that_it_was_the_last(tmp_path: Path) -> None:
+    store = SegmentsStore(tmp_path / "log")
+    end = add(store)
+    store.close()
+    known = known_in(store)
+    old = msgspec.msgpack.encode([known.log_id, known.number, known.end, known.head])
+    store.layout.end.write_bytes(enclose(old))
+    assert known_in(store) == KnownEnd(known.log_id, known.number, known.end, known.head, closed=False)
+    file = tmp_path / "log" / "segments" / "00000001.seg"
+    file.write_bytes(file.read_bytes()[: end + 3])
+    again = SegmentsStore(tmp_path / "log")
+    assert [problem.code for problem in again.check()] == ["segment_cut"]
+    with pytest.raises(Damaged):
+        add(again)
+    again.close()
