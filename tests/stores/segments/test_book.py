@@ -101,6 +101,8 @@ def test_a_packing_that_fails_when_the_log_is_looked_at_again_costs_no_event(
         with pytest.raises(type(error)):
             store.archive(days=0)
         assert failing.failed
+    assert store._writer is not None
+    assert store._writer.outdated  # it opens its files again before it writes
     for _ in range(appends):
         add(store)
     store.close()

@@ -87,6 +87,24 @@ def test_no_crash_leaves_the_word_closed_beside_anything_that_was_written_behind
     assert behind > 0
 
 
+def test_no_crash_leaves_the_word_closed_beside_a_segment_that_follows() -> None:
+    files = RecordingFiles({}, dirs=[Path("/logs")])
+    store = SegmentsStore(ROOT, files=files, now_us=lambda: 1)
+    add(store)
+    store.close()
+    late = SegmentsStore(ROOT, files=files, now_us=lambda: 1, segment_bytes_max=1)  # its first write begins one
+    add(late)
+    followed = 0
+    for state in [*power_cuts(files, effort=Effort(exhaustive_max=256, samples=64, tears_max=16)), *kills(files)]:
+        if late.layout.segment(2) in state.contents:
+            followed += 1
+            left = RecordingFiles(state.contents, dirs=state.dirs)
+            known = read_end(left, store.layout, log_id=store.identity.log_id)
+            assert known is None or not known.closed, state.label
+    assert followed > 0
+    late.close()
+
+
 def test_the_word_is_flushed_again_by_who_finds_it_taken_back() -> None:
     """Whoever took it back may have been killed before the flush; then the disk still says `closed`."""
     files = RecordingFiles({}, dirs=[Path("/logs")])
