@@ -358,7 +358,7 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
 
     return Views(
         log,
-        (*VIEWS, *(_own_views(settings.views) if settings.views else ())),
+        (*VIEWS, *_views_found(settings.views)),
         more=_domain_view,
         make_snapshots=lambda log, shelf: Snapshots(
             log,
@@ -368,6 +368,17 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
             log_bytes=beside.log_bytes,
         ),
     )
+
+
+def _views_found(name: str) -> tuple[View | type[View], ...]:
+    """The views of one's own. If their code is not to be had here, everything else must answer all the same."""
+    try:
+        return _own_views(name) if name else ()
+    except InvalidSettings as error:
+        if error.__cause__ is None:
+            raise
+        _logger.warning("%s, and are left out: %s; %s", error.what, error.why, error.hint)
+        return ()
 
 
 def _own_views(name: str) -> tuple[View | type[View], ...]:
