@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from tests.conftest import CATALOG
 from tests.views.said import say
-from tests.views.test_versions import Telling, full_disk
+from tests.views.test_versions import Telling
 
 import everlog
+from everlog.errors import StorageFull
 from everlog.log.log import Log
+from everlog.stores.sqlite.store import SqliteStore
+from everlog.stores.staging import Staged
+from everlog.views.views import Handle
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """A write within finds the disk full at its commit, after inline views have taken part in it."""
+
+    def full(store: SqliteStore, staged: Staged) -> None:
+        raise StorageFull("the disk is full")
+
+    with pytest.MonkeyPatch.context() as changed, pytest.raises(StorageFull):
+        changed.setattr(SqliteStore, "_commit", full)
+        yield
+
+
+@contextmanager
+def lost_one(url: str) -> Iterator[tuple[Log, Telling, Handle]]:
+    """A log with an inline view that has seen one event, and a write that failed behind it."""
+    with everlog.open(url, catalog=CATALOG) as log:
+        view = Telling()
+        handle = log.views.register(view, mode="inline")
+        say(log, 0)
+        with full_disk():
+            say(log, "lost")
+        yield log, view, handle
 
 
 def note(log: Log) -> None:
@@ -40,11 +70,7 @@ def test_the_place_of_a_write_that_failed_is_never_kept(tmp_path: Path, how: str
 
 
 def test_who_asks_without_reading_on_is_told_nothing_of_a_write_that_failed(tmp_path: Path) -> None:
-    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
-        handle = log.views.register(Telling(), mode="inline")
-        say(log, 0)
-        with full_disk():
-            say(log, "lost")
+    with lost_one(f"sqlite:{tmp_path / 'log.db'}") as (_, _, handle):
         found = handle.get("thing/1", fresh=False)
         assert (found.state["values"], found.position) == ([0], 1)
         audit = handle.audit()
@@ -53,12 +79,7 @@ def test_who_asks_without_reading_on_is_told_nothing_of_a_write_that_failed(tmp_
 
 def test_news_of_a_write_that_failed_are_not_told_because_another_process_got_as_far(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'log.db'}"
-    with everlog.open(url, catalog=CATALOG) as log, everlog.open(url, catalog=CATALOG) as other:
-        view = Telling()
-        handle = log.views.register(view, mode="inline")
-        say(log, 0)
-        with full_disk():
-            say(log, "lost")
+    with lost_one(url) as (log, view, handle), everlog.open(url, catalog=CATALOG) as other:
         say(other, 1, stream="thing/2")
         other.view(Telling).catch_up()
         handle.runner.builder().tell()  # as who was told of a commit, before anybody writes again
@@ -83,3 +104,57 @@ def test_news_of_two_writes_are_both_told_if_the_first_is_told_late(
         say(log, 0, stream="thing/2")
         assert builder.tell == telling
         assert view.told == [("thing/1", 1), ("thing/1", 2), ("thing/2", 1)]
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+@pytest.mark.parametrize("its_type", [True, False])
+def test_a_write_that_failed_is_forgotten_by_an_inline_view_that_had_taken_it_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int, its_type: bool
+) -> None:
+    """What comes next gets the place in the log that it was to have, and is kept in its own write again."""
+    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        view = Telling()
+        handle = log.views.register(view, mode="inline")
+        say(log, 0)
+        for _ in range(refused):
+            with full_disk():
+                say(log, "lost")
+        kept_within: list[bool] = []
+        committing = SqliteStore._commit
+
+        def noted(store: SqliteStore, staged: Staged) -> None:
+            kept_within.append(staged.shelved is not None)
+            committing(store, staged)
+
+        monkeypatch.setattr(SqliteStore, "_commit", noted)
+        if its_type:
+            say(log, 1)
+        else:
+            note(log)
+        values = [0, 1] if its_type else [0]
+        assert kept_within == [its_type]
+        assert handle.get("thing/1", fresh=False).state["values"] == values
+        assert handle.get("thing/1").state["values"] == values
+        say(log, 2)
+        assert handle.get("thing/1").state["values"] == [*values, 2]
+        assert [count for _, count in view.told] == list(range(1, len(values) + 2))
+        assert handle.audit().ok
+
+
+def test_a_place_of_a_write_that_failed_may_be_another_processs_by_now(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with lost_one(url) as (log, view, handle), everlog.open(url, catalog=CATALOG) as other:
+        say(other, 1)
+        assert handle.get("thing/1").state["values"] == [0, 1]
+        note(log)
+        assert [count for _, count in view.told] == [1, 2]
+
+
+def test_what_was_not_taken_in_after_a_write_that_failed_is_taken_in_right_after_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when somebody else is moving the view at that moment."""
+    with lost_one(f"sqlite:{tmp_path / 'log.db'}") as (log, view, handle):
+        monkeypatch.setattr(handle.runner.builder(), "in_write", lambda staged, before: False)
+        say(log, 1)
+        assert [count for _, count in view.told] == [1, 2]

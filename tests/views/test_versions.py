@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.views.said import from_nothing, say
 
 import everlog
 from everlog.core.event import Event
-from everlog.errors import Busy, NotFound, StorageFull
+from everlog.errors import Busy, NotFound
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.stores.staging import Staged
@@ -304,79 +303,3 @@ def test_who_looks_in_the_midst_of_a_write_takes_nothing_for_a_restored_log(
         assert [build.number for build in builds_of(log.views.shelf, "telling")] == [1]
         assert handle.get("thing/1").state["values"] == [value for value in (0, said, 2) if value is not None]
         assert [count for _, count in view.told] == list(range(1, 3 if said is None else 4))
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """A write within finds the disk full at its commit, after inline views have taken part in it."""
-
-    def full(store: SqliteStore, staged: Staged) -> None:
-        raise StorageFull("the disk is full")
-
-    with pytest.MonkeyPatch.context() as changed, pytest.raises(StorageFull):
-        changed.setattr(SqliteStore, "_commit", full)
-        yield
-
-
-@pytest.mark.parametrize("refused", [1, 2])
-@pytest.mark.parametrize("its_type", [True, False])
-def test_a_write_that_failed_is_forgotten_by_an_inline_view_that_had_taken_it_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: int, its_type: bool
-) -> None:
-    """What comes next gets the place in the log that it was to have, and is kept in its own write again."""
-    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
-        view = Telling()
-        handle = log.views.register(view, mode="inline")
-        say(log, 0)
-        for _ in range(refused):
-            with full_disk():
-                say(log, "lost")
-        kept_within: list[bool] = []
-        committing = SqliteStore._commit
-
-        def noted(store: SqliteStore, staged: Staged) -> None:
-            kept_within.append(staged.shelved is not None)
-            committing(store, staged)
-
-        monkeypatch.setattr(SqliteStore, "_commit", noted)
-        if its_type:
-            say(log, 1)
-        else:
-            log.append("note.added", stream="note/1", payload={"text": "none of its types"})
-        values = [0, 1] if its_type else [0]
-        assert kept_within == [its_type]
-        assert handle.get("thing/1", fresh=False).state["values"] == values
-        assert handle.get("thing/1").state["values"] == values
-        say(log, 2)
-        assert handle.get("thing/1").state["values"] == [*values, 2]
-        assert [count for _, count in view.told] == list(range(1, len(values) + 2))
-        assert handle.audit().ok
-
-
-def test_a_place_of_a_write_that_failed_may_be_another_processs_by_now(tmp_path: Path) -> None:
-    url = f"sqlite:{tmp_path / 'log.db'}"
-    with everlog.open(url, catalog=CATALOG) as log, everlog.open(url, catalog=CATALOG) as other:
-        view = Telling()
-        handle = log.views.register(view, mode="inline")
-        say(log, 0)
-        with full_disk():
-            say(log, "lost")
-        say(other, 1)
-        assert handle.get("thing/1").state["values"] == [0, 1]
-        log.append("note.added", stream="note/1", payload={"text": "none of its types"})
-        assert [count for _, count in view.told] == [1, 2]
-
-
-def test_what_was_not_taken_in_after_a_write_that_failed_is_taken_in_right_after_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As when somebody else is moving the view at that moment."""
-    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
-        view = Telling()
-        handle = log.views.register(view, mode="inline")
-        say(log, 0)
-        with full_disk():
-            say(log, "lost")
-        monkeypatch.setattr(handle.runner.builder(), "in_write", lambda staged, before: False)
-        say(log, 1)
-        assert [count for _, count in view.told] == [1, 2]
