@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import re
 import shlex
 import tomllib
 from pathlib import Path
@@ -12,11 +10,9 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
-from everlog import domains
 from everlog.cli.help import EXIT_CODES, TOPICS
 from everlog.cli.main import COMMANDS
 from everlog.settings import Settings
-from everlog.testing.postgres_server import NoServer, start_server
 
 
 def error_codes() -> dict[str, int]:
@@ -195,64 +191,6 @@ def test_a_log_is_never_made_by_a_typing_error(everlog: Run, place: Path) -> Non
     assert everlog("log", "--log", "log.db").code == 2
 
 
-# ---- config
-
-
-def test_every_setting_is_shown_with_its_origin(log: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    user = tmp_path / "home/.config/everlog/everlog.toml"
-    user.parent.mkdir(parents=True)
-    user.write_text("scope = 'acme'\n")
-    monkeypatch.setenv("EVERLOG_PAYLOAD_BYTES_MAX", "1000")
-    found = log("--actor", "user:flag", "config", "show", "--json").data
-    assert set(found) == set(Settings.__struct_fields__)
-    assert found["actor"] == {"value": "user:flag", "origin": "flag"}
-    assert found["payload_bytes_max"] == {"value": 1000, "origin": "EVERLOG_PAYLOAD_BYTES_MAX"}
-    assert found["scope"] == {"value": "acme", "origin": str(user)}
-    assert found["keys_kept_hours"]["origin"] == "default"
-
-
-def test_a_setting_is_written_where_it_stands_and_comments_stay(log: Run, place: Path) -> None:
-    path = place / ".everlog/everlog.toml"
-    before = path.read_text()
-    assert log("config", "set", "actor", 'user:a"b').code == 3
-    assert path.read_text() == before
-    assert log("config", "set", "actor", "user:ada").code == 0
-    assert log("config", "set", "payload_bytes_max", "5000").code == 0
-    assert log("config", "set", "scope", "acme/shop").code == 0
-    assert path.read_text().count("\n") == before.count("\n")
-    assert log("config", "get", "actor").out == "user:ada\n"
-    assert log("config", "get", "payload_bytes_max", "--json").data["value"] == 5000
-    assert log("append", "note.added", "-s", "note/1", "text=x", "--json").data["actor"] == "user:ada"
-
-
-def test_unknown_settings_and_wrong_values_exit_2(log: Run) -> None:
-    found = log("config", "set", "actr", "user:ada")
-    assert found.code == 2
-    assert "did you mean actor?" in found.err
-    assert log("config", "get", "actr").code == 2
-    assert log("config", "set", "payload_bytes_max", "big").code == 2
-    assert log("config", "set", "demo", "maybe").code == 2
-
-
-def test_a_setting_that_something_else_overrides_is_warned_of(log: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLOG_SCOPE", "other")
-    found = log("config", "set", "scope", "acme")
-    assert found.code == 0
-    assert "warning: EVERLOG_SCOPE says otherwise" in found.err
-
-
-def test_an_unknown_setting_in_the_environment_exits_2(log: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLOG_ACTR", "user:ada")
-    found = log("log")
-    assert found.code == 2
-    assert "did you mean actor?" in found.err
-
-
-def test_the_paths_of_the_settings_are_told(log: Run, place: Path) -> None:
-    assert log("config", "path").rows[0] == ["project", str(place / ".everlog/everlog.toml"), "yes"]
-    assert log("config", "path").rows[1][2] == "no"
-
-
 # ---- help
 
 
@@ -322,107 +260,6 @@ def test_bench_prints_ratios(everlog: Run, place: Path) -> None:
     assert list(place.iterdir()) == []
 
 
-# ---- demo
-
-
-def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, place: Path) -> None:
-    found = everlog("demo", "--no-spark")
-    assert found.code == 0
-    stages = [line.split()[1] for line in found.out.splitlines() if line.startswith("ok ")]
-    assert stages == [
-        *("folder", "programs", "week", "late-sync", "retry", "refusals"),
-        *("conflict", "secret", "purge", "views", "verify", "errors"),
-    ]
-    for told in ("The board of a feature", "issues", "Members", "audit", "What led to what"):
-        assert told in found.out
-    assert "FAIL" not in found.out
-    assert everlog("config", "get", "demo").out == "true\n"
-    assert int(everlog("--json").data["events"]) > 2_000
-    assert everlog("verify").code == 0
-    assert len(everlog("errors").rows) >= 8
-    assert re.search(r"\(everlog agent trace WP\d+\)", found.out)
-
-    # The next one takes the place of this one, and of what was derived from it.
-    (place / ".everlog" / "lake" / "events").mkdir(parents=True)
-    (place / ".everlog" / "lake" / "events" / "part.parquet").touch()
-    (place / ".everlog" / "report.html").touch()
-    assert everlog("demo", "--no-spark").code == 0
-    assert not {"lake", "report.html"} & {path.name for path in (place / ".everlog").iterdir()}
-
-
-def test_the_demo_tells_programs_what_it_shows_and_the_commands_that_it_ends_with_work(everlog: Run) -> None:
-    answer = everlog("demo", "--dir", "tour", "--no-spark", "--json")
-    found = answer.data
-    assert list(found["shown"]) == ["board", "issues", "members", "audit", "trace"]
-    assert {len(rows) > 3 for rows in found["shown"].values()} == {True}
-    assert {one["view"].partition(".")[0] for one in found["views"]} == set(domains.TYPES)
-    assert all(one["live"] == one["rebuilt"] == one["as_of_head"] for one in found["views"])
-    assert [one["code"] for one in found["refused"]] == [
-        "transition_refused",
-        "look_alike",
-        "rule_refused",
-        "no_such_subject",
-        "rule_refused",
-    ]
-    assert len(found["synced"]) == 3
-    assert len(answer.next) == 9
-    for command in answer.next:
-        words = shlex.split(command)
-        assert words[:3] == ["everlog", "-C", "tour"]
-        told = everlog(*words[1:])
-        assert (told.code, bool(told.out)) == (0, True), command
-
-
-def test_the_demo_replaces_a_demo_and_nothing_else(everlog: Run, place: Path) -> None:
-    assert everlog("demo", "--no-spark").code == 0
-    first = everlog("--json").data
-    (place / ".everlog/mine.txt").write_text("keep me")
-    assert everlog("demo", "--no-spark").code == 0
-    second = everlog("--json").data
-    assert first["log_id"] != second["log_id"]
-    assert first["events"] == second["events"]
-    assert (place / ".everlog/mine.txt").exists()
-
-
-def test_the_demo_leaves_a_real_log_alone(notes: Run) -> None:
-    found = notes("demo", "--no-spark", "--json")
-    assert found.code == 5
-    assert found.error["hint"] == "everlog demo --dir DIR"
-    assert len(notes("log").rows) == 5
-
-
-def test_a_stage_that_does_not_hold_fails_the_demo(everlog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from everlog.log.log import Log
-
-    monkeypatch.setattr(Log, "refusal_counts", lambda self: [])
-    found = everlog("demo", "--no-spark")
-    assert found.code == 1
-    assert "FAIL  errors" in found.out
-    assert json.loads(everlog("--json").out)["data"]["events"] > 2_000
-
-
-def test_a_setting_that_cannot_be_used_is_not_written(log: Run) -> None:
-    """Or every command, this one included, would be locked out."""
-    for key, value in (
-        ("keys_kept_hours", "3"),
-        ("payload_bytes_max", "0"),
-        ("store", "nonsense"),
-        ("scope", "//x"),
-    ):
-        assert log("config", "set", key, value).code in (2, 3)
-        assert log("log").code == 0
-
-
-def test_a_settings_file_that_locks_everything_out_can_be_set_right(log: Run) -> None:
-    path = Path(".everlog/everlog.toml")
-    path.write_text(path.read_text() + "keys_kept_hours = 3\n")
-    found = log("log")
-    assert found.code == 2
-    assert "config set keys_kept_hours 24" in found.err
-    assert log("config", "set", "keys_kept_hours", "24").code == 0
-    assert log("log").code == 0
-
-
 def test_an_empty_url_is_no_url(log: Run) -> None:
     """It is mostly a shell variable that is not set."""
     assert log("append", "note.added", "-s", "note/1", "text=x", "--log", "").code == 2
@@ -431,61 +268,6 @@ def test_an_empty_url_is_no_url(log: Run) -> None:
 
 def test_a_tag_given_twice_is_refused(log: Run) -> None:
     assert log("append", "note.added", "-s", "note/1", "text=x", "--tag", "a=1", "--tag", "a=2").code == 2
-
-
-def test_the_demo_runs_on_a_postgres_of_its_own(everlog: Run) -> None:
-    """The same stages, and nothing left behind."""
-    try:
-        start_server().remove()
-    except NoServer as error:
-        pytest.skip(f"no PostgreSQL: {error}")
-    found = everlog("demo", "--store", "postgres", "--json")
-    assert found.code == 0, found.err
-    stages = {stage["stage"]: stage for stage in found.data["stages"]}
-    assert {stage["status"] for stage in stages.values()} == {"ok"}
-    assert {"server", "week", "late-sync", "purge", "views", "verify"} <= stages.keys()
-    assert not Path(stages["server"]["shown"].split(" in ")[1].split(",")[0]).exists()
-
-
-def test_who_sets_a_catalog_that_is_not_found_is_told_two_ways_out(log: Run) -> None:
-    set_all_the_same = log("config", "set", "catalog", "nowhere.events:CATALOG")
-    assert (set_all_the_same.code, "No module named 'nowhere'" in set_all_the_same.err) == (0, True)
-    refused = log("log", "--json")
-    assert refused.code == 2
-    assert "in PYTHONPATH, or everlog config set catalog ''" in refused.error["hint"]
-    assert log("config", "set", "catalog", "").code == 0
-    assert log("log").code == 0
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "why"),
-    [
-        ("views", "nonsense", "it is not of the form module:attribute"),
-        ("views", "os:no_such_name", "module 'os' has no attribute 'no_such_name'"),
-        ("views", "os:path", "it must be an everlog.View, or a list of them"),
-        ("views", "broken_code:VIEWS", "ZeroDivisionError: division by zero"),
-        ("catalog", "os:path", "it must be an everlog.Catalog"),
-        ("catalog", ":CATALOG", "it is not of the form module:attribute"),
-    ],
-)
-def test_what_can_be_no_views_or_catalog_is_refused_before_it_is_written(
-    log: Run, place: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: str, why: str
-) -> None:
-    (place / "broken_code.py").write_text("VIEWS = 1 / 0\n")
-    monkeypatch.syspath_prepend(place)
-    before = Path(".everlog/everlog.toml").read_text()
-    refused = log("config", "set", key, value, "--json")
-    assert (refused.code, refused.error["code"]) == (2, "invalid_settings")
-    assert refused.error["why"] == why
-    assert f"everlog config set {key} ''" in refused.error["hint"]
-    assert Path(".everlog/everlog.toml").read_text() == before
-
-
-def test_views_that_are_there_are_set_and_those_not_found_here_are_warned_of(log: Run) -> None:
-    done = log("config", "set", "views", "everlog.views.builtin:BUILT_IN")
-    assert (done.code, done.err) == (0, "")
-    done = log("config", "set", "views", "not_yet_written:VIEWS")
-    assert (done.code, "cannot be loaded from here: No module named" in done.err) == (0, True)
 
 
 @pytest.mark.parametrize("group", ["pipeline", "config", "snapshot", "wp", "control org"])

@@ -6,29 +6,26 @@ Planted secrets are put together at run time, so that no scanner of repositories
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import random
-import string
 import timeit
 import traceback
 import uuid
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.log.planted_secrets import CROCKFORD, KINDS, planted
 
 import everlog
-from everlog.core.canonical import DEPTH_MAX, canonical
+from everlog.core.canonical import canonical
 from everlog.errors import SecretFound
 from everlog.log import secrets
 from everlog.log.secrets import (
     ADDRESS,
     DENIED_NAMES,
-    NUMBER_CHARS,
     PATTERNS,
     RUN_CHARS_MIN,
     Finding,
@@ -43,10 +40,6 @@ from everlog.log.secrets import (
     suspicious,
 )
 
-ALNUM = string.ascii_letters + string.digits
-URLSAFE = ALNUM + "-_"
-HEX = "0123456789abcdef"
-CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 WORDS = [
     "password", "reset", "requested", "token", "refresh", "secret", "rotated", "risk", "task", "desk", "sk-learn",
     "basic", "bearer", "key", "private", "public", "api", "deploy", "worker", "ticket", "broken", "passing",
@@ -54,76 +47,6 @@ WORDS = [
 ]  # fmt: skip
 
 
-def draw(rng: random.Random, alphabet: str, length: int) -> str:
-    # Neither end is a sign that a pattern could take for the end of the token.
-    return "".join(rng.choices(alphabet, k=length - 1)) + rng.choice([c for c in alphabet if c.isalnum()])
-
-
-@functools.cache
-def planted(seed: int) -> dict[str, str]:
-    """One secret of every kind, as text that would stand somewhere in a payload."""
-    rng = random.Random(seed)
-
-    def some(alphabet: str, length: int) -> str:
-        return draw(rng, alphabet, length)
-
-    upper = string.ascii_uppercase + string.digits
-    pem = "\n".join(some(ALNUM + "+/", 64) for _ in range(4))
-
-    def armour(name: str) -> str:
-        return f"-----BEGIN {name}-----\n{pem}\n-----END {name}-----\n"
-
-    jwt = ".".join(
-        base64.urlsafe_b64encode(part).decode().rstrip("=")
-        for part in (b'{"alg":"HS256","typ":"JWT"}', b'{"sub":"1234567890","iat":1516239022}', rng.randbytes(32))
-    )
-    return {
-        "aws id": "AK" + "IA" + some(upper, 16),
-        "aws temporary id": "AS" + "IA" + some(upper, 16),
-        "aws secret in text": "aws_secret_" + "access_key = " + some(ALNUM + "/+", 40),
-        **{f"github {letter}": f"gh{letter}" + "_" + some(ALNUM, 36) for letter in "pousr"},
-        "github fine": "github_" + "pat_" + some(ALNUM, 22) + "_" + some(ALNUM, 59),
-        "gitlab": "gl" + "pat-" + some(URLSAFE, 20),
-        "slack bot": "xo" + f"xb-{rng.randrange(10**11, 10**12)}-{rng.randrange(10**12, 10**13)}-" + some(ALNUM, 24),
-        "slack user": "xo" + "xp-" + some(string.digits, 12) + "-" + some(HEX, 32),
-        "slack webhook": "https://hooks.slack"
-        + f".com/services/T{some(upper, 8)}/B{some(upper, 10)}/{some(ALNUM, 24)}",
-        "stripe": "sk_" + "live_" + some(ALNUM, 24),
-        "stripe restricted": "rk_" + "live_" + some(ALNUM, 99),
-        "openai": "sk" + "-" + some(ALNUM, 48),
-        "openai project": "sk" + "-proj-" + some(URLSAFE, 156),
-        "anthropic": "sk" + "-ant-api03-" + some(URLSAFE, 95),
-        "google": "AI" + "za" + some(URLSAFE, 35),
-        "google oauth": "ya" + "29." + some(URLSAFE, 120),
-        **{
-            f"pem {name or 'PKCS8'}": armour(f"{name} ".lstrip() + "PRIVATE " + "KEY")
-            for name in ("", "RSA", "EC", "DSA", "OPENSSH", "ENCRYPTED")
-        },
-        "pgp": armour("PGP PRIVATE " + "KEY BLOCK"),
-        "jwt": jwt,
-        "npm": "np" + "m_" + some(ALNUM, 36),
-        "pypi": "py" + "pi-" + "AgEIcHlwaS5vcmc" + some(URLSAFE, 140),
-        "sendgrid": "S" + "G." + some(URLSAFE, 22) + "." + some(URLSAFE, 43),
-        "twilio": "S" + "K" + some(HEX, 32),
-        "digitalocean": "do" + "p_v1_" + some(HEX, 64),
-        "hugging face": "h" + "f_" + some(string.ascii_letters, 34),
-        "databricks": "da" + "pi" + some(HEX, 32),
-        "azure": "DefaultEndpointsProtocol=https;AccountName=x;Account" + "Key=" + some(ALNUM + "+/", 86) + "==",
-        "postgres address": "postgresql" + "://app:" + some(ALNUM, 12) + "@db.internal:5432/app",
-        "redis address": "redis" + "://:" + some(ALNUM, 10) + "@cache:6379/0",
-        "https address": "https" + "://deploy:" + some(ALNUM, 20) + "@git.example.com/repo.git",
-        "bearer": "Bea" + "rer " + some(URLSAFE, 40),
-        "basic": "Ba" + "sic " + base64.b64encode(f"ada:{some(ALNUM, 9)}".encode()).decode(),
-        "age": "AGE-SECRET-" + "KEY-1" + some("QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L", 58),
-        "vault": "hv" + "s." + some(URLSAFE, 24),
-        "telegram": f"{rng.randrange(10**9, 10**10)}" + ":A" + "A" + some(URLSAFE, 33),
-        "shopify": "shp" + "at_" + some(HEX, 32),
-        "linear": "lin_" + "api_" + some(ALNUM, 40),
-        "doppler": "dp." + "pt." + some(ALNUM, 43),
-    }
-
-
-KINDS = sorted(planted(0))
 PLACES: list[Callable[[str], dict[str, Any]]] = [
     lambda secret: {"note": secret},
     lambda secret: {"env": {"VALUE": secret}, "count": 3},
@@ -433,76 +356,3 @@ def test_no_more_than_so_many_texts_are_remembered(monkeypatch: pytest.MonkeyPat
         assert len(remembered) <= 12
     remember_clean({"text": "a" * 1000})
     assert not known_clean({"text": "a" * 1000})
-
-
-# ---- ids and keys
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_planted_secret_is_an_innocent_id(kind: str) -> None:
-    for seed in range(20):
-        secret = planted(seed)[kind]
-        for text in (secret, f"trace-{secret}", f"{secret}-0123456789abcdef", f"0123-{secret}"):
-            assert not innocent(text) or find_secrets({"id": text}) == []
-        assert not innocent(secret)
-        assert secret.rstrip(NUMBER_CHARS) not in innocent_words
-
-
-@pytest.mark.parametrize("pattern", PATTERNS, ids=lambda pattern: pattern.kind)
-def test_nothing_that_a_pattern_can_generate_is_an_innocent_id(pattern: Any) -> None:
-    @settings(max_examples=25)
-    @given(before=st.sampled_from(["", "a-", "job/", "0-"]), secret=st.from_regex(pattern.expression, fullmatch=True))
-    def holds(before: str, secret: str) -> None:
-        for text in (secret, before + secret):
-            cleared = text.rstrip(NUMBER_CHARS) in innocent_words or innocent(text)
-            assert not (cleared and find_secrets({"id": text}))
-
-    holds()
-
-
-def test_ids_as_they_are_need_no_second_look() -> None:
-    rng = random.Random(8)
-    for _ in range(100):
-        number = rng.getrandbits(128)
-        uuid = f"{number:032x}"
-        ulid = "".join(rng.choices(CROCKFORD, k=26))
-        for text in (
-            f"trace-{uuid[:16]}",
-            uuid,
-            f"{uuid[:8]}-{uuid[8:12]}-{uuid[12:]}",
-            ulid,
-            f"{number}",
-            "job/17",
-            "",
-        ):
-            assert innocent(text)
-
-
-@pytest.mark.parametrize("field", ["request_id", "causation_id", "correlation_id"])
-@pytest.mark.parametrize("kind", ["aws id", "https address", "twilio"])
-def test_a_secret_in_an_id_is_refused_and_its_place_is_told(field: str, kind: str) -> None:
-    log = everlog.open("memory:")
-    fine = everlog.Draft("note.added", "note/1", {"text": "a"})
-    bad = msgspec.structs.replace(fine, **{field: planted(4)[kind]})
-    with pytest.raises(SecretFound) as caught:
-        log.append_batch([fine, bad, fine])
-    assert [finding["path"] for finding in caught.value.details["findings"]] == [f"$.{field}"]
-    assert planted(4)[kind] not in f"{caught.value}{log.refusals()}"
-    assert log.head() == 0
-    log.append_batch([msgspec.structs.replace(fine, **{field: "trace-0123456789abcdef"})])
-    log.close()
-
-
-def test_a_secret_in_a_stored_response_is_refused_and_its_place_is_told() -> None:
-    log = everlog.open("memory:")
-    draft = everlog.Draft("note.added", "note/1", {"text": "a"})
-    for response in ({"made": [planted(4)["aws id"]]}, {"made": ["x"], "api_key": "hunter2"}):
-        with pytest.raises(SecretFound, match=r"\$\.response\.(made\[0\]|api_key)"):
-            log.commit([draft], key="a", response=response)
-    assert log.head() == 0
-    assert log.commit([draft], key="a", response={"made": ["x"]}).response == {"made": ["x"]}
-    deep: Any = "as deep as can be"
-    for _ in range(DEPTH_MAX):
-        deep = [deep]
-    assert log.commit([draft], key="b", response=deep).response == deep
-    log.close()
