@@ -23,6 +23,7 @@ from everlog.views import refold
 from everlog.views.fingerprint import code_fingerprint
 from everlog.views.fold import Folded, fold, joined, kept_rows, nothing_kept, run_of
 from everlog.views.letters import SKIPPED, Letter, letters_from, parked_by
+from everlog.views.news import News
 from everlog.views.rows import CausalOrder, Row, row_bytes
 from everlog.views.states import (
     Build,
@@ -75,10 +76,6 @@ class _LookCloser(Exception):
     """Something in several pages at once cannot be kept: they are taken again, one by one."""
 
 
-_News = tuple[int, Folded]
-"""What `in_write` changed, and the revision that the build has once that is committed."""
-
-
 class Builder:
     _build: Build
     _cursor: Cursor
@@ -96,9 +93,7 @@ class Builder:
         self._shelf = shelf
         self._query = view.query
         self._code = code_fingerprint(view)
-        self._untold: list[_News] = []
-        self._taken_in: _News | None = None  # of the write that is going on, or was the last
-        self._undone: list[_News | None] = []  # of writes that failed: what was taken in must be forgotten
+        self._news = News()
         self._take(build)
 
     @property
@@ -186,11 +181,11 @@ class Builder:
 
     def undone(self) -> None:
         """A write failed that `in_write` may have taken in. Nobody waits here either: it is settled by who comes."""
-        self._undone.append(self._taken_in)
+        self._news.write_failed()
 
     @property
     def unsettled(self) -> bool:
-        return bool(self._undone)
+        return self._news.unsettled
 
     def settle(self) -> None:
         """Forget what was taken in of writes that failed."""
@@ -202,7 +197,7 @@ class Builder:
 
         Nobody waits here: whoever moves this build meanwhile holds the lock and is waiting for this very write.
         """
-        self._taken_in = None
+        self._news.begin_write()
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -226,8 +221,7 @@ class Builder:
                 return False
             staged.shelved = changes
             if self.live and self.view.has_effects:
-                self._taken_in = (self._build.revision, done)
-                self._untold.append(self._taken_in)
+                self._news.took_in(self._build.revision, done)
             return True
         except BaseException:
             self._forget_rows()
@@ -269,19 +263,18 @@ class Builder:
         """Tell of what `in_write` changed, now that it is committed."""
         with self.lock:
             self._settle()
-            current = read_build(self._shelf, self._build.name, self._build.number) if self._untold else None
-            while current is not None and self._untold and self._untold[0][0] <= current.revision:
-                self._tell(self._untold.pop(0)[1])  # a later one belongs to a write that is still going on
+            current = read_build(self._shelf, self._build.name, self._build.number) if self._news else None
+            for done in self._news.committed(current.revision) if current is not None else ():
+                self._tell(done)
 
     # ---- inside: one page
 
     def _settle(self) -> None:
         """After a write that failed, take the build as it is kept: its place in the log may be another event's by
         now, so that the cursor alone does not tell."""
-        while self._undone:
+        while self._news.unsettled:
             self._look_again()
-            lost = self._undone.pop(0)
-            self._untold = [news for news in self._untold if news is not lost]
+            self._news.forget_failed()
 
     def _is_ahead(self, page: OpenPage) -> bool:
         """Whether the cursor stands above the head because a write that it has taken in is not committed yet: another
