@@ -35,6 +35,7 @@ def test_the_quick_benchmark_finds_every_ratio_and_leaves_nothing(disk: Path) ->
         "64 asyncio tasks": 5.0,
         "batch of 100, one stream": 0.15,
         "batch of 100, 100 streams": 0.15,
+        "batch of 100, nothing repeats": None,
         "batch of 100 in memory": None,
         "read everything": 0.5,
         "read a stream of 100": None,

@@ -55,6 +55,38 @@ def test_every_control_character_is_escaped_as_the_rfc_says() -> None:
     assert canonical([every, every[:128]]) == rfc8785.dumps([every, every[:128]])
 
 
+@given(st.floats(-NUMBER_MAX, NUMBER_MAX) | st.floats(-1e-3, 1e-3))
+def test_a_number_with_a_fraction_is_printed_as_the_rfc_says(number: float) -> None:
+    assert canonical({"n": [number]}) == rfc8785.dumps({"n": [number]})
+
+
+def test_small_fractions_have_an_exponent_from_the_seventh_place_on() -> None:
+    numbers = [0.0001, 0.00001, -0.0000015, 0.000001, 0.0000001, -1.5e-7, 1e-10, 5e-324]
+    printed = b"[0.0001,0.00001,-0.0000015,0.000001,1e-7,-1.5e-7,1e-10,5e-324]"
+    assert canonical(numbers) == printed == rfc8785.dumps(numbers)
+
+
+def test_names_are_sorted_as_the_rfc_says_beside_fractions_too() -> None:
+    value: Any = {"\ue000": 1.5, "\U0001f600": 2, "é": 0.5, "z": "größer", "a": [0.25]}
+    assert canonical(value) == rfc8785.dumps(value)
+
+
+@pytest.mark.parametrize("value", [{"a": ["x\ud800"]}, {"a": {"\udfff": 1}}, {"a": [1.5, "x\ud800"]}])
+def test_a_lone_surrogate_is_named_whatever_stands_beside_it(value: Any) -> None:
+    with pytest.raises(NotCanonical, match="lone surrogate"):
+        canonical(value)
+
+
+@pytest.mark.parametrize("text", ['["\\ud800"]', '["\\uDFFF größer"]', '["\ud800"]', '[1, {"\\udead": 2}]'])
+def test_a_lone_surrogate_in_json_text_is_refused_as_an_escape_and_as_it_is(text: str) -> None:
+    with pytest.raises(NotCanonical, match="lone surrogate"):
+        parse_json(text)
+
+
+def test_a_pair_of_escaped_surrogates_is_one_character() -> None:
+    assert parse_json('["\\ud83d\\ude00"]') == ["\U0001f600"]
+
+
 @given(VALUES)
 def test_canonical_bytes_read_back_as_the_same_value(value: Any) -> None:
     once = canonical(value)

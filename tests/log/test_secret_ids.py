@@ -13,7 +13,7 @@ from tests.log.planted_secrets import CROCKFORD, KINDS, planted
 
 import everlog
 from everlog.core.canonical import DEPTH_MAX
-from everlog.errors import SecretFound
+from everlog.errors import InvalidField, SecretFound
 from everlog.log.secrets import (
     NUMBER_CHARS,
     PATTERNS,
@@ -90,4 +90,36 @@ def test_a_secret_in_a_stored_response_is_refused_and_its_place_is_told() -> Non
     for _ in range(DEPTH_MAX):
         deep = [deep]
     assert log.commit([draft], key="b", response=deep).response == deep
+    log.close()
+
+
+@pytest.mark.parametrize("field", ["stream", "actor", "scope"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_secret_in_a_name_is_refused_though_the_other_names_are_known(kind: str, field: str) -> None:
+    log = everlog.open("memory:")
+    log.append("note.added", stream="note/1", actor="user:ada", scope="acme", payload={"text": "a"})
+    before = {"stream": "note/", "actor": "user:", "scope": "acme/"}[field]
+    for seed in range(5):
+        name = before + planted(seed)[kind]
+        names: dict[str, Any] = {"stream": "note/1", "actor": "user:ada", "scope": "acme", field: name}
+        for _ in range(2):  # the second time it must not be taken for a name that was found clean
+            if find_secrets({field: name}):
+                with pytest.raises((SecretFound, InvalidField)):
+                    log.append("note.added", payload={"text": "a"}, **names)
+    log.close()
+
+
+def test_a_name_that_only_looks_like_a_secret_is_taken() -> None:
+    log = everlog.open("memory:")
+    for name in ("note/sk-short", "note/akia", "note/password_changed"):
+        assert log.append("note.added", stream=name, payload={"text": "a"}).event.stream == name
+    log.close()
+
+
+def test_names_that_are_no_text_are_refused_in_words() -> None:
+    log = everlog.open("memory:")
+    wrong: Any = ["note/1"]
+    for names in ({"stream": wrong}, {"stream": "note/1", "actor": wrong}, {"stream": "note/1", "scope": wrong}):
+        with pytest.raises(InvalidField):
+            log.append("note.added", payload={"text": "a"}, **names)
     log.close()

@@ -19,6 +19,7 @@ from everlog.log.drafts import Draft
 TYPE = "bench.moved"
 RARE_TYPE = "bench.closed"
 RARE_EVERY = 20
+NEW_TYPE = "bench.measured"
 STREAMS = 200
 
 CATALOG = Catalog()
@@ -46,11 +47,22 @@ class Closed(msgspec.Struct):
     reason: str
 
 
+@CATALOG.event(NEW_TYPE)
+class Measured(msgspec.Struct):
+    """What a sensor or a person says: never the same twice."""
+
+    feature: str
+    came_from: str
+    went_to: str
+    reason: str
+    hours: float
+
+
 class Pool:
     """Drafts made once, before the clock starts; a fresh idempotency key for every use of one."""
 
     def __init__(self, size: int, *, seed: int = 1) -> None:
-        rng = random.Random(seed)
+        self._rng = rng = random.Random(seed)
         self._drafts = [_draft(rng, f"item/{number % STREAMS:05}") for number in range(size)]
         self._next = 0
         self._keys = count(1)
@@ -76,6 +88,16 @@ class Pool:
         return [
             msgspec.structs.replace(draft, stream=f"item/{index:05}") for index, draft in enumerate(self.take(number))
         ]
+
+    def never_seen(self, number: int) -> list[Draft]:
+        """Drafts of which nothing repeats: new streams and actors, texts beyond ASCII, numbers with fractions."""
+        new = []
+        for draft in self.take(number):
+            mark = f"{self._rng.getrandbits(40):010x}"
+            payload = {**draft.payload, "reason": f"geprüft, {mark} mal größer", "hours": self._rng.random()}
+            draft = msgspec.structs.replace(draft, type=NEW_TYPE, payload=payload)
+            new.append(msgspec.structs.replace(draft, stream=f"item/{mark}", actor=f"agent:{mark}"))
+        return new
 
     def key(self) -> str:
         """An idempotency key that was never used before in this run."""

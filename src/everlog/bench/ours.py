@@ -89,6 +89,12 @@ class Ours:
         """Whole batches, one after the other, each with an idempotency key."""
         return batches(self.log, self._pool, count, one_stream=one_stream)
 
+    def batches_never_seen(self, count: int) -> Sample:
+        """The same, but nothing that these batches say was ever said before."""
+        pool = self._pool
+        made = [pool.never_seen(BATCH) for _ in range(count)]
+        return timed_each(BATCH, [partial(self.log.append_batch, drafts, key=pool.key()) for drafts in made])
+
     def read_all(self, events: int) -> Sample:
         return self._read(EVERYTHING, events)
 

@@ -28,6 +28,7 @@ THREADS = "8 threads"
 TASKS = "64 asyncio tasks"
 BATCH_ONE_STREAM = "batch of 100, one stream"
 BATCH_MANY_STREAMS = "batch of 100, 100 streams"
+BATCH_ALL_NEW = "batch of 100, nothing repeats"
 RULES = "batch of 100 in memory"
 READ_ALL = "read everything"
 READ_ONE_STREAM = "read a stream of 100"
@@ -151,6 +152,13 @@ def _measures(sizes: Sizes, pool: Pool, disk: DiskFloor, rows: RowsFloor, ours: 
             lambda: ours.batches(sizes.batches, one_stream=False),
             0.15,
             "floor: 100 records in one write and one flush",
+        ),
+        _Measure(
+            BATCH_ALL_NEW,
+            one_flush_per_batch,
+            lambda: ours.batches_never_seen(sizes.batches),
+            None,
+            "new streams, actors and texts, umlauts, fractions; the others repeat themselves, as logs do",
         ),
         _Measure(
             RULES,

@@ -19,15 +19,16 @@ DEPTH_MAX = 64
 NUMBER_MAX = 2**53 - 1
 
 encode_plain = msgspec.json.Encoder(order="sorted").encode
-"""The canonical bytes of a value that is known to be plain: ASCII throughout, no floats, no number too large."""
+"""The canonical bytes of a value that is known to be plain: no floats, no number too large, no name beyond the Basic
+Multilingual Plane, whose names ECMAScript sorts as if by code point."""
 
 
 def canonical(value: Any) -> bytes:
     """The RFC 8785 bytes of a JSON value made of dict, list, str, int, float, bool and None."""
-    if _is_plain(value, 1):
-        return encode_plain(value)
-    _refuse(value, "$", 1)
-    # Floats and keys beyond ASCII follow ECMAScript's rules for printing and sorting, which this library keeps.
+    try:
+        return encode_plain(value if _is_plain(value, 1) else _with_floats_printed(value, 1))
+    except (_Unusual, UnicodeEncodeError):  # rare, or refused: in words, which takes a walk that knows the path
+        _refuse(value, "$", 1)
     import rfc8785
 
     return rfc8785.dumps(value)
@@ -57,31 +58,87 @@ def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = N
         raise NotCanonical("$", f"it is not JSON: {error.msg} at {place}", hint=hint) from error
     except RecursionError as error:
         raise NotCanonical("$", f"it is nested deeper than {DEPTH_MAX}") from error
-    if not _is_plain(value, 1 - levels_around):  # most text is, and the walk that can name a path costs much more
+    # Most text is plain, and the walk that can name a path costs much more.
+    if not _is_plain(value, 1 - levels_around) or _may_hold_surrogates(text):
         _refuse(value, "$", 1 - levels_around, number_max)
     return value
 
 
+def _may_hold_surrogates(text: str) -> bool:
+    """False when no string in this JSON text can hold a lone surrogate, neither as it is nor as an escape."""
+    if "\\ud" in text or "\\uD" in text:
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _is_plain(value: Any, depth: int) -> bool:
-    """True when the fast encoder's output is already canonical, so that no second look is needed."""
+    """True when the fast encoder's output is already canonical, so that no second look is needed.
+
+    But for lone surrogates, which it refuses by itself.
+    """
     kind = type(value)
     if kind is str:
-        return bool(value.isascii())
+        return True
     if kind is int:
         return bool(-NUMBER_MAX <= value <= NUMBER_MAX)
     if kind is dict:
         if depth > DEPTH_MAX:
             return False
         for key, item in value.items():
-            if type(key) is not str or not key.isascii():
+            if type(key) is not str or not (key.isascii() or max(key) <= _BMP_MAX):
                 return False
             # The commonest leaf is tested here: a call for each would double the cost of a flat payload.
-            if not (type(item) is str and item.isascii()) and not _is_plain(item, depth + 1):
+            if type(item) is not str and not _is_plain(item, depth + 1):
                 return False
         return True
     if kind is list:
         return depth <= DEPTH_MAX and all(_is_plain(item, depth + 1) for item in value)
     return value is None or kind is bool
+
+
+_BMP_MAX = "\uffff"
+
+
+class _Unusual(Exception):
+    """A value that the fast way does not know."""
+
+
+def _with_floats_printed(value: Any, depth: int) -> Any:
+    """The same value with every float as the number that ECMAScript prints, so that the rest is plain."""
+    kind = type(value)
+    if kind is float:
+        if not -NUMBER_MAX <= value <= NUMBER_MAX:  # nor is NaN
+            raise _Unusual
+        return int(value) if value.is_integer() else msgspec.Raw(_printed(value))
+    if kind is dict and depth <= DEPTH_MAX:
+        copied = {}
+        for key, item in value.items():
+            if type(key) is not str or not (key.isascii() or max(key) <= _BMP_MAX):
+                raise _Unusual
+            copied[key] = item if type(item) is str else _with_floats_printed(item, depth + 1)
+        return copied
+    if kind is list and depth <= DEPTH_MAX:
+        return [_with_floats_printed(item, depth + 1) for item in value]
+    if kind is dict or kind is list or not _is_plain(value, depth):
+        raise _Unusual
+    return value
+
+
+def _printed(number: float) -> bytes:
+    """A number that is no integer as ECMAScript prints it: the same digits, but 0.00001 where Python says 1e-05."""
+    text = repr(number)
+    mantissa, marker, exponent = text.partition("e")
+    if not marker:
+        return text.encode()
+    places = -int(exponent)  # no number that is no integer is large enough for an exponent above zero
+    if places > 6:
+        return f"{mantissa}e-{places}".encode()
+    sign, digits = ("-", mantissa[1:]) if mantissa[0] == "-" else ("", mantissa)
+    return f"{sign}0.{'0' * (places - 1)}{digits.replace('.', '')}".encode()
 
 
 def _refuse(value: Any, path: str, depth: int, number_max: int = NUMBER_MAX) -> None:

@@ -82,16 +82,16 @@ def prepare(
     said = [key for key in keys if key.rstrip(NUMBER_CHARS) not in words and not innocent(key)]
     doubtful: list[Prepared] = []
     checked = ("", "", "")  # the texts of the draft before: in a batch they are mostly the same
+    streams, actors, scopes = _names_seen.values()
     validate = catalog.validate
     bytes_looked_at = min(limits.payload_bytes_warn, limits.payload_bytes_max)
     for draft, salt in zip(drafts, _salts.take(len(drafts)), strict=True):
         by = draft.actor or actor
-        names = (draft.stream, by, draft.scope)
         try:
-            if names not in _names_seen:
-                _require_names(*names)
+            if draft.stream not in streams or by not in actors or draft.scope not in scopes:
+                _require_names(draft.stream, by, draft.scope)
         except TypeError:  # past the type checker: a name that is no text at all
-            _require_names(*names)
+            _require_names(draft.stream, by, draft.scope)
             raise
         texts = (draft.request_id, draft.causation_id, draft.correlation_id)
         if texts != checked:
@@ -150,17 +150,20 @@ def is_quick(draft: Draft, quick_types: Container[str]) -> bool:
 
 
 _NAMES_SEEN_MAX = 50_000
-_names_seen: set[tuple[str, str, str]] = set()
+_names_seen: dict[str, set[str]] = {"stream": set(), "actor": set(), "scope": set()}
 
 
 def _require_names(stream: str, actor: str, scope: str) -> None:
-    require_shape("stream", stream)
-    require_shape("actor", actor)
-    require_shape("scope", scope)
-    refuse_secrets("the envelope", {"stream": stream, "actor": actor, "scope": scope})
-    if len(_names_seen) >= _NAMES_SEEN_MAX:
-        _names_seen.clear()
-    _names_seen.add((stream, actor, scope))
+    for field, name in (("stream", stream), ("actor", actor), ("scope", scope)):
+        seen = _names_seen[field]
+        if isinstance(name, str) and name in seen:
+            continue
+        require_shape(field, name)
+        if not innocent(name) and suspicious(f'"{name}"'.encode()):
+            refuse_secrets("the envelope", {field: name})
+        if len(seen) >= _NAMES_SEEN_MAX:
+            seen.clear()
+        seen.add(name)
 
 
 class _Salts:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -46,9 +47,14 @@ class Pattern(msgspec.Struct, frozen=True):
 
     @property
     def expression(self) -> re.Pattern[str]:
-        # Compiled when first needed (and kept by `re` itself): all at once would cost 20 ms of every start-up.
-        # ASCII, because with Unicode rules the Kelvin sign matches "k" and no marker would find it.
-        return re.compile(self.source, re.ASCII | (re.IGNORECASE if self.ignore_case else 0))
+        return _compiled(self.source, self.ignore_case)
+
+
+@cache
+def _compiled(source: str, ignore_case: bool) -> re.Pattern[str]:
+    # When it is first needed: all at once would cost 20 ms of every start-up. ASCII, because with Unicode rules the
+    # Kelvin sign matches "k" and no marker would find it.
+    return re.compile(source, re.ASCII | (re.IGNORECASE if ignore_case else 0))
 
 
 RUN_CHARS_MIN = 20
@@ -253,8 +259,9 @@ def innocent(text: str) -> bool:
         return len(text) < RUN_CHARS_MIN or not fold(text[:8].encode()).startswith(_BARE)
     word = text.rstrip(NUMBER_CHARS)
     folded = fold(word.encode())
-    if any(stem in folded for stem in _STEMS):
-        return False
+    for stem in _STEMS:  # not any() of a generator, which would double the cost
+        if stem in folded:
+            return False
     if len(innocent_words) >= _CLEARED_MAX:
         innocent_words.clear()
     innocent_words.add(word)
@@ -267,15 +274,13 @@ _CLEARED_MAX = 20_000
 _CLEARED_CHARS_MAX = 200
 _cleared_strings: set[str] = set()
 _cleared_keys: set[str] = set()
-# Those of them that are plain ASCII, for `familiar`.
-_plain_strings: set[str] = set()
-_plain_keys: set[str] = set()
+_plain_keys: set[str] = set()  # those of them that are plain ASCII, for `familiar`
 
 
 def familiar(payload: Mapping[str, Any]) -> bool:
-    """True when a flat payload says nothing new: every string was cleared before and is plain, so that the payload
-    holds no secret and the fast encoder's output is canonical. One walk in place of two; False says nothing."""
-    keys, strings = _plain_keys, _plain_strings
+    """True when a flat payload says nothing new: every string was cleared before, so that the payload holds no secret
+    and the fast encoder's output is canonical. One walk in place of two; False says nothing."""
+    keys, strings = _plain_keys, _cleared_strings
     for key, item in payload.items():
         if key not in keys:
             return False
@@ -318,7 +323,7 @@ def _known_clean_value(value: Any) -> bool:
 def remember_clean(payload: Any) -> None:
     """Keep the keys and strings of a payload in which nothing was found. A key that names a secret is never kept."""
     if len(_cleared_strings) > _CLEARED_MAX or len(_cleared_keys) > _CLEARED_MAX:
-        for remembered in (_cleared_strings, _cleared_keys, _plain_strings, _plain_keys):
+        for remembered in (_cleared_strings, _cleared_keys, _plain_keys):
             remembered.clear()
     _remember(payload)
 
@@ -332,13 +337,9 @@ def _remember(payload: Any) -> None:
                 _remember(item)
             elif len(item) <= _CLEARED_CHARS_MAX:  # spelled out, as the commonest
                 _cleared_strings.add(item)
-                if item.isascii():
-                    _plain_strings.add(item)
     elif isinstance(payload, str):
         if len(payload) <= _CLEARED_CHARS_MAX:
             _cleared_strings.add(payload)
-            if payload.isascii():
-                _plain_strings.add(payload)
     elif isinstance(payload, list | tuple):
         for item in payload:
             _remember(item)
