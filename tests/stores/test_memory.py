@@ -14,6 +14,11 @@ from everlog.testing.filling import append
 from everlog.testing.store_contract import OpenStore, StoreContract
 
 
+class _NeverClosed(MemoryStore):
+    def close(self) -> None:
+        """What it holds would end with it."""
+
+
 class TestMemoryStore(StoreContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
@@ -35,6 +40,11 @@ class TestMemoryStore(StoreContract):
     def test_places_survive_reopening(self, open_store: OpenStore) -> None:
         """As little as events do."""
         self.test_survives_reopening(open_store)
+
+    def test_one_write_over_many_streams_goes_on_where_each_of_them_was(self, open_store: OpenStore) -> None:
+        """The same without opening it again."""
+        store = _NeverClosed()
+        super().test_one_write_over_many_streams_goes_on_where_each_of_them_was(lambda: store)
 
     def test_two_open_stores_of_one_log_see_each_other(self, open_store: OpenStore) -> None:
         """There are no two of one log."""

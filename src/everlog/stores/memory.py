@@ -149,6 +149,9 @@ class MemoryStore:
     def sequence(self, stream: str) -> int:
         return self._sequences.get(stream, 0)
 
+    def meet(self, streams: Collection[str]) -> None:
+        pass  # all are at hand
+
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
         index = self._by_id.get(event_id)
         if index is None:

@@ -28,6 +28,10 @@ class Committed(Reader, Protocol):
 
     def sequence(self, stream: str) -> int: ...
 
+    def meet(self, streams: Collection[str]) -> None:
+        """The sequences of these streams will be asked for: learn them at once, if it costs less than one by one."""
+        ...
+
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
         """The header hash of an id that is there, and whether it was purged; None if it never was."""
         ...
@@ -185,6 +189,8 @@ class Staged:
         committed_sequence = self._committed.sequence
         if not fresh:
             events = self._without_known(events)
+        if len(events) > 1:
+            self._committed.meet({sealed.event.stream for sealed in events})
         ends: dict[str, Sealed] = {}
         for sealed in events:
             event = sealed.event

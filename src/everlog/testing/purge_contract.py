@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from everlog.core.event import Position, Purged
@@ -48,6 +50,26 @@ class PurgeContract:
         (later,) = append(store, seal_any(stream="note/1"))
 
         assert later.sequence == 3
+
+    def test_one_write_over_many_streams_goes_on_where_each_of_them_was(
+        self, open_store: Callable[[], Store]
+    ) -> None:
+        """Live, purged and new streams, in a store that has just been opened and knows none of them yet."""
+        first = open_store()
+        fill_two_streams(first)
+        with first.write() as writer:
+            writer.purge("note/1", actor="user:ada", reason="asked to")
+        first.close()
+
+        store = open_store()
+        streams = ["note/3", "note/1", "note/2", "note/3", "note/1", "note/4"]
+        with store.write() as writer:
+            made = writer.append([seal_any(stream=stream) for stream in streams])
+        again = append(store, seal_any(stream="note/4"), seal_any(stream="note/1"))
+        store.close()
+
+        assert [recorded.sequence for recorded in made] == [1, 3, 3, 2, 4, 1]
+        assert [recorded.sequence for recorded in again] == [2, 5]
 
     def test_a_purged_event_cannot_come_back(self, store: Store) -> None:
         made = fill_two_streams(store)

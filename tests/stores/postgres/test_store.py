@@ -36,6 +36,24 @@ class TestPostgresStore(StoreContract):
         return lambda: PostgresStore(postgres_url)
 
 
+def test_a_log_too_large_to_know_all_streams_asks_for_those_of_a_write_at_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlog.stores.postgres.store._KNOWN_WHOLE_MAX", -1)
+    asked: list[Any] = []
+    fetch = PostgresStore._fetch_in_write
+
+    def watched(self: PostgresStore, name: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
+        if name == "last_sequences":
+            asked.append(values["streams"])
+        return fetch(self, name, values)
+
+    monkeypatch.setattr(PostgresStore, "_fetch_in_write", watched)
+    contract = TestPostgresStore()
+    contract.test_one_write_over_many_streams_goes_on_where_each_of_them_was(lambda: PostgresStore(postgres_url))
+    assert {"note/1", "note/2", "note/3", "note/4"} in map(set, asked)
+
+
 # ---- the order of commits
 
 

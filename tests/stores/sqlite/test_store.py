@@ -40,6 +40,18 @@ def test_every_commit_is_flushed(path: Path) -> None:
     store.close()
 
 
+def test_a_write_to_many_new_streams_asks_no_question_for_each_of_them(path: Path) -> None:
+    store = SqliteStore(path)
+    own_event(store)
+    assert store._writer is not None
+    said: list[str] = []
+    store._writer.set_trace_callback(said.append)
+    append(store, *[seal_any(stream=f"note/{number}") for number in range(2, 102)])
+    asked = [statement for statement in said if "names" in statement or "stream_places" in statement]
+    store.close()
+    assert 0 < len(asked) < 10
+
+
 def test_a_read_writes_nothing(path: Path) -> None:
     """G11."""
     store = SqliteStore(path)

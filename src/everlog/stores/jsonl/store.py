@@ -254,6 +254,9 @@ class JsonlStore:
             found = self._sequences[stream] = self._keeper.index.sequence(stream)
         return found
 
+    def meet(self, streams: Collection[str]) -> None:
+        pass  # the index answers one by one
+
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
         purged = self._keeper.index.fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
         if purged:

@@ -246,11 +246,16 @@ class PostgresStore:
         if found is None:
             if self._every_stream_known:
                 return 0
-            ((last,),) = self._fetch_in_write("sequence", {"stream": stream})
+            self.meet((stream,))
+            found = self._sequences[stream]
+        return found
+
+    def meet(self, streams: Collection[str]) -> None:
+        new = [] if self._every_stream_known else [stream for stream in streams if stream not in self._sequences]
+        if new:
             if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
                 self._sequences.clear()
-            found = self._sequences[stream] = last or 0
-        return found
+            self._sequences.update(self._fetch_in_write("last_sequences", {"streams": new}))
 
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
         values = {"id": UUID(int=id_value(event_id))}

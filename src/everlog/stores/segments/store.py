@@ -260,6 +260,9 @@ class SegmentsStore:
             found = self._sequences[stream] = self._asked(lambda book: book.sequence(stream))
         return found
 
+    def meet(self, streams: Collection[str]) -> None:
+        pass  # the book is in memory
+
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
         gone = self.book.purged.get(event_id)
         if gone is not None:

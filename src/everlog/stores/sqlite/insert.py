@@ -19,6 +19,8 @@ _NAMES_REMEMBERED_MAX = 200_000
 # Expired notes are looked for once in so many: the look is a scan, and an index for it would cost every append.
 _NOTES_BETWEEN_PRUNES = 5_000
 
+_NAMED = "INSERT OR IGNORE INTO names (family, name) SELECT ?, value FROM json_each(?)"
+_NUMBERS = "SELECT name, name_id FROM names WHERE family = ? AND name IN (SELECT value FROM json_each(?))"
 _PURGED = "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -73,7 +75,8 @@ class Inserter:
             writer.executemany(_PURGED, [astuple(gone) for gone in removed])
             places = [(gone.position,) for gone in removed]
             writer.executemany("DELETE FROM events WHERE position = ?", places)
-            stream = self._name_id(writer, STREAM, purge.stream)
+            self._meet(writer, STREAM, {purge.stream})
+            stream = self._names[STREAM][purge.stream]
             entries = [(stream, gone.sequence) for gone in removed]
             writer.executemany("DELETE FROM stream_places WHERE stream = ? AND sequence = ?", entries)
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
@@ -86,6 +89,10 @@ class Inserter:
 
     def _insert_events(self, writer: sqlite3.Connection, staged: Staged) -> None:
         streams, types, scopes = self._names[STREAM], self._names[TYPE], self._names[SCOPE]
+        events = [sealed.event for _, sealed in staged.records]
+        self._meet(writer, STREAM, {event.stream for event in events})
+        self._meet(writer, TYPE, {event.type for event in events})
+        self._meet(writer, SCOPE, {event.scope for event in events})
         newest_id, newest_block = self._newest_ids(writer)
         id_blocks: list[tuple[str, int]] = []
         strays: list[tuple[str, int]] = []
@@ -96,9 +103,7 @@ class Inserter:
         marked = (-1, -1, -1)
         for recorded, sealed in staged.records:
             event = sealed.event
-            stream = streams.get(event.stream) or self._name_id(writer, STREAM, event.stream)
-            kind = types.get(event.type) or self._name_id(writer, TYPE, event.type)
-            scope = scopes.get(event.scope) or self._name_id(writer, SCOPE, event.scope)
+            stream, kind, scope = streams[event.stream], types[event.type], scopes[event.scope]
             position = recorded.position
             block = position // BLOCK
             if marked != (kind, scope, block):
@@ -147,15 +152,13 @@ class Inserter:
                 self._newest_id, self._newest_block = found[0].decode(), found[1]
         return self._newest_id, self._newest_block
 
-    def _name_id(self, writer: sqlite3.Connection, family: int, name: str) -> int:
-        found = writer.execute("SELECT name_id FROM names WHERE family = ? AND name = ?", (family, name)).fetchone()
-        if found is None:
-            found = writer.execute(
-                "INSERT INTO names (family, name) VALUES (?, ?) RETURNING name_id", (family, name)
-            ).fetchone()
-        name_id: int = found[0]
-        self._names[family][name] = name_id
-        return name_id
+    def _meet(self, writer: sqlite3.Connection, family: int, names: set[str]) -> None:
+        """Learn the numbers of names that were not met before, and number those that are new."""
+        known = self._names[family]
+        if not names <= known.keys():
+            new = json.dumps(sorted(names - known.keys()))
+            writer.execute(_NAMED, (family, new))
+            known.update(writer.execute(_NUMBERS, (family, new)).fetchall())
 
     def _write_state(self, writer: sqlite3.Connection, staged: Staged, scrub_owed: bool) -> None:
         rows: list[tuple[Any, ...]] = [("clock", staged.clock, b"", staged.position)]

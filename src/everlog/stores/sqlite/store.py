@@ -234,6 +234,9 @@ class SqliteStore:
     def sequence(self, stream: str) -> int:
         return self._tail.sequence(self._fetch, stream)
 
+    def meet(self, streams: Collection[str]) -> None:
+        self._tail.meet(self._fetch, streams)
+
     def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
         rows = find_row(self._fetch, event_id)
         if rows:

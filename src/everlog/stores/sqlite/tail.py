@@ -8,6 +8,7 @@ and a reader finds them by a short scan.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Collection
 
@@ -27,6 +28,11 @@ _LEARNT_AT_ONCE_MAX = 4 * TAIL_MAX
 _NEWS = (
     "SELECT position, name, sequence, claim FROM events JOIN names ON name_id = stream WHERE position > ?"
     " ORDER BY position LIMIT ?"
+)
+_LAST_SEQUENCES = (
+    "SELECT value, (SELECT max(sequence) FROM stream_places WHERE stream ="
+    " (SELECT name_id FROM names WHERE family = 0 AND name = value)),"
+    " (SELECT max(sequence) FROM purges WHERE stream = value) FROM json_each(?)"
 )
 _STATE = f"SELECT {INDEXED}, (SELECT count(*) FROM purges)"
 _ALL = 2**62
@@ -74,16 +80,17 @@ class Tail:
 
     def sequence(self, fetch: Fetch, stream: str) -> int:
         """The last sequence of a stream."""
-        found = self._sequences.get(stream)
-        if found is None:
-            ((live, purged),) = fetch(
-                "SELECT (SELECT max(sequence) FROM stream_places WHERE stream ="
-                " (SELECT name_id FROM names WHERE family = 0 AND name = ?)),"
-                " (SELECT max(sequence) FROM purges WHERE stream = ?)",
-                (stream, stream),
-            )
-            found = self._sequences[stream] = max(live or 0, purged or 0)
-        return found
+        if stream not in self._sequences:
+            self.meet(fetch, (stream,))
+        return self._sequences[stream]
+
+    def meet(self, fetch: Fetch, streams: Collection[str]) -> None:
+        """Learn the last sequences of streams that were not met before, all with one question."""
+        known = self._sequences
+        new = [stream for stream in streams if stream not in known]
+        if new:
+            for stream, live, purged in fetch(_LAST_SEQUENCES, (json.dumps(new),)):
+                known[stream] = max(live or 0, purged or 0)
 
     def claimed(self, fetch: Fetch, name: bytes) -> Claim | None:
         """What a request made, for a writer: from memory, where it is likely."""

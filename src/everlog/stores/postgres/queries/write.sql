@@ -8,11 +8,12 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 -- name: take_lock
 SELECT head, clock FROM state FOR UPDATE
 
--- name: sequence
-SELECT greatest(
-    (SELECT max(sequence) FROM events WHERE stream = %(stream)s),
-    (SELECT max(sequence) FROM purges WHERE stream = %(stream)s)
-)
+-- name: last_sequences
+SELECT asked, greatest(
+    (SELECT max(sequence) FROM events WHERE stream = asked),
+    (SELECT max(sequence) FROM purges WHERE stream = asked),
+    0
+) FROM unnest(%(streams)s::text[]) AS asked
 
 -- name: sequences_since
 SELECT stream, max(sequence) FROM (
