@@ -184,7 +184,7 @@ class _KeptNotes:
 
 def purge_leaves_bytes_in_the_journal(patch: pytest.MonkeyPatch) -> None:
     """F63: the write-ahead log is not emptied."""
-    patch.setattr(SqliteStore, "_scrub", lambda self: None)
+    patch.setattr(SqliteStore, "_tidy_up", lambda self, writer: None)
 
 
 def retry_after_a_failed_flush(patch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_a_purge_that_a_reader_holds_up_is_told_and_finished_later(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F63: success is not reported in silence while the bytes are still there."""
-    monkeypatch.setattr("everlog.stores.sqlite.store._SCRUB_WAIT_MS", 10)
+    monkeypatch.setattr("everlog.stores.sqlite.scrubbing._WAIT_MS", 10)
     store = SqliteStore(path)
     append(store, seal_any(stream="note/1", payload={"text": "sentinel-held-by-a-reader"}))
     reader = sqlite3.connect(path, isolation_level=None)
@@ -69,7 +69,7 @@ def test_a_purge_whose_process_was_killed_is_tidied_up_by_the_next(
     """F63: between the commit of a purge and the emptying of the write-ahead log lies a moment."""
     store = SqliteStore(path)
     append(store, seal_any(stream="note/1", payload={"text": "sentinel-of-a-killed-purge"}))
-    monkeypatch.setattr(SqliteStore, "_scrub", lambda self: None)
+    monkeypatch.setattr(SqliteStore, "_tidy_up", lambda self, writer: None)
     with store.write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     monkeypatch.undo()

@@ -5,13 +5,30 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from everlog.files import Files
+from everlog.errors import NotFound
+from everlog.files import Files, Lock
 from everlog.stores.contract import Identity
 from everlog.stores.sqlite import connection
 
 
-def make_database(files: Files, path: Path, identity: Identity) -> None:
-    """A new, empty log under this name; the caller holds its lock."""
+def make_log(files: Files, lock: Lock, path: Path, identity: Identity, *, allowed: bool) -> None:
+    """A new, empty log under this name, unless another process is faster."""
+    if not allowed:
+        raise NotFound(f"{path} does not exist", why="there is no log to open", hint="everlog init")
+    folder = path.absolute().parent
+    if not files.exists(folder.parent):
+        raise NotFound(f"{path} cannot be made", why=f"there is no folder {folder.parent}", hint=f"mkdir -p {folder}")
+    files.make_dir(folder)
+    lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
+    try:
+        if not files.exists(path):
+            _make_database(files, path, identity)
+    finally:
+        lock.release()
+
+
+def _make_database(files: Files, path: Path, identity: Identity) -> None:
+    """The whole database; the caller holds the log's lock."""
     # Built beside and renamed when it is whole: a crash in between leaves no half log under this name.
     draft = path.with_name(path.name + ".new")
     for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import logging
 import sqlite3
 import threading
 import time
@@ -23,7 +22,7 @@ from everlog.core.codec import Packed, assemble, header_hash
 from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import Damaged, LogClosed, NotFound, WriterStopped
+from everlog.errors import Damaged, LogClosed, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
@@ -32,7 +31,7 @@ from everlog.stores.shelf_rows import ShelfTable, write_changes
 from everlog.stores.sqlite import checks, connection
 from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.insert import Inserter
-from everlog.stores.sqlite.making import make_database, schema_text
+from everlog.stores.sqlite.making import make_log, schema_text
 from everlog.stores.sqlite.queries import (
     INDEXED,
     STREAM,
@@ -43,12 +42,9 @@ from everlog.stores.sqlite.queries import (
     records,
     scan_slabs,
 )
+from everlog.stores.sqlite.scrubbing import Scrub
 from everlog.stores.sqlite.tail import Tail
 from everlog.stores.staging import Staged
-
-_SCRUB_WAIT_MS = 1_000
-
-_logger = logging.getLogger("everlog")
 
 
 class SqliteStore:
@@ -76,7 +72,7 @@ class SqliteStore:
         self._failed: BaseException | None = None
         self._closed = False
         self._why_closed = "open it again"
-        self._purged_bytes_left = False
+        self._scrub = Scrub(self.path)
         self._writing_thread = 0
         self._data_version = -1
         self._head: Position | None = None
@@ -84,7 +80,7 @@ class SqliteStore:
         self._links: dict[str, Link] = {}
         self.shelf = ShelfTable(self._fetch, self.write)
         if not self._files.exists(self.path):
-            self._create(create, identity)
+            make_log(self._files, self._lock, self.path, identity or new_identity(now_us()), allowed=create)
         self._identity = self._read_identity()
         self._inode = self._files.inode(self.path)
         tell_of_forks(self)
@@ -200,8 +196,8 @@ class SqliteStore:
                     self._writing_thread = 0
             finally:
                 self._lock.release()
-            if self._scrub_owed(staged):
-                self._scrub()
+            if self._writer is not None and self._scrub.owed_after(staged):
+                self._tidy_up(self._writer)
 
     def close(self) -> None:
         with self._mutex:
@@ -209,8 +205,8 @@ class SqliteStore:
             while self._idle_readers:
                 self._idle_readers.pop().close()
             if self._writer is not None:
-                if self._purged_bytes_left and self._failed is None:
-                    self._scrub()
+                if self._scrub.left and self._failed is None:
+                    self._tidy_up(self._writer)
                 self._writer.close()
                 self._writer = None
             self._lock.close()
@@ -328,7 +324,7 @@ class SqliteStore:
             self._tail.catch_up(self._writer_fetch)
             self._data_version = version
             if self._writer_fetch("SELECT number FROM state WHERE name = 'scrub' AND number > 0", ()):
-                self._purged_bytes_left = True  # a purge was committed, and its process ended before it tidied up
+                self._scrub.left = True  # a purge was committed, and its process ended before it tidied up
         elif not self._tail.known:
             self._tail.catch_up(self._writer_fetch)
 
@@ -340,7 +336,7 @@ class SqliteStore:
             return
         try:
             with connection.own_errors(self.path, "writing to"):
-                self._inserter.insert(writer, staged, scrub_owed=self._scrub_owed(staged))
+                self._inserter.insert(writer, staged, scrub_owed=self._scrub.owed_after(staged))
                 if staged.shelved:
                     write_changes(writer, staged.shelved)
                 writer.execute("COMMIT")
@@ -368,6 +364,11 @@ class SqliteStore:
         self._tail.forget()
         self._inserter.forget()
 
+    def _tidy_up(self, writer: sqlite3.Connection) -> None:
+        failure = self._scrub.empty_journal(writer)
+        if failure is not None:
+            self._failed = failure  # a flush failed: the next write must not count on what is in the file (G12)
+
     def _state(self, name: str) -> tuple[int, bytes]:
         rows = self._fetch("SELECT number, hash FROM state WHERE name = ?", (name,))
         return rows[0] if rows else (0, b"")
@@ -387,51 +388,7 @@ class SqliteStore:
                 hint="everlog verify, then restore a backup or export what is readable",
             )
 
-    def _scrub_owed(self, staged: Staged) -> bool:
-        derived = staged.shelved is not None and staged.shelved.scrub
-        return bool(staged.staged_purges) or derived or self._purged_bytes_left
-
-    def _scrub(self) -> None:
-        """Empty the write-ahead log after a purge, because the purged bytes would stay in it.
-
-        A reader of another program may hold on to it; then it is tried again after every write and when closing.
-        """
-        told = self._purged_bytes_left
-        self._purged_bytes_left = True
-        writer = self._writer
-        assert writer is not None
-        try:
-            self._purged_bytes_left = not connection.empty_journal(writer, wait_ms=0 if told else _SCRUB_WAIT_MS)
-        except sqlite3.Error as error:  # the purge itself is committed: that it stands must not be told as a failure
-            _logger.warning("the write-ahead log of %s could not be emptied: %s", self.path, error)
-            failure = connection.translated(error, self.path, "emptying the write-ahead log of")
-            if isinstance(failure, WriterStopped):
-                self._failed = failure  # a flush failed: the next write must not count on what is in the file (G12)
-        if self._purged_bytes_left and not told:
-            _logger.warning(
-                "the purged events are gone from %s, but their bytes are still in %s-wal: a program holds it open for"
-                " reading. They go when it lets go, with the next write or when the log is closed",
-                self.path,
-                self.path.name,
-            )
-
-    # ---- inside: opening
-
-    def _create(self, allowed: bool, identity: Identity | None) -> None:
-        if not allowed:
-            raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")
-        folder = self.path.absolute().parent
-        if not self._files.exists(folder.parent):
-            raise NotFound(
-                f"{self.path} cannot be made", why=f"there is no folder {folder.parent}", hint=f"mkdir -p {folder}"
-            )
-        self._files.make_dir(folder)
-        self._lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
-        try:
-            if not self._files.exists(self.path):  # another process may have been faster
-                make_database(self._files, self.path, identity or new_identity(self._now_us()))
-        finally:
-            self._lock.release()
+    # ---- inside: opening, and a fork
 
     def abandon_after_fork(self) -> None:
         """In a child: leave the parent's connections alone, open or closed, and refuse to be used.
