@@ -126,7 +126,7 @@ def test_lines_that_are_no_events_are_told(notes: Run, place: Path) -> None:
     (place / "kata.jsonl").write_text('{"kind":"meta","data":{}}\n')
     found = notes("import", "kata.jsonl")
     assert found.code == 0
-    assert "1 lines are no events but kata meta" in found.err
+    assert "left out: 1 line is no event but kata meta" in found.err
 
 
 def test_standard_input_has_a_limit(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:

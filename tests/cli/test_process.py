@@ -268,7 +268,7 @@ def test_a_purge_on_a_terminal_asks_for_the_exact_words(notes: Run, place: Path)
     assert len(notes("log").rows) == 5
     code, shown = on_terminal(place, "purge", "note/2", "--reason", "r", typed=b"purge note/2\n")
     assert code == 0
-    assert "removed 1 events of note/2 for good" in shown
+    assert "removed 1 event of note/2 for good" in shown
     assert "Undo" not in shown
     assert len(notes("log").rows) == 4
 

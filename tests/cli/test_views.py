@@ -69,7 +69,7 @@ def test_a_state_is_shown_and_says_how_old_it_is(notes: Run) -> None:
     notes("append", "note.added", "-s", "note/1", "text=new")
     stale = notes("views", "get", "streams", "note/1", "--stale")
     assert '"events":4' in stale.out
-    assert "1 positions ahead" in stale.err
+    assert "1 position ahead" in stale.err
     assert notes("views", "get", "streams", "-q").out == "note/1\nnote/2\n"
     assert notes("views", "get", "streams", "--limit", "1", "--json").next == {"after": "note/1"}
     assert notes("views", "get", "streams", "--after", "note/1", "-q").out == "note/2\n"

@@ -206,7 +206,7 @@ def test_marks_tell_what_needs_somebody_first() -> None:
         closed_gates={"ci": "failed", "scan": "pending"},
         subtasks=[{"done_at": ""}],
     )
-    assert [text for text, _ in marks(found)] == ["conflict", "ci failed", "scan pending", "0/1 subtasks"]
+    assert [text for text, _ in marks(found)] == ["conflict", "ci failed", "scan pending", "0/1 subtask"]
     assert marks(a_package("WP01", "doing", waits_for=["WP02"])) == []
 
 

@@ -61,7 +61,7 @@ def test_check_goes_through_every_step(
     assert [(step["id"], step["status"]) for step in found.data] == [
         (name, "ok") for name in ("libraries", "java", "start", "job", "log")
     ]
-    assert "its last 1 events" in found.data[-1]["detail"]
+    assert "its last 1 event" in found.data[-1]["detail"]
     assert spark.range(3).count() == 3, "the session that was there before goes on"
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.narrowing import differences
+from everlog.core.counted import counted
 from everlog.errors import InvalidSettings, NewerFormat, SchemaBroken
 
 FORMAT = 1
@@ -66,9 +67,8 @@ def require_compatible(locked: str, catalog: Catalog) -> None:
     breaches = compare(locked, catalog)
     if not breaches:
         return
-    count = "1 change of the event types breaks" if len(breaches) == 1 else f"{len(breaches)} changes break"
     raise SchemaBroken(
-        f"{count} the schema lock",
+        f"{counted(len(breaches), 'change of the event types breaks', 'changes break')} the schema lock",
         why="; ".join(map(str, breaches)),
         hint="bump the version and add an upcaster; if no log holds such events: everlog schema lock",
         breaches=[msgspec.to_builtins(breach) for breach in breaches],

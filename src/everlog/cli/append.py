@@ -14,6 +14,7 @@ import click
 from everlog.cli.output import Answer
 from everlog.cli.session import Session, actor_option, common_options, pass_session
 from everlog.cli.times import MOMENT
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.catalog.catalog import Catalog
@@ -132,7 +133,7 @@ def _answer(session: Session, receipt: Receipt, *, one: bool) -> None:
             ids=[recorded.event.id for recorded in receipt.records],
             columns=() if one else COLUMNS,
             rows=rows,
-            lines=lines if one else [*lines, safe(f"{len(rows)} events{told or ' recorded'}")],
+            lines=lines if one else [*lines, safe(f"{counted(len(rows), 'event')}{told or ' recorded'}")],
             facts=facts,
         )
     )

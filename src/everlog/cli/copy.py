@@ -8,6 +8,7 @@ import click
 
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 
 @click.command("copy")
@@ -70,7 +71,7 @@ def copy_command(session: Session, source: str, target: str) -> None:
     shown = wiring.shown_url(target)  # without its password
     resumed = f", continued after #{copied.resumed_at}" if copied.resumed_at else ""
     lines = [
-        f"copied    {copied.summary.events:,} events to {safe(shown)}{resumed}",
+        f"copied    {counted(copied.summary.events, 'event')} to {safe(shown)}{resumed}",
         f"purged    {copied.summary.purged:,}",
         f"head      #{copied.summary.head}",
         f"digest    {copied.summary.digest}",

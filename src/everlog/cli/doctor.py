@@ -19,6 +19,7 @@ import click
 
 from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
@@ -109,7 +110,7 @@ def _checks(session: Session) -> Iterator[Check]:
     yield Check(
         "catalog",
         FAIL if problems else OK,
-        "; ".join(problems) or f"{len(log.catalog.types())} event types fit together",
+        "; ".join(problems) or f"{counted(len(log.catalog.types()), 'event type fits', 'event types fit')} together",
         "correct types.toml or the catalog's code" if problems else "",
     )
     if folder is not None:
@@ -150,7 +151,7 @@ def _folder(folder: Path) -> Check:
         return Check(
             "folder",
             WARN,
-            f"{len(left)} temporary files of writers that were killed",
+            f"{counted(len(left), 'temporary file')} of writers that were killed",
             f"when nobody writes: rm {left[0]}",
         )
     return Check("folder", OK, str(folder))
@@ -229,7 +230,7 @@ def _structure(log: Log) -> Check:
 
     head = log.head()
     if head > STRUCTURE_EVENTS_MAX:
-        return Check("structure", SKIP, f"{head:,} events take a while", "everlog verify")
+        return Check("structure", SKIP, f"{counted(head, 'event takes', 'events take')} a while", "everlog verify")
     problems = list(log.store.check())
     if problems:
         told = "; ".join(f"#{problem.position} {problem.code}: {problem.reason}" for problem in problems[:5])
@@ -237,7 +238,7 @@ def _structure(log: Log) -> Check:
         return Check(
             "structure",
             FAIL,
-            f"{len(problems)} problems: {told}",
+            f"{counted(len(problems), 'problem')}: {told}",
             way_on(problems) if harmless else "everlog verify",
         )
     return Check("structure", OK, "indexes, triggers and state are as they should be (events: everlog verify)")
@@ -335,7 +336,17 @@ def _lock(folder: Path, log: Log) -> Check:
     except EverlogError as error:
         return Check("schema", FAIL, str(error), error.hint)
     if broken:
-        return Check("schema", FAIL, f"{len(broken)} changes break the lock: {broken[0]}", "everlog schema check")
+        return Check(
+            "schema",
+            FAIL,
+            f"{counted(len(broken), 'change breaks', 'changes break')} the lock: {broken[0]}",
+            "everlog schema check",
+        )
     if new:
-        return Check("schema", WARN, f"{len(new)} additions are not locked yet: {new[0]}", "everlog schema lock")
+        return Check(
+            "schema",
+            WARN,
+            f"{counted(len(new), 'addition is', 'additions are')} not locked yet: {new[0]}",
+            "everlog schema lock",
+        )
     return Check("schema", OK, "the event types are as locked")

@@ -11,6 +11,7 @@ import click
 from everlog.cli.log import filter_options, query_of
 from everlog.cli.output import Answer, json_safe, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.cutover.exporting import Export
@@ -104,7 +105,7 @@ def _answer(session: Session, export: Export, file: str, form: str) -> None:
     if export.lost:
         facts["lost"] = [list(stretch) for stretch in export.lost]
     if file == "-":
-        session.out.hint(f"{export.count:,} events, digest {export.digest}")
+        session.out.hint(f"{counted(export.count, 'event')}, digest {export.digest}")
         return
-    lines = [f"exported  {export.count:,} events to {safe(file)}", f"digest    {export.digest}"]
+    lines = [f"exported  {counted(export.count, 'event')} to {safe(file)}", f"digest    {export.digest}"]
     session.out.answer(Answer.of_one(export.digest, facts, lines=lines))

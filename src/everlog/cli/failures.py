@@ -16,6 +16,7 @@ import click
 
 from everlog._version import __version__
 from everlog.cli.output import SCHEMA_VERSION, json_text, pairs, safe
+from everlog.core.counted import counted
 from everlog.errors import EverlogError, NotFound
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _reasons(error: EverlogError) -> list[str]:
 def _again(error: EverlogError) -> str:
     """A mistake that is repeated is told as one: the fix is worth reading this time."""
     count = error.details["refused_before"]
-    often = "once" if count == 1 else f"{count} times"
+    often = "once" if count == 1 else f"{counted(count, 'time')}"
     return f"the same rule refused you {often} before, last at {error.details['refused_last']}; see everlog errors"
 
 

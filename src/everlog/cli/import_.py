@@ -11,6 +11,7 @@ import click
 
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.cutover.importing import Imported, Source
@@ -144,16 +145,16 @@ def _answer(session: Session, imported: Imported) -> None:
 
     facts = msgspec.to_builtins(imported)
     for what, count in imported.not_events.items():
-        session.out.warn(f"{count:,} lines are no events but {what}, and were left out")
+        session.out.warn(f"left out: {counted(count, 'line is no event', 'lines are no events')} but {what}")
     shapes = ", ".join(f"{count:,} {shape}" for shape, count in sorted(imported.shapes.items()))
     lines = [
-        f"found     {imported.events:,} events" + (f" ({shapes})" if shapes else ""),
+        f"found     {counted(imported.events, 'event')}" + (f" ({shapes})" if shapes else ""),
         f"new       {imported.new:,}" + ("  dry run, nothing recorded" if imported.dry_run else ""),
         f"known     {imported.known:,}",
         f"digest    {imported.digest}",
     ]
     if imported.repeated:
-        lines.insert(3, f"repeated  {imported.repeated:,} lines stood there twice")
+        lines.insert(3, f"repeated  {counted(imported.repeated, 'line')} stood there twice")
     if imported.origin:
         lines.append(f"origin    {safe(imported.origin)}")
     session.out.answer(Answer.of_one(imported.digest, facts, lines=lines))

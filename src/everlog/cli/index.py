@@ -6,6 +6,7 @@ import click
 
 from everlog.cli.output import Answer
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 
 @click.group("index")
@@ -56,7 +57,7 @@ def rebuild_index(session: Session, accept_missing: bool) -> None:
             data={"events": events, "epoch": epoch},
             ids=[epoch],
             rows=[(events, epoch)],
-            lines=[f"made the index of {events:,} events; cursors from before are reset"],
+            lines=[f"made the index of {counted(events, 'event')}; cursors from before are reset"],
             facts={"events": events, "epoch": epoch},
         )
     )

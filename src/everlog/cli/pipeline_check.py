@@ -11,6 +11,7 @@ import click
 from everlog.cli.doctor import FAIL, OK, SKIP, Check, answer_checks
 from everlog.cli.pipeline import log_url, spark_options, teller
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 from everlog.errors import EverlogError, NoLogHere
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def _steps(session: Session, master: str, conf: dict[str, str]) -> Iterator[Chec
         started = time.monotonic()
         with own_errors("running a first job"):
             rows = spark.range(1000).count()
-        yield Check("job", OK, f"counted {rows:,} rows in {time.monotonic() - started:.1f} s")
+        yield Check("job", OK, f"counted {counted(rows, 'row')} in {time.monotonic() - started:.1f} s")
         yield _log(session, spark)
 
 
@@ -88,4 +89,6 @@ def _log(session: Session, spark: SparkSession) -> Check:
     head = look(url).head
     with own_errors("reading the log"):
         rows = events(spark, url, after=max(0, head - 1000), columns=("position",)).count()
-    return Check("log", OK, f"{shown_url(url)}: its last {rows:,} events in {time.monotonic() - started:.1f} s")
+    return Check(
+        "log", OK, f"{shown_url(url)}: its last {counted(rows, 'event')} in {time.monotonic() - started:.1f} s"
+    )

@@ -10,6 +10,7 @@ import click
 from everlog.cli.output import Answer, safe
 from everlog.cli.pipeline import log_url, spark_of, spark_options
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 FORMATS = ("everlog", "cloudevents")
 
@@ -73,10 +74,10 @@ def migrate_command(
             migrated = write(target, found, progress=tell)
     facts = msgspec.to_builtins(migrated)
     for what, count in migrated.not_events.items():
-        session.out.warn(f"{count:,} lines are no events but {what}, and were left out")
+        session.out.warn(f"left out: {counted(count, 'line is no event', 'lines are no events')} but {what}")
     shapes = ", ".join(f"{count:,} {shape}" for shape, count in migrated.shapes.items())
     lines = [
-        f"found     {migrated.events:,} events in {migrated.files:,} files ({shapes})",
+        f"found     {counted(migrated.events, 'event')} in {counted(migrated.files, 'file')} ({shapes})",
         f"repeated  {migrated.repeated:,}",
     ]
     if dry_run:
@@ -122,7 +123,7 @@ def export_command(session: Session, folder: str, form: str, master: str, conf: 
     ):
         manifest = export_all(spark, url, session.place / folder, Format(form))
     facts = {"events": manifest.count, "files": len(manifest.parts), "head": manifest.head, "folder": folder}
-    line = f"exported  {manifest.count:,} events to {len(manifest.parts):,} files in {safe(folder)}"
+    line = f"exported  {counted(manifest.count, 'event')} to {counted(len(manifest.parts), 'file')} in {safe(folder)}"
     session.out.answer(
         Answer(data=msgspec.to_builtins(manifest), ids=[folder], rows=list(facts.items()), lines=[line], facts=facts)
     )

@@ -11,6 +11,7 @@ from everlog.cli.lake_place import lake_of, lake_option, lake_path, spark_beside
 from everlog.cli.output import Answer
 from everlog.cli.pipeline import log_url, spark_options
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.pipeline.run import Outcome
@@ -75,7 +76,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _lines(outcome: Outcome) -> list[str]:
-    lines = [f"{outcome.events:,} new events, the lake is at {outcome.cursor.partition('@')[0]}"]
+    lines = [f"{counted(outcome.events, 'new event')}, the lake is at {outcome.cursor.partition('@')[0]}"]
     if not outcome.changed:
         lines = [f"nothing new, the lake is at {outcome.cursor.partition('@')[0]}"]
     if outcome.restored:
@@ -83,17 +84,20 @@ def _lines(outcome: Outcome) -> list[str]:
     if outcome.types_rebuilt:
         lines.append(f"read in another way than before, and typed anew: {', '.join(outcome.types_rebuilt)}")
     if outcome.set_aside:
-        lines.append(f"{outcome.set_aside:,} events could not be typed: see the table quarantine for the reasons")
+        lines.append(
+            f"{counted(outcome.set_aside, 'event')} could not be typed: see the table quarantine for the reasons"
+        )
     for done in outcome.views or ():
         if done.stopped_at:
             view = done.table.partition("/")[2]
             lines.append(f"the view {view} is stopped at #{done.stopped_at}: see the table letters/{view}")
         elif done.letters:
-            lines.append(f"{done.letters:,} events could not be taken into {done.table}: see letters/…")
+            lines.append(f"{counted(done.letters, 'event')} could not be taken into {done.table}: see letters/…")
     if outcome.scanned_files:
         lines.append(
-            f"{outcome.purged:,} purged events left the lake; {outcome.removed_files:,} old files were removed, and"
-            f" {outcome.scanned_files:,} files ({outcome.scanned_bytes:,} bytes) hold nothing of them"
+            f"{counted(outcome.purged, 'purged event')} left the lake;"
+            f" {counted(outcome.removed_files, 'old file was', 'old files were')} removed, and"
+            f" nothing of them is in {counted(outcome.scanned_files, 'file')} ({outcome.scanned_bytes:,} bytes)"
         )
     return lines
 

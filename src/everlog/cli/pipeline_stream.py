@@ -18,6 +18,7 @@ from everlog.cli.lake_place import lake_option, lake_path, spark_beside
 from everlog.cli.output import Answer, Output, json_text, pairs, tsv
 from everlog.cli.pipeline import log_url, spark_options
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.core.query import Cursor
@@ -174,8 +175,8 @@ def _report(out: Output, found: dict[str, Any]) -> None:
     else:
         lag = "" if found["lag_s"] is None else f", {found['lag_s']:.2f} s from append to commit"
         out.line(
-            f"at {found['position']:,}, views at {found['views']:,}: {found['events']:,} events"
-            f" ({found['events_per_s']:,.0f} a second) in {found['commits']:,} commits{lag}"
+            f"at {found['position']:,}, views at {found['views']:,}: {counted(found['events'], 'event')}"
+            f" ({found['events_per_s']:,.0f} a second) in {counted(found['commits'], 'commit')}{lag}"
         )
     sys.stdout.flush()
 
@@ -185,12 +186,13 @@ def _end(out: Output, done: Followed) -> None:
     if out.json:
         out.line(json_text({"ended": True, **facts}))
         return
-    resets = f", {done.resets} times after history changed" if done.resets else ""
+    done_here = f"{counted(done.events, 'event')} in {counted(done.commits, 'commit')}"
+    resets = f", {counted(done.resets, 'time')} after history changed" if done.resets else ""
     out.answer(
         Answer(
             data=facts,
             facts=facts,
             rows=[],
-            lines=[f"ended at {done.position:,}: {done.events:,} events in {done.commits:,} commits{resets}"],
+            lines=[f"ended at {done.position:,}: {done_here}{resets}"],
         )
     )

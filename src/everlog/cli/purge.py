@@ -9,6 +9,7 @@ import click
 
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, actor_option, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.core.query import Query
@@ -61,8 +62,8 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
     }
     if dry_run:
         lines = [
-            f"would remove {len(positions)} events of {safe(stream)}, #{positions[0]} to #{positions[-1]}, "
-            f"{payload_bytes:,} bytes of payload",
+            f"would remove {counted(len(positions), 'event')} of {safe(stream)}, #{positions[0]} to #{positions[-1]},"
+            f" {counted(payload_bytes, 'byte')} of payload",
             "nothing was removed",
         ]
         found = {**facts, "dry_run": True}
@@ -72,7 +73,7 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
     purge = log.purge(stream, reason=reason)
     found = {**facts, "events": purge.count, "reserved": purge.reserved, "reason": reason, "actor": purge.actor}
     lines = [
-        f"removed {purge.count} events of {safe(stream)} for good",
+        f"removed {counted(purge.count, 'event')} of {safe(stream)} for good",
         f"position #{purge.reserved} holds the record of it; their places and hashes stay, so the log still verifies",
     ]
     session.out.answer(Answer.of_one(stream, found, lines=lines))
@@ -112,12 +113,14 @@ def _require_confirmation(session: Session, stream: str, count: int, reason: str
 
     words = f"purge {stream}"
     if confirm is None and sys.stdin.isatty() and sys.stderr.isatty() and not (session.json or session.agent):
-        session.out.note(f"This removes {count} events of {stream} for good. There is no way back.")
+        session.out.note(f"This removes {counted(count, 'event')} of {stream} for good. There is no way back.")
         confirm = click.prompt(f"Type '{words}' to go on", default="", show_default=False, err=True)
     if confirm == words:
         return
     raise ConfirmationNeeded(
-        f"purging {stream} removes {count} events for good" if confirm is None else "the confirmation does not match",
+        f"purging {stream} removes {counted(count, 'event')} for good"
+        if confirm is None
+        else "the confirmation does not match",
         why=f"it needs the exact words: {words}",
         hint=f"everlog purge {quote(stream)} --reason {quote(reason)} --confirm {quote(words)}",
         confirm=words,

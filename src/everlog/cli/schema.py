@@ -9,6 +9,7 @@ import click
 
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.catalog.catalog import TypeInfo
@@ -162,9 +163,9 @@ def check_types(session: Session, lock: Path | None) -> None:
     session.out.answer(
         Answer(
             data={"ok": True, "types": count, "additions": [str(change) for change in new]},
-            rows=[("ok", f"{count} types"), *(("added", str(change)) for change in new)],
+            rows=[("ok", counted(count, "type")), *(("added", str(change)) for change in new)],
             lines=[
-                f"{session.out.paint('ok', 'green')}  {count} types keep what was promised",
+                f"{session.out.paint('ok', 'green')}  {counted(count, 'type keeps', 'types keep')} what was promised",
                 *(safe(f"  added: {change}") for change in new),
             ],
             facts={"types": count, "additions": len(new)},
@@ -202,7 +203,7 @@ def lock_types(session: Session, lock: Path | None) -> None:
             data={"lock": str(path), "types": count},
             ids=[str(path)],
             rows=[(str(path), count)],
-            lines=[f"locked {count} types in {safe(str(path))}"],
+            lines=[f"locked {counted(count, 'type')} in {safe(str(path))}"],
             facts={"lock": str(path), "types": count},
         )
     )

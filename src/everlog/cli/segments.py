@@ -8,6 +8,7 @@ import click
 
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 EXIT_DAMAGED = 8
 
@@ -97,13 +98,13 @@ def archive_segments(session: Session, days: int | None) -> None:
         )
     packed = store.archive(days=session.settings().settings.archive_after_days if days is None else days)
     before, after = sum(size for _, size, _ in packed), sum(size for _, _, size in packed)
-    saved = f", {before:,} bytes became {after:,}" if packed else ""
+    saved = f", {counted(before, 'byte')} became {after:,}" if packed else ""
     session.out.answer(
         Answer(
             data=[{"segment": number, "bytes": size, "packed_bytes": small} for number, size, small in packed],
             columns=("segment", "bytes", "packed_bytes"),
             rows=packed,
-            lines=[f"packed {len(packed)} segments{saved}"],
+            lines=[f"packed {counted(len(packed), 'segment')}{saved}"],
             facts={"packed": len(packed), "bytes": before, "packed_bytes": after},
         )
     )

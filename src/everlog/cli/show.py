@@ -9,6 +9,7 @@ import click
 
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,7 +126,7 @@ def _gone(log: Log, name: str, position: Position) -> NotFound:
     place = next(log.store.packed(after=_before(position)), None)
     purge = next((found for found in log.purges() if found.reserved == position), None)
     if purge is not None:
-        why = f"a purge of {purge.stream} holds this position ({purge.count} events, {purge.reason})"
+        why = f"a purge of {purge.stream} holds this position ({counted(purge.count, 'event')}, {purge.reason})"
     elif isinstance(place, Purged) and place.position == position:
         why = "it was purged; its place and its hash stay"
     else:

@@ -8,6 +8,7 @@ import click
 
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.views.snapshot_check import Verdict
@@ -177,8 +178,8 @@ def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
     done = log.view(view).restore(entry)
     facts = msgspec.to_builtins(done)
     lines = [
-        f"{safe(view)} stands at #{done.position}: {done.keys:,} keys from the snapshot {done.snapshot} of "
-        f"#{done.covered} and {done.position - done.covered:,} positions after it"
+        f"{safe(view)} stands at #{done.position}: {counted(done.keys, 'key')} from the snapshot {done.snapshot} of "
+        f"#{done.covered} and {counted(done.position - done.covered, 'position')} after it"
     ]
     session.out.answer(Answer.of_one(done.snapshot, facts, lines=lines))
 
@@ -274,5 +275,5 @@ def _made_line(entry: Entry) -> str:
     header = entry.header
     assert header is not None
     kind = f"a patch on {header.base}" if header.base else "full"
-    size = f"{header.keys:,} keys, {entry.file_bytes:,} bytes"
+    size = f"{counted(header.keys, 'key')}, {counted(entry.file_bytes, 'byte')}"
     return f"{entry.id}  {safe(entry.view)} at #{entry.position}, {size}, {kind}"

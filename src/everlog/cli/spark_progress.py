@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from everlog.cli.output import Output
 from everlog.cli.progress import BAR_AFTER_S, LINE_EVERY_S
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,11 +54,11 @@ class _Shown:
     def text(self, status: Status) -> str:
         seconds = max(self._now() - self._started, 1e-6)
         words = [f"stage {min(status.stages_done + 1, status.stages)} of {status.stages}"] if status.stages else []
-        words.append(f"{status.tasks_done:,} of {status.tasks:,} tasks")
+        words.append(f"{status.tasks_done:,} of {counted(status.tasks, 'task')}")
         if status.tasks_failed:
             words.append(f"{status.tasks_failed:,} failed and tried again")
         if status.rows:
-            words.append(f"{status.rows:,} rows")
+            words.append(f"{counted(status.rows, 'row')}")
             words.append(f"{status.rows / seconds:,.0f} a second")
         part = self.part(status)
         if 0 < part < 1:

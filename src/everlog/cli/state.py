@@ -9,6 +9,7 @@ import click
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
 from everlog.cli.times import AS_OF, TakesMoments
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.core.event import Recorded
@@ -73,7 +74,7 @@ def state_command(session: Session, name: str, key: str, as_of: Moment | None) -
     }
     found = list(leaves(row.state))
     lines = [f"{safe(path)} = {json_text(value)}" for path, value in found]
-    lines.append(session.out.dim(f"after {row.count} events, {_told(at)}"))
+    lines.append(session.out.dim(f"after {counted(row.count, 'event')}, {_told(at)}"))
     session.out.answer(Answer(data=data, ids=[key], rows=found, lines=lines, facts=data))
 
 

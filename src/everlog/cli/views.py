@@ -9,6 +9,7 @@ import click
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, actor_option, common_options, missing_ok_option, pass_session
 from everlog.cli.views_rebuild import rebuild_view
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.views.letters import Letter
@@ -125,7 +126,7 @@ def _age(view: str, lag: int, parked: bool, stopped_at: int) -> str:
         return f"the view {view} is stopped at #{stopped_at}: everlog views dead-letters {view}"
     if parked:
         return f"an event of this key could not be applied: everlog views dead-letters {view}"
-    return f"the log is {lag:,} positions ahead of this answer"
+    return f"the log is {counted(lag, 'position')} ahead of this answer"
 
 
 def _no_state(view: str, key: str) -> Exception:
@@ -258,7 +259,9 @@ def audit_views(session: Session, names: tuple[str, ...]) -> None:
         for missing in one.missing[:20]:
             session.out.warn(f"{one.view} misses #{missing.position}, {missing.type} on {missing.stream}")
         for wrong in one.wrong_counts[:20]:
-            session.out.warn(f"{one.view} counts {wrong.kept} events of {wrong.key}, the log has {wrong.recounted}")
+            session.out.warn(
+                f"{one.view} counts {counted(wrong.kept, 'event')} of {wrong.key}, the log has {wrong.recounted}"
+            )
     if not all(one.ok for one in found):
         session.out.hint("to derive it anew: everlog views rebuild VIEW")
         raise click.exceptions.Exit(EXIT_DAMAGED)

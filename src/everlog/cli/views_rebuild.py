@@ -11,6 +11,7 @@ from everlog.cli.output import Answer, safe
 from everlog.cli.pipeline import log_url, spark_of, spark_options
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.cli.spark_progress import spark_progress
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.views.rebuild import Rebuilt
@@ -70,12 +71,13 @@ def rebuild_view(
     }
     compared = {True: "the same as before", False: "not the same as before", None: "nothing to compare with"}
     lines = [
-        f"rebuilt   {view}, version {done.version}, {done.keys:,} keys from {done.applied:,} events",
+        f"rebuilt   {view}, version {done.version}, {counted(done.keys, 'key')}"
+        f" from {counted(done.applied, 'event')}",
         f"position  #{done.position}" + (f", continued after #{done.resumed_at}" if done.resumed_at else ""),
         f"engine    {taken}" + (f" up to #{done.handed_over}" if done.handed_over else "") + f": {advice.why}",
         f"digest    {done.digest}",
         f"compared  {compared[done.same]}"
-        + (f", and {done.checked} keys were derived here too" if done.checked else ""),
+        + (f", and {counted(done.checked, 'key was', 'keys were')} derived here too" if done.checked else ""),
     ]
     lines += [f"  differs: {safe(key)}" for key in done.differing]
     if len(done.differing) == DIFFERING_SHOWN:

@@ -11,6 +11,7 @@ import click
 from everlog.cli.doing import by_of, doing_options, tell
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.domains.workpackages.commands import Step
@@ -223,9 +224,9 @@ def migrate(session: Session, file: Path, dry_run: bool) -> None:
     done = migrate_file(session.log(), session.place / file, dry_run=dry_run)
     facts = {"file": str(file), "entries": done.entries, "new": done.new, "archive": done.archive}
     status = "dry_run" if dry_run else "recorded" if done.new else "unchanged"
-    line = f"{done.new} of {done.entries} entries are new; the file is now {safe(done.archive)}"
+    line = f"{done.new} of {counted(done.entries, 'entry', 'entries')} new; the file is now {safe(done.archive)}"
     if dry_run:
-        line = f"{done.new} of {done.entries} entries are new  dry run: nothing was recorded"
+        line = f"{done.new} of {counted(done.entries, 'entry', 'entries')} new  dry run: nothing was recorded"
     session.out.answer(
         Answer(
             data={**facts, "status": status},

@@ -7,6 +7,7 @@ from itertools import groupby, zip_longest
 from typing import Any
 
 from everlog.cli.output import Output, fitted, places, safe, terminal_width
+from everlog.core.counted import counted
 
 GAP = 2
 COLUMN_MAX = 40
@@ -25,7 +26,7 @@ def marks(package: dict[str, Any]) -> list[tuple[str, str]]:
         found += [(f"{gate} pending", "yellow") for gate in open_gates]
     done = sum(bool(one["done_at"]) for one in package["subtasks"])
     if package["subtasks"] and package["lane"] != "done":
-        found.append((f"{done}/{len(package['subtasks'])} subtasks", "blue"))
+        found.append((f"{done}/{counted(len(package['subtasks']), 'subtask')}", "blue"))
     if package["migrated"]:
         found.append(("migrated", "blue"))
     return found

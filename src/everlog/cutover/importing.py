@@ -20,6 +20,7 @@ import msgspec
 
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX, refuse_clock_jump
 from everlog.core.codec import event_from_object
+from everlog.core.counted import counted
 from everlog.core.event import Event
 from everlog.core.ids import EventId
 from everlog.cutover import cloudevents, exporting
@@ -276,7 +277,8 @@ class _Part:
         if not isinstance(end, dict):
             return False
         if (end.get("count"), end.get("digest")) != (self._count, self._digest.hexdigest()):
-            raise Wrong(f"the export says that it has {end.get('count')} events, and {self._count} stand above")
+            above = counted(self._count, "event stands", "events stand")
+            raise Wrong(f"{above} above, and the export says that it has {end.get('count')}")
         self._begin()
         return True
 
@@ -350,11 +352,10 @@ def _refuse_changed(before: Reading, after: Reading) -> None:
 
 def refuse(problems: list[str], sources: Sequence[Source]) -> None:
     if problems:
-        more = " or more" if len(problems) >= PROBLEMS_MAX else ""
+        more = "or more " if len(problems) >= PROBLEMS_MAX else ""
         names = ", ".join(source.name for source in sources)[:200]
-        lines = "line is" if len(problems) == 1 else "lines are"
         raise BadFile(
-            f"{names} cannot be imported: {len(problems)}{more} {lines} wrong",
+            f"{names} cannot be imported: {counted(len(problems), 'line is', f'{more}lines are')} wrong",
             why="; ".join(problems[:20]),
             hint="nothing was imported and no file was changed; correct these lines and import again",
             problems=problems,

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.canonical import parse_json
+from everlog.core.counted import counted
 from everlog.core.ids import parse_id
 from everlog.core.names import actor_of, moment_of, name_of, stream_of, type_of
 from everlog.cutover.lines import Found, Read
@@ -118,7 +119,11 @@ def rows(read: Read, mapping: RowMapping, *, seen: Callable[[bytes], object] = l
             if not cells:
                 continue
             if len(cells) != len(header):
-                yield Found(reader.line_num, None, f"it has {len(cells)} cells, and there are {len(header)} columns")
+                yield Found(
+                    reader.line_num,
+                    None,
+                    f"it has {counted(len(cells), 'cell')}, and there are {len(header)} columns",
+                )
             else:
                 yield Found(reader.line_num, dict(zip(header, cells, strict=True)))
     except csv.Error as error:

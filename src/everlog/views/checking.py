@@ -10,6 +10,7 @@ from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from everlog.core.counted import counted
 from everlog.errors import Damaged
 from everlog.stores.shelf import Shelf
 from everlog.views import refold
@@ -46,7 +47,8 @@ def require_same_here(log: Log, shelf: Shelf, builder: Builder, differing: Colle
         drop_build(change, build)
     raise Damaged(
         f"the view {build.name} as it was derived elsewhere is not what is derived here",
-        why=f"{len(wrong)} of {len(keys)} keys that were folded again differ, such as {wrong[0]!r}",
+        why=f"of {counted(len(keys), 'key')} folded again, {counted(len(wrong), 'differs', 'differ')},"
+        f" such as {wrong[0]!r}",
         hint=f"does it depend on more than its events, or do the workers run other code? "
         f"everlog views rebuild {build.name}",
         view=build.name,

@@ -81,7 +81,7 @@ class SnapshotFolder:
         if len(found) == 1:
             return found[0]
         raise NotFound(
-            f"there is no snapshot {name}" if not found else f"{len(found)} snapshots end with {name}",
+            f"there is no snapshot {name}" if not found else f"more than one snapshot ends with {name}",
             why="a snapshot is named by its id, or by 6 or more characters of its end",
             hint="everlog snapshot list",
             snapshot=name,

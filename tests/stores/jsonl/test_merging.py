@@ -247,7 +247,7 @@ def test_a_line_that_cannot_be_read_is_refused_with_its_place(bad: bytes, why: s
 
 def test_a_changed_byte_is_refused() -> None:
     line = event_line(Chain().next(), NOON).replace(b"user:ada", b"user:eve")
-    with pytest.raises(BadFile, match=r"a line is wrong: .*checksum"):
+    with pytest.raises(BadFile, match=r"1 line is wrong: .*checksum"):
         merge(line, b"")
 
 

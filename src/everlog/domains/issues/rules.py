@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from everlog.core.counted import counted
 from everlog.core.event import Event
 from everlog.domains.issues.events import (
     TOMBSTONE,
@@ -268,7 +269,9 @@ def restore(issue: Issue | None, name: str) -> list[Any]:
 def purge(issue: Issue | None, name: str, *, force: bool, confirm: str, reason: str, events: int) -> list[Any]:
     """What is left behind; nothing if that was left before. `events` is how many there are to remove."""
     known = issue if issue is not None and issue.purged else _require(issue, name, "purge", deleted=True)
-    _require_words("purge", name, force, confirm, f"removes its {events} events for good, and there is no way back")
+    _require_words(
+        "purge", name, force, confirm, f"removes its {counted(events, 'event')} for good, and there is no way back"
+    )
     return [] if known.purged else [Purged(uid=known.uid, short_id=name, reason=reason, events=events)]
 
 

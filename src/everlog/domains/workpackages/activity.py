@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from everlog.core.counted import counted
 from everlog.errors import BadFile, Unavailable
 
 PROBLEMS_MAX = 100
@@ -67,9 +68,8 @@ def read_entries(data: bytes, name: str) -> list[Entry]:
 def refuse(problems: list[str], name: str) -> None:
     """BadFile if there are any problems."""
     if problems:
-        lines = "line is" if len(problems) == 1 else "lines are"
         raise BadFile(
-            f"{name} cannot be migrated: {len(problems)} {lines} wrong",
+            f"{name} cannot be migrated: {counted(len(problems), 'line is', 'lines are')} wrong",
             why="; ".join(problems[:20]),
             hint="nothing was recorded and the file was not changed; correct it and run the same command again",
             problems=problems[:PROBLEMS_MAX],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from everlog.core.codec import header_bytes
+from everlog.core.counted import counted
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
 from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan
@@ -25,7 +26,9 @@ def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem
     for position, event_id in index.missing():
         yield Problem(Position(position), "log_cut_off", f"event {event_id} was here and is in no file any more")
     if notes.bad_lines():
-        yield Problem(START, "notes_damaged", f"{notes.bad_lines()} lines of local/notes.jsonl cannot be read")
+        yield Problem(
+            START, "notes_damaged", f"{counted(notes.bad_lines(), 'line')} of local/notes.jsonl cannot be read"
+        )
 
 
 def _file_problems(folder: Folder, index: Index, name: str) -> Iterator[Problem]:

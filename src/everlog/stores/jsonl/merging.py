@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import msgspec
 
 from everlog.core.codec import header_bytes, header_hash
+from everlog.core.counted import counted
 from everlog.errors import BadFile, IdConflict
 from everlog.stores.jsonl.day_files import scan
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, ended
@@ -44,7 +45,7 @@ def merge_day_files(name: str, ours: bytes, theirs: bytes) -> bytes:
     sides = [_lines_of(data, f"{name} ({side})", problems) for data, side in ((ours, "ours"), (theirs, "theirs"))]
     if problems:
         raise BadFile(
-            f"{name} cannot be merged: {'a line is' if len(problems) == 1 else f'{len(problems)} lines are'} wrong",
+            f"{name} cannot be merged: {counted(len(problems), 'line is', 'lines are')} wrong",
             why="\n".join(problems[:PROBLEMS_MAX]),
             hint="mend the file in the branch that has it so, commit, and merge again; nothing was changed",
             path=name,

@@ -5,6 +5,7 @@ What cannot be read may be our own last event: its number would be given out aga
 
 from __future__ import annotations
 
+from everlog.core.counted import counted
 from everlog.errors import Damaged
 from everlog.stores.jsonl.catching_up import MARKER, UNREADABLE
 from everlog.stores.jsonl.day_files import read_from
@@ -47,7 +48,8 @@ def refuse_damage(folder: Folder, index: Index) -> None:
 
 def missing_error(folder: Folder, count: int) -> Damaged:
     return Damaged(
-        f"{count} events that were recorded in {folder.path} are in no file any more, and the log takes no writes",
+        f"{counted(count, 'event that was', 'events that were')} recorded in {folder.path}"
+        f" {'is' if count == 1 else 'are'} in no file any more, and the log takes no writes",
         why="a file was removed or cut, or another branch was checked out",
         hint="bring the files back (git checkout, git merge); or go on without them: everlog index rebuild"
         " --accept-missing",

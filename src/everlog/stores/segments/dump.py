@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from everlog.core.counted import counted
 from everlog.core.event import START, Recorded
 from everlog.errors import NotALog
 from everlog.files import Files
@@ -73,7 +74,7 @@ def _entries(source: Source, path: Path) -> Iterator[Entry]:
             start=item.start,
             end=item.end,
             kind=KINDS.get(frame.rest.kind, "write"),
-            text=f"{told}{len(frame.records)} events, clock {frame.clock}, fence {frame.fence}",
+            text=f"{told}{counted(len(frame.records), 'event')}, clock {frame.clock}, fence {frame.fence}",
             records=tuple(frame.records),
         )
     if walk.tail is not Tail.END:
@@ -97,7 +98,7 @@ def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:
 
 
 def _told(header: Header) -> str:
-    anew = f", written anew {header.generation} times" if header.generation else ""
+    anew = f", written anew {counted(header.generation, 'time')}" if header.generation else ""
     return (
         f"segment {header.number} of log {header.identity.log_id}, after position {header.before},"
         f" fence {header.fence}{anew}"
