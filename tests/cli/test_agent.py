@@ -53,3 +53,13 @@ def test_a_list_of_a_status_that_none_has_does_not_say_that_nothing_was_proposed
     assert log("agent", "list").err == "nothing was proposed: everlog agent propose --help\n"
     assert log("agent", "propose", "run_tests", "--agent-id", "builder").code == 0
     assert log("agent", "list", "--status", "done").err == "none is done: everlog agent list\n"
+
+
+def test_causes_are_asked_for_by_position_with_or_without_its_mark(notes: Run) -> None:
+    assert notes("agent", "causes", "2").rows == notes("agent", "causes", "#2").rows != []
+    assert "everlog log -n 5 -q" in notes("agent", "causes", "x").err
+
+
+def test_nobody_who_took_part_is_told_so(notes: Run) -> None:
+    found = notes("agent", "sources")
+    assert (found.out, found.err) == ("", "nobody has done anything: everlog agent propose --help\n")

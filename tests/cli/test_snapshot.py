@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Run
 
 
@@ -63,7 +64,52 @@ def test_a_purge_removes_the_snapshots_that_hold_the_stream(notes: Run, place: P
 
 
 def test_a_log_in_memory_has_no_place_for_snapshots(everlog: Run) -> None:
-    assert everlog("--log", "memory:", "snapshot", "list").rows == []
+    empty = everlog("--log", "memory:", "snapshot", "list")
+    assert empty.rows == []
+    assert "everlog config set snapshots snapshots gives them a folder" in empty.err
     found = everlog("--log", "memory:", "snapshot", "create", "streams")
     assert found.code == 2
     assert "no folder for snapshots" in found.err
+
+
+# ---- where there is none
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (("snapshot", "list"), "there is no snapshot: everlog snapshot create streams"),
+        (("snapshot", "list", "types"), "there is no snapshot of types: everlog snapshot create types"),
+        (("snapshot", "verify"), "there is no snapshot: everlog snapshot create streams"),
+        (("snapshot", "verify", "types"), "there is no snapshot of types: everlog snapshot create types"),
+    ],
+)
+def test_no_snapshot_is_told_with_the_command_that_makes_one(notes: Run, asked: tuple[str, ...], told: str) -> None:
+    found = notes(*asked)
+    assert (found.code, found.out, found.err) == (0, "", told + "\n")
+    assert notes(*asked, "--json").data == []
+    assert notes(*told.partition("everlog ")[2].split()).code == 0
+    assert told not in notes(*asked).err
+
+
+def test_a_mistyped_view_is_not_told_as_one_without_snapshots(notes: Run) -> None:
+    found = notes("snapshot", "list", "strems")
+    assert found.code == 4
+    assert "did you mean streams?" in found.err
+
+
+def test_a_restore_without_a_snapshot_says_so_and_its_hint_works(notes: Run) -> None:
+    error = notes("snapshot", "restore", "streams", "--json").error
+    assert error["why"] == "there is none"
+    assert error["hint"].startswith("everlog views rebuild streams ")
+    assert notes("views", "rebuild", "streams").code == 0
+
+
+def test_a_restore_from_damaged_ones_names_the_command_that_says_why(notes: Run, place: Path) -> None:
+    notes("snapshot", "create", "streams")
+    (path,) = folder(place).glob("*.gz")
+    path.write_bytes(path.read_bytes()[:-20])
+    error = notes("snapshot", "restore", "streams", "--json").error
+    assert error["why"] == "those that there are are damaged or stale"
+    assert error["hint"].startswith("everlog snapshot verify streams says why; ")
+    assert notes("snapshot", "verify", "streams").rows[0][3].startswith("damaged: ")

@@ -73,3 +73,19 @@ def test_why_shows_the_events_behind_a_value_and_their_causes(notes: Run) -> Non
     assert notes("why", "note/1", "nothing").code == 4
     assert notes("why", "note/1", "a..b").code == 3
     assert notes("why", "note/1", "text", "--as-of", "v2", "-q").out.count("\n") == 2
+
+
+def test_the_state_of_a_stream_that_is_not_there_leads_to_one_that_is(notes: Run) -> None:
+    for stream, hint in (
+        ("note/11", "did you mean note/1? everlog log --kind note"),
+        ("note/77", "everlog log --kind note"),
+        ("memo/1", "everlog log"),
+    ):
+        error = notes("state", stream, "--json").error
+        assert error["hint"] == hint
+        assert notes(*hint.partition("everlog ")[2].split()).rows
+    assert notes("state", "actors", "user:eve", "--json").error["hint"] == "everlog views get actors"
+    assert notes("state", "note/2", "--as-of", "#1", "--json").error["hint"] == "everlog log --stream note/2"
+    notes("purge", "note/2", "--reason", "asked to", "--confirm", "purge note/2")
+    error = notes("state", "note/2", "--json").error
+    assert (error["why"], error["hint"]) == ("it was purged (asked to)", "everlog log --purges")

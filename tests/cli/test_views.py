@@ -263,3 +263,17 @@ def test_the_doctor_tells_of_the_view_that_stands_still_first(own: Run, place: P
     assert row[0] == "fail"
     assert row[2].startswith("where ")
     assert found.code != 0
+
+
+# ---- where there is nothing
+
+
+def test_who_asks_for_nothing_is_told_so(notes: Run) -> None:
+    audit = notes("views", "audit")
+    assert (audit.code, audit.out) == (0, "")
+    assert "everlog views run --to-end" in audit.err
+    assert notes("views", "audit", "--json").data == []
+    assert notes("views", "dead-letters", "streams").err == "there are no dead letters\n"
+    assert "everlog views get streams brings it" in notes("views", "get", "streams", "--stale").err
+    assert notes("views", "get", "streams", "--after", "zzz").err == "streams has no key above zzz\n"
+    assert notes("views", "dead-letters", "streams", "--json").data == []

@@ -245,6 +245,8 @@ def sources(session: Session) -> None:
     found = commands.sources(session.log())
     columns = ("source", "sequence", "did", "last_at")
     session.out.answer(Answer.of_many(found, columns))
+    if not found:
+        session.out.hint("nobody has done anything: everlog agent propose --help")
 
 
 def _show_tree(session: Session, steps: list[dict[str, Any]]) -> None:

@@ -75,7 +75,13 @@ def list_snapshots(session: Session, view: str) -> None:
     Example:
       everlog snapshot list
     """
-    _answer(session, session.log().views.snapshots.folder.entries(view), None)
+    log = session.log()
+    found = log.views.snapshots.folder.entries(view)
+    if view and not found:
+        log.view(view)  # a mistyped name must not look like a view without snapshots
+    _answer(session, found, None)
+    if not found:
+        _tell_of_none(session, view)
 
 
 @snapshot_command.command("verify")
@@ -112,6 +118,9 @@ def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_
             facts={"count": len(found), "wrong": wrong},
         )
     )
+    for name in views or ("",):
+        if not any(name in ("", one.view) for one in found):
+            _tell_of_none(session, name)
     if wrong:
         click.get_current_context().exit(EXIT_DAMAGED)
 
@@ -200,6 +209,15 @@ def _handles(session: Session, names: tuple[str, ...]) -> list[Handle]:
             "no view has been run here", why="there are no states to keep", hint="everlog snapshot create streams"
         )
     return run
+
+
+def _tell_of_none(session: Session, view: str) -> None:
+    """Say that there are no snapshots, and how one is made here."""
+    of = f" of {view}" if view else ""
+    make = f"everlog snapshot create {view or 'streams'}"
+    if session.log().views.snapshots.folder.path is None:
+        make = f"everlog config set snapshots snapshots gives them a folder, {make} makes one"
+    session.out.hint(f"there is no snapshot{of}: {make}")
 
 
 def _verdicts(session: Session, snapshots: Snapshots, name: str, sample: int | None) -> list[Verdict]:

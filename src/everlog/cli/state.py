@@ -14,11 +14,14 @@ from everlog.core.counted import counted
 if TYPE_CHECKING:
     from everlog.core.event import Recorded
     from everlog.errors import NotFound
+    from everlog.log.log import Log
     from everlog.views.as_of import Cut, Moment
     from everlog.views.view import View
     from everlog.views.why import Made
 
 SHOWN_MAX = 50
+LIKE_EVENTS_MAX = 1000
+"""Among so many of the newest events a name is looked for that a mistyped one may have been meant to be."""
 
 _as_of = click.option(
     "--as-of",
@@ -57,7 +60,7 @@ def state_command(session: Session, name: str, key: str, as_of: Moment | None) -
     was = log.view(view).was_at(key, at)
     row = was.rows.get(key)
     if row is None:
-        raise _nothing(view, key, at)
+        raise _nothing(log, view, key, at)
     if key in was.parked or was.stopped_at:
         session.out.warn(f"an event of {key} could not be applied, so the state goes no further than that one")
     from everlog.views.differences import leaves
@@ -108,7 +111,7 @@ def diff_command(session: Session, name: str, before: Moment, after: Moment | No
     was, now = (state_at(log, view, key, at, skipped=skipped).states().get(key) for at in (old, new))
     history = history_of(log, view, key, new)
     if not history and was is None:
-        raise _nothing(view, key, new)
+        raise _nothing(session.log(), view, key, new)
     known = {recorded.position for recorded in history_of(log, view, key, old)}
     between = [recorded for recorded in history if recorded.position not in known]
     changed = list(differences({} if was is None else was, {} if now is None else now))
@@ -222,15 +225,32 @@ def _skipped(session: Session, view: View) -> set[int]:
     return session.log().view(view).skipped()
 
 
-def _nothing(view: View, key: str, at: Cut) -> NotFound:
+def _nothing(log: Log, view: View, key: str, at: Cut) -> NotFound:
     from everlog.errors import NotFound
 
-    return NotFound(
-        f"{key} has no state",
-        why=f"no event of it is there {_told(at)}",
-        hint=f"everlog log --stream {key}" if view.by_stream else "everlog log",
-        key=key,
-    )
+    what, why = f"{key} has no state", f"no event of it is there {_told(at)}"
+    if not view.by_stream:
+        return NotFound(what, why=why, hint=f"everlog views get {view.name}", key=key)
+    purge = next((purge for purge in log.purges() if purge.stream == key), None)
+    if next(log.read(stream=key, limit=1), None) is not None:
+        hint = f"everlog log --stream {key}"
+    elif purge is not None:
+        why, hint = f"it was purged ({purge.reason})", "everlog log --purges"
+    else:
+        hint = _like(log, key)
+    return NotFound(what, why=why, hint=hint, key=key)
+
+
+def _like(log: Log, stream: str) -> str:
+    """What to type about a stream that never was: it may be mistyped, and the log may have others of its kind."""
+    from everlog.catalog.nearest import did_you_mean
+    from everlog.core.query import Query
+
+    kind, _, name = stream.partition("/")
+    newest = log.read(Query(kind=kind), limit=LIKE_EVENTS_MAX, newest_first=True)
+    others = {recorded.event.stream.partition("/")[2] for recorded in newest}
+    meant = did_you_mean(name, others).replace("mean ", f"mean {kind}/")
+    return f"{meant} {'everlog log --kind ' + kind if others else 'everlog log'}".strip()
 
 
 def _told(at: Cut) -> str:

@@ -119,6 +119,8 @@ def get_state(session: Session, view: str, key: str | None, stale: bool, after: 
             next={"after": states[-1][0]} if len(states) == limit else None,
         )
     )
+    if not states:
+        session.out.hint(_no_keys(view, after, stale))
 
 
 def _age(view: str, lag: int, parked: bool, stopped_at: int) -> str:
@@ -127,6 +129,14 @@ def _age(view: str, lag: int, parked: bool, stopped_at: int) -> str:
     if parked:
         return f"an event of this key could not be applied: everlog views dead-letters {view}"
     return f"the log is {counted(lag, 'position')} ahead of this answer"
+
+
+def _no_keys(view: str, after: str, stale: bool) -> str:
+    if after:
+        return f"{view} has no key above {after}"
+    return (
+        f"nothing of {view} is kept: everlog views get {view} brings it up to date" if stale else f"{view} is empty"
+    )
 
 
 def _no_state(view: str, key: str) -> Exception:
@@ -255,6 +265,8 @@ def audit_views(session: Session, names: tuple[str, ...]) -> None:
             facts={"ok": all(one.ok for one in found), "count": len(found)},
         )
     )
+    if not found:
+        session.out.hint("no view has been run here, so there is nothing to recount: everlog views run --to-end")
     for one in found:
         for missing in one.missing[:20]:
             session.out.warn(f"{one.view} misses #{missing.position}, {missing.type} on {missing.stream}")
@@ -283,7 +295,10 @@ def dead_letters(session: Session, view: str) -> None:
     Example:
       everlog views dead-letters streams
     """
-    _answer_letters(session, session.log().view(view).dead_letters())
+    found = session.log().view(view).dead_letters()
+    _answer_letters(session, found)
+    if not found:
+        session.out.hint("there are no dead letters")
 
 
 @views_command.command("retry")

@@ -65,7 +65,7 @@ def parse_id(text: str) -> EventId:
     raise InvalidField(
         f"{str(text)[:60]!r} is not an event id",
         why="an id is a ULID of 26 characters or a UUID",
-        hint="copy it from 'everlog log', or leave it out to get a new one",
+        hint="everlog log -n 5 -q prints ids; a new event gets one of its own if none is given",
         field="id",
     )
 

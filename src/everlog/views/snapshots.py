@@ -173,9 +173,13 @@ class Snapshots:
 
     def to_restore(self, view: View, entry: Entry | None = None) -> Loaded:
         """A snapshot that can be used: the newest one, or this one. NotFound says why there is none."""
+        hint = f"everlog views rebuild {view.name} derives its states from the events"
         if entry is None:
             found = self.newest(view)
-            why = "there is none, or all are damaged or stale"
+            why = "there is none"
+            if self.folder.entries(view.name):
+                why = "those that there are are damaged or stale"
+                hint = f"everlog snapshot verify {view.name} says why; {hint}"
         else:
             loaded = self.folder.load(entry)
             other = "" if loaded.header.view == view.name else f"it is one of {loaded.header.view}"
@@ -185,7 +189,7 @@ class Snapshots:
             raise NotFound(
                 f"no snapshot of {view.name} can be used" if entry is None else f"{entry.id} cannot be used",
                 why=why,
-                hint="everlog snapshot verify, or everlog views rebuild",
+                hint=hint,
                 view=view.name,
             )
         return found

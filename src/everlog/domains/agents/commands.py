@@ -23,6 +23,8 @@ from everlog.errors import NoSuchSubject
 from everlog.log.causes import causes_of
 from everlog.log.log import Log
 
+POSITION_DIGITS_MAX = 16  # an id has more characters
+
 _Step = dict[str, Any]
 
 
@@ -144,9 +146,10 @@ def trace(log: Log, session: str) -> list[dict[str, Any]]:
 def causes(log: Log, event: str) -> list[dict[str, Any]]:
     """The tree of causes that an event is part of, over all streams: from what began it to all that followed.
 
-    The event is named by its id, or by its position as `#12`.
+    The event is named by its id, or by its position as `#12` or `12`.
     """
-    asked = log.at(int(event[1:])) if event.startswith("#") and event[1:].isdecimal() else log.get(event)
+    place = event.removeprefix("#")
+    asked = log.at(int(place)) if place.isdecimal() and len(place) <= POSITION_DIGITS_MAX else log.get(event)
     if asked is None:
         raise NoSuchSubject(
             f"there is no event {event}", why="the log has none at this place", hint="everlog log shows what there is"
