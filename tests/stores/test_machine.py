@@ -30,14 +30,16 @@ class SqliteMachine(StoreMachine):
 
 
 class SmallPagesMachine(SqliteMachine):
-    """The same with pages of two rows, blocks of four positions, two blocks at once and a tail of three events, so
-    that every seam is met."""
+    """The same with pages of two rows, blocks of four positions, two blocks at once, a tail of three events, and
+    claims that are sorted at once, so that every seam is met."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        for paged in (queries, checks, claims):
+        for paged in (queries, checks):
             self.patch.setattr(paged, "PAGE_ROWS", 2)
+        for bound, few in (("_RUNS_MAX", 2), ("_RUN_CLAIMS_MIN", 3), ("_ROWS_AT_ONCE", 2), ("_WRITES_ALONE_MIN", 3)):
+            self.patch.setattr(claims, bound, few)
         self.patch.setattr(tail, "TAIL_MAX", 3)
         self.patch.setattr(tail, "_LEARNT_AT_ONCE_MAX", 5)
         self.patch.setattr(queries, "_BLOCKS_AT_ONCE", 2)

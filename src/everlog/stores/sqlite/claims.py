@@ -1,30 +1,56 @@
 """Which request made which events: looked up for every append that carries a key, so it must cost next to nothing.
 
-A claim is first stored with the first event of its request; the tail (`tail.py`) moves it to a table later. There are
-two that take turns: when the one in use is as old as claims must be kept, the other, which is older than that, is
-emptied and used from there on. So a claim is kept for its time at least and twice that at most, and forgetting needs
-neither an index on time nor a scan.
+A claim is first stored with the first event of its request; the tail (`tail.py`) moves it to a table later, a
+thousand at a time. Names are hashes: with a row for each, every one of them would land on a page of its own, and the
+more there are, the more pages. So the thousand are one row, a run; and when there are 16 runs, they are sorted into
+256 drawers by the first byte of their names, one row for what a drawer gets. Whoever looks for a name searches one
+drawer and the runs.
+
+There are two tables that take turns: when the one in use is as old as claims must be kept, the other, which is older
+than that, is emptied and used from there on. So a claim is kept for its time at least and twice that at most, and
+forgetting needs neither an index on time nor a scan.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from everlog.core.event import Position
 from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Claimed
-from everlog.stores.sqlite.queries import INDEXED, PAGE_ROWS, Fetch
-from everlog.stores.sqlite.rows import insert_rows
-from everlog.stores.staging import Staged
+from everlog.stores.sqlite.queries import INDEXED, Fetch
 
 _IN_TAIL = f"SELECT position, claim FROM events WHERE position > {INDEXED}"
 _TABLES = ("claims_even", "claims_odd")
-_REMEMBERED_MAX = 200_000
+
+# A row's place: the drawer, and which of its rows. Runs lie behind the last drawer.
+_DRAWERS = 256
+_PLACES = 1 << 32
+_RUNS = _DRAWERS * _PLACES
+_RUNS_MAX = 16
+_RUN_CLAIMS_MIN = 1_024  # fewer in all the runs, as of a copy: they become one run, and no drawer is opened
+
+_PLACE_BYTES, _COUNT_BYTES = 8, 4
+_RECORD_BYTES = CLAIM_BYTES + _PLACE_BYTES + _COUNT_BYTES
+
+_HOLDING = {
+    table: f"SELECT claims FROM {table} WHERE place >= ?1 AND place < ?1 + {_PLACES} AND instr(claims, ?2)"
+    f" UNION ALL SELECT claims FROM {table} WHERE place >= {_RUNS} AND instr(claims, ?2)"
+    for table in _TABLES
+}
+_PUT = {
+    table: f"INSERT INTO {table} SELECT coalesce((SELECT max(place) FROM {table} WHERE place >= ?1"
+    f" AND place < ?1 + {_PLACES}), ?1 - 1) + 1, ?2"
+    for table in _TABLES
+}
+
+_REMEMBERED_MAX = 4_000_000
 _WRITES_ALONE_MIN = 32
+_ROWS_AT_ONCE = 64
 
 
 class Claims:
-    """The claims of one database, with the names remembered while nobody else writes."""
+    """The claims of one database, with a trace of every name kept while nobody else writes."""
 
     def __init__(self, kept_us: int) -> None:
         self._kept_us = max(kept_us, CLAIMS_KEPT_US_MIN)
@@ -34,61 +60,58 @@ class Claims:
         """Drop everything remembered: another connection wrote, or a write was undone."""
         self._turn: tuple[int, int] | None = None  # which table is in use, and since when
         self._writes_alone = 0
-        self._names: set[bytes] = set()
-        self._names_complete = False
+        self._traces: _Traces | None = None
 
     def find(self, fetch: Fetch, name: bytes, *, in_write: bool) -> Claim | None:
-        if in_write and self._knows_all(fetch) and name not in self._names:
+        if in_write and not self.perhaps(fetch, (name,)):
             return None
         found: list[Claim] = []
         if not in_write:  # a writer knows the tail; and the tail is asked first, because claims move from it to here
             found += [read_claim(*row)[1] for row in fetch(_IN_TAIL + " AND substr(claim, 1, 16) = ?", (name,))]
         for table in _TABLES:
-            rows = fetch(f"SELECT position, count FROM {table} WHERE name = ?", (name,))
-            found += [Claim(Position(position), count) for position, count in rows]
-        # A name that was claimed again after its time is in both.
+            for (packed,) in fetch(_HOLDING[table], (name[0] * _PLACES, name)):
+                found += [claim for there, claim in _records(packed) if there == name]
+        # A name that was claimed again after its time is there twice.
         return max(found, key=lambda claim: claim.first, default=None)
 
-    def has_none_of(self, fetch: Fetch, names: Collection[bytes]) -> bool:
-        """True when it is known without a question that none of the names is claimed; for a writer."""
-        return self._knows_all(fetch) and self._names.isdisjoint(names)
+    def perhaps(self, fetch: Fetch, names: Collection[bytes]) -> Collection[bytes]:
+        """Those of the names that may be claimed, by what is known without a question; for a writer."""
+        traces = self._known_traces(fetch)
+        return names if traces is None else traces.of(names)
 
     def every(self, fetch: Fetch) -> Iterator[Claimed]:
-        """All that is remembered, page by page; of a name that is there twice the newer claim."""
-        newest = dict(read_claim(*row) for row in fetch(_IN_TAIL + " AND claim IS NOT NULL ORDER BY position", ()))
-        yield from (Claimed(name, claim) for name, claim in newest.items())
-        for table, other in (_TABLES, _TABLES[::-1]):
-            after = b""
-            while rows := fetch(
-                f"SELECT name, position, count FROM {table} AS mine WHERE name > ? AND NOT EXISTS (SELECT 1 FROM"
-                f" {other} AS other WHERE other.name = mine.name AND other.position > mine.position)"
-                " ORDER BY name LIMIT ?",
-                (after, PAGE_ROWS),
-            ):
-                yield from (
-                    Claimed(name, Claim(Position(position), count))
-                    for name, position, count in rows
-                    if name not in newest
-                )
-                after = rows[-1][0]
+        """All that is remembered, drawer by drawer; of a name that is there twice the newer claim."""
+        in_tail = dict(read_claim(*row) for row in fetch(_IN_TAIL + " AND claim IS NOT NULL ORDER BY position", ()))
+        yield from (Claimed(name, claim) for name, claim in in_tail.items())
+        in_runs = [record for table in _TABLES for record in _records(_joined(fetch, table, _RUNS))]
+        for drawer in range(_DRAWERS):
+            newest: dict[bytes, Claim] = {}
+            kept = [record for table in _TABLES for record in _records(_joined(fetch, table, drawer * _PLACES))]
+            for name, claim in (*kept, *(record for record in in_runs if record[0][0] == drawer)):
+                if name not in newest or claim.first > newest[name].first:
+                    newest[name] = claim
+            yield from (Claimed(name, claim) for name, claim in newest.items() if name not in in_tail)
 
     def insert(self, writer: sqlite3.Connection, claims: Mapping[bytes, Claim], *, now_us: int) -> None:
-        """Put claims into the table whose turn it is, in the order of their names."""
+        """Put claims into the table whose turn it is."""
         if self._turn is None:
             row = writer.execute("SELECT number, position FROM state WHERE name = 'claims'").fetchone()
             self._turn = row or (1, now_us - self._kept_us)  # a new log: as if the other table had had its time
-        table, since_us = self._turn
+        number, since_us = self._turn
         if now_us - since_us >= self._kept_us:
-            table = 1 - table
-            writer.execute(f"DELETE FROM {_TABLES[table]}")
-            writer.execute("INSERT OR REPLACE INTO state VALUES ('claims', ?, x'', ?)", (table, now_us))
-            self._turn = (table, now_us)
-            self._names_complete = False  # fetched again: it would hold names that are free now
+            number = 1 - number
+            writer.execute(f"DELETE FROM {_TABLES[number]}")
+            writer.execute("INSERT OR REPLACE INTO state VALUES ('claims', ?, x'', ?)", (number, now_us))
+            self._turn = (number, now_us)
+            self._traces = None  # made again: they would tell of names that are free now
             self._writes_alone = min(self._writes_alone, _WRITES_ALONE_MIN)
-        if self._names_complete:
-            self._names.update(claims)  # those of the tail were in no table when the names were fetched
-        rows = sorted((name, claim.first, claim.count) for name, claim in claims.items())
-        insert_rows(writer, f"INSERT OR REPLACE INTO {_TABLES[table]} VALUES ", rows)
+        if self._traces is not None:
+            self._traces.add(claims)
+            if self._traces.count > _REMEMBERED_MAX:
+                self._traces = None
+        if claims:
+            writer.execute(_PUT[_TABLES[number]], (_RUNS, _packed(claims.items())))
+            _sort_runs(writer, _TABLES[number])
 
     def others_wrote(self) -> None:
         """Another process did: perhaps the tables changed their turn, and this one must not empty the newer."""
@@ -96,29 +119,104 @@ class Claims:
 
     def learn(self, name: bytes) -> None:
         """Another process claimed it."""
-        if self._names_complete:
-            self._names.add(name)
+        if self._traces is not None:
+            self._traces.add((name,))
 
-    def committed(self, staged: Staged) -> None:
+    def committed(self) -> None:
+        """A write ended well, and nobody else has written before it."""
         self._writes_alone += self._writes_alone < _WRITES_ALONE_MIN
-        if self._names_complete:
-            self._names.update(staged.staged_claims)
-            self._names_complete = len(self._names) < _REMEMBERED_MAX
 
-    def _knows_all(self, fetch: Fetch) -> bool:
-        """True when every name there is is remembered, so that a new one costs no question.
+    def _known_traces(self, fetch: Fetch) -> _Traces | None:
+        """The traces of every name there is, so that a new one costs no question.
 
-        They are fetched when this process has written alone for a while, and dropped when another one writes.
+        They are made when this process has written alone for a while, and dropped when another one writes.
         """
-        if not self._names_complete and self._writes_alone == _WRITES_ALONE_MIN:
+        if self._traces is None and self._writes_alone == _WRITES_ALONE_MIN:
             self._writes_alone += 1  # asked once: tables that are too large now will not be small soon
-            names = fetch(
-                f"SELECT name FROM {_TABLES[0]} UNION ALL SELECT name FROM {_TABLES[1]} LIMIT ?", (_REMEMBERED_MAX,)
-            )
-            if len(names) < _REMEMBERED_MAX:
-                self._names = {name for (name,) in names}
-                self._names_complete = True
-        return self._names_complete
+            self._traces = _traces_of_all(fetch)
+        return self._traces
+
+
+class _Traces:
+    """Two bits for every name, found by bytes of it: a bit that is not set says that the name is not there."""
+
+    def __init__(self) -> None:
+        self._bits, self._more_bits = bytearray(1 << 21), bytearray(1 << 21)
+        self.count = 0
+
+    def add(self, names: Iterable[bytes]) -> None:
+        bits, more = self._bits, self._more_bits
+        for name in names:
+            trace, other = int.from_bytes(name[1:4], "big"), int.from_bytes(name[4:7], "big")
+            bits[trace >> 3] |= 1 << (trace & 7)
+            more[other >> 3] |= 1 << (other & 7)
+            self.count += 1
+
+    def of(self, names: Iterable[bytes]) -> list[bytes]:
+        """Those that have left both traces."""
+        bits, found = self._bits, []
+        for name in names:
+            trace = int.from_bytes(name[1:4], "big")
+            if bits[trace >> 3] & (1 << (trace & 7)):
+                other = int.from_bytes(name[4:7], "big")
+                if self._more_bits[other >> 3] & (1 << (other & 7)):
+                    found.append(name)
+        return found
+
+
+def _traces_of_all(fetch: Fetch) -> _Traces | None:
+    traces = _Traces()
+    for table in _TABLES:
+        after = -1
+        while rows := fetch(
+            f"SELECT place, claims FROM {table} WHERE place > ? ORDER BY place LIMIT ?", (after, _ROWS_AT_ONCE)
+        ):
+            for _, packed in rows:
+                traces.add([packed[at : at + CLAIM_BYTES] for at in range(0, len(packed), _RECORD_BYTES)])
+            if traces.count > _REMEMBERED_MAX:
+                return None
+            after = rows[-1][0]
+    return traces
+
+
+def _sort_runs(writer: sqlite3.Connection, table: str) -> None:
+    """Put the claims of all runs into their drawers, if there are enough."""
+    (count,) = writer.execute(f"SELECT count(*) FROM {table} WHERE place >= ?", (_RUNS,)).fetchone()
+    if count < _RUNS_MAX:
+        return
+    runs = writer.execute(f"SELECT claims FROM {table} WHERE place >= ? ORDER BY place", (_RUNS,)).fetchall()
+    writer.execute(f"DELETE FROM {table} WHERE place >= ?", (_RUNS,))
+    together = b"".join([packed for (packed,) in runs])
+    if len(together) < _RUN_CLAIMS_MIN * _RECORD_BYTES:
+        writer.execute(_PUT[table], (_RUNS, together))
+        return
+    drawers: dict[int, list[bytes]] = {}
+    for at in range(0, len(together), _RECORD_BYTES):
+        record = together[at : at + _RECORD_BYTES]
+        drawers.setdefault(record[0], []).append(record)
+    rows = [(drawer * _PLACES, b"".join(records)) for drawer, records in sorted(drawers.items())]
+    writer.executemany(_PUT[table], rows)
+
+
+def _joined(fetch: Fetch, table: str, place: int) -> bytes:
+    rows = fetch(f"SELECT claims FROM {table} WHERE place >= ?1 AND place < ?1 + ?2 ORDER BY place", (place, _PLACES))
+    return b"".join([packed for (packed,) in rows])
+
+
+def _packed(claims: Iterable[tuple[bytes, Claim]]) -> bytes:
+    return b"".join(
+        [
+            name + claim.first.to_bytes(_PLACE_BYTES, "big") + claim.count.to_bytes(_COUNT_BYTES, "big")
+            for name, claim in claims
+        ]
+    )
+
+
+def _records(packed: bytes) -> Iterator[tuple[bytes, Claim]]:
+    for at in range(0, len(packed), _RECORD_BYTES):
+        first, count = at + CLAIM_BYTES, at + CLAIM_BYTES + _PLACE_BYTES
+        position = Position(int.from_bytes(packed[first:count], "big"))
+        yield packed[at:first], Claim(position, int.from_bytes(packed[count : at + _RECORD_BYTES], "big"))
 
 
 def claim_column(name: bytes, count: int) -> bytes:

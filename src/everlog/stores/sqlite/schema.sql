@@ -102,19 +102,20 @@ CREATE TABLE purged (
     reserved   INTEGER NOT NULL
 ) STRICT;
 
--- Which request made which events: the name is 16 bytes of a hash over scope, actor, operation and idempotency key,
--- `position` the first of `count` events. A claim is first stored in the column of that event, and moved here with
--- the index of streams. The two tables take turns, so that the older half can be forgotten at once.
+-- Which request made which events. A claim is 28 bytes: the name, which is 16 bytes of a hash over scope, actor,
+-- operation and idempotency key, the position of the first of its events (8 bytes, big-endian) and how many there are
+-- (4). It is first stored in the column of that event, and moved here with the index of streams: a thousand claims are
+-- one row, later sorted by the first byte of their names into 256 drawers. A place is the drawer's number (256: not
+-- sorted yet) times 2^32, and which of its rows. The two tables take turns, so that the older half can be forgotten at
+-- once.
 CREATE TABLE claims_even (
-    name     BLOB PRIMARY KEY,
-    position INTEGER NOT NULL,
-    count    INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+    place  INTEGER PRIMARY KEY,
+    claims BLOB NOT NULL
+) STRICT;
 CREATE TABLE claims_odd (
-    name     BLOB PRIMARY KEY,
-    position INTEGER NOT NULL,
-    count    INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+    place  INTEGER PRIMARY KEY,
+    claims BLOB NOT NULL
+) STRICT;
 
 -- Small state that commits with the events: responses to requests, refusals, cursors.
 CREATE TABLE notes (

@@ -1,9 +1,9 @@
 """The newest events, which the indexes do not hold yet.
 
-The index of streams and the table of claims are keyed at random: each entry lands on a page of its own, and every
-page that a write touches is written and flushed with it. So they are filled in bulk, a thousand events at once and in
-the order of their keys, inside the transaction of some write. Up to then a writer knows the newest events by heart,
-and a reader finds them by a short scan.
+The index of streams and the claims are keyed at random: each entry would land on a page of its own, and every page
+that a write touches is written and flushed with it. So they are filled in bulk, a thousand events at once, inside the
+transaction of some write. Up to then a writer knows the newest events by heart, and a reader finds them by a short
+scan.
 """
 
 from __future__ import annotations
@@ -68,15 +68,18 @@ class Tail:
         self._table.others_wrote()
         self.known = True
         self._indexed, self._purges = indexed, purges
-        self._claims = {name: claim for name, claim in self._claims.items() if claim.first > indexed}
+        for name in [name for name, claim in self._claims.items() if claim.first <= indexed]:
+            self._table.learn(name)  # another process has moved it there
+            del self._claims[name]
         for position, stream, sequence, stored in rows:
             self._seen = position
             self._sequences[stream] = sequence
             if stored is not None:
                 name, claim = read_claim(position, stored)
-                self._table.learn(name)
                 if position > indexed:
                     self._claims[name] = claim
+                else:
+                    self._table.learn(name)
 
     def sequence(self, fetch: Fetch, stream: str) -> int:
         """The last sequence of a stream."""
@@ -97,9 +100,8 @@ class Tail:
         return self._claims.get(name) or self._table.find(fetch, name, in_write=True)
 
     def claimed_among(self, fetch: Fetch, names: Collection[bytes]) -> set[bytes]:
-        if self._table.has_none_of(fetch, names) and self._claims.keys().isdisjoint(names):
-            return set()
-        return {name for name in names if self.claimed(fetch, name) is not None}
+        found = {name for name in self._table.perhaps(fetch, names) if self._table.find(fetch, name, in_write=True)}
+        return found.union(self._claims.keys() & names) if self._claims else found
 
     def index(self, writer: sqlite3.Connection, staged: Staged) -> None:
         """Fill the indexes if it is time, with the events of this write included."""
@@ -135,6 +137,6 @@ class Tail:
         self._seen = staged.position
         if self._indexed != staged.position:
             self._claims.update(staged.staged_claims)
-        self._table.committed(staged)
+        self._table.committed()
         if len(sequences) > _STREAMS_REMEMBERED_MAX:
             self.forget()  # the next write catches up with the tail
