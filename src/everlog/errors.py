@@ -29,7 +29,8 @@
     │   ├── LookAlike                       look_alike
     │   ├── LeaseLost                       lease_lost
     │   ├── GroupDiffers                    group_differs
-    │   └── HistoryChanged                  history_changed
+    │   ├── HistoryChanged                  history_changed
+    │   └── OtherCode                       other_code
     ├── ConfirmationNeeded              6   confirmation_needed
     ├── Unavailable                     7   (the log cannot be used now)
     │   ├── Busy                            busy
@@ -248,6 +249,12 @@ class HistoryChanged(Conflict):
     """A purge or a restore changed what was read before; the details say where a reader goes on."""
 
     code = "history_changed"
+
+
+class OtherCode(Conflict):
+    """What a view keeps was derived by other code of the same version, so it is not what this code would say."""
+
+    code = "other_code"
 
 
 class ConfirmationNeeded(EverlogError):

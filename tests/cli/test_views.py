@@ -114,6 +114,22 @@ def test_who_asks_for_the_past_of_a_view_is_told_that_its_code_changed(own: Run,
     sys.modules.pop("own_views")
 
 
+def test_a_snapshot_of_a_view_whose_code_changed_is_refused_and_the_hint_works(own: Run, place: Path) -> None:
+    own("views", "run", "texts", "streams", "--to-end")
+    (place / "own_views.py").write_text(OWN.replace('"texts": [*', '"texts": ["new", *'))
+    sys.modules.pop("own_views")
+    refused = own("snapshot", "create", "texts", "--json")
+    assert (refused.code, refused.out) == (5, "")
+    assert refused.error["code"] == "other_code"
+    assert refused.error["hint"] == "everlog views rebuild texts, then everlog snapshot create texts"
+    of_all = own("snapshot", "create")
+    assert (of_all.code, [row[1] for row in of_all.rows]) == (5, ["streams"])  # the others are kept all the same
+    assert own("views", "rebuild", "texts").code == 0
+    assert own("snapshot", "create", "texts").rows[0][7] == "usable"
+    (place / "own_views.py").write_text(OWN)
+    sys.modules.pop("own_views")
+
+
 def test_a_rollback_to_older_code_says_who_answers_until_that_is_put_back(own: Run, place: Path) -> None:
     own("views", "run", "texts", "--to-end")
     own("views", "rebuild", "texts")

@@ -15,7 +15,7 @@ from tests.views.said import from_nothing, say
 
 import everlog
 from everlog.core.event import Event
-from everlog.errors import Busy, NotFound
+from everlog.errors import Busy, NotFound, OtherCode
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.stores.staging import Staged
@@ -24,6 +24,7 @@ from everlog.views.fingerprint import code_fingerprint
 from everlog.views.rebuild import rebuild
 from everlog.views.rows import kept_state
 from everlog.views.states import Build, active_build, begin_build, builds_of, drop_build
+from everlog.views.thinning import Due
 from everlog.views.view import Change, digest_of_bytes
 
 # ---- versions
@@ -149,13 +150,15 @@ def test_states_that_two_codes_have_made_are_of_neither(tmp_path: Path) -> None:
         log.view(Said).catch_up()
         log.views.close()
         say(log, 2)
-        entry = log.view(Marking).snapshot()
+        log.view(Marking).catch_up()
         log.views.close()
         assert log.view(Said).get("thing/1").state["values"] == [1, 2, "marked"]
         assert state_of(log) == "other code"
-        assert entry.header is not None
-        for view in (Said(), Marking()):
-            assert log.views.snapshots.stale(entry.header, view) == "the code of the view is another one"
+        for view in (Said, Marking):
+            log.views.close()
+            with pytest.raises(OtherCode):
+                log.view(view).snapshot()
+        log.views.close()
         log.view(Said).rebuild()
         assert state_of(log) == "ok"
 
@@ -226,15 +229,40 @@ def test_a_file_that_is_edited_is_not_the_code_that_runs(tmp_path: Path, monkeyp
     assert code_fingerprint(view) == before
 
 
-def test_a_snapshot_of_states_of_other_code_is_not_one_of_this_code(tmp_path: Path) -> None:
+def test_a_snapshot_of_states_of_other_code_is_refused_until_they_are_derived_anew(tmp_path: Path) -> None:
     with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        say(log, 1)
+        before = log.view(Said).snapshot()
+        log.views.close()
+        say(log, 2)
+        with pytest.raises(OtherCode) as caught:
+            log.view(Changed).snapshot()
+        assert caught.value.hint == "everlog views rebuild said, then everlog snapshot create said"
+        assert [entry.id for entry in log.views.snapshots.folder.entries()] == [before.id]
+        overview = log.views.overviews()[[one.view for one in log.views.overviews()].index("said")]
+        assert overview.position == 1  # the new code did not go on from the old states for it
+        assert before.header is not None
+        assert log.views.snapshots.stale(before.header, Changed()) == "the code of the view is another one"
+        assert log.views.snapshots.stale(before.header, Said()) == ""
+        log.view(Changed).rebuild()
+        after = log.view(Changed).snapshot()
+        assert after.header is not None
+        assert log.views.snapshots.stale(after.header, Changed()) == ""
+
+
+def test_states_of_other_code_get_no_snapshot_by_themselves(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        log.views.snapshots.due = Due(events=1)
         say(log, 1)
         log.view(Said).catch_up()
         log.views.close()
-        entry = log.view(Changed).snapshot()
-        assert entry.header is not None
-        assert log.views.snapshots.stale(entry.header, Changed()) == "the code of the view is another one"
-        assert log.views.snapshots.stale(entry.header, Said()) == ""
+        say(log, 2)
+        runner = log.view(Changed).runner
+        for _ in range(3):
+            assert log.views.snapshots.create_if_due(runner, log.head()) is None
+        assert "no snapshot of" not in caplog.text
+        log.view(Changed).rebuild()
+        assert log.views.snapshots.create_if_due(runner, log.head()) is not None
 
 
 # ---- effects

@@ -43,6 +43,8 @@ def snapshot_command() -> None:
 def create_snapshot(session: Session, views: tuple[str, ...], full: bool, if_due: bool) -> None:
     """Bring views up to date and keep their states; without a name, of all that have been run here.
 
+    A view whose code changed and whose version did not is refused until it is rebuilt.
+
     Columns when piped: id, view, position, kind, keys, bytes, created_at, state, protected.
 
     \b
@@ -50,16 +52,27 @@ def create_snapshot(session: Session, views: tuple[str, ...], full: bool, if_due
       everlog snapshot create streams
       everlog snapshot create --if-due
     """
+    from everlog.errors import OtherCode
+
     log = session.log()
     made = []
+    refused: list[OtherCode] = []
     for handle in _handles(session, views):
         reason = "by hand"
         if if_due:
             reason = log.views.snapshots.due_reason(handle.view, handle.catch_up())
             if not reason:
                 continue
-        made.append(log.views.snapshots.create(handle.runner, full=full, reason=reason))
-    _answer(session, made, [_made_line(entry) for entry in made] or ["nothing is due"])
+        try:
+            made.append(log.views.snapshots.create(handle.runner, full=full, reason=reason))
+        except OtherCode as error:  # the others can be kept all the same
+            refused.append(error)
+    for also in refused[1:]:
+        session.out.warn(f"{also}; {also.hint}")
+    if made or not refused:
+        _answer(session, made, [_made_line(entry) for entry in made] or ["nothing is due"])
+    if refused:
+        raise refused[0]
 
 
 @snapshot_command.command("list")

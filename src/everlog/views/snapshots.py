@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from everlog.core.event import START, Position, Purged
 from everlog.core.ids import IdSource
-from everlog.errors import EverlogError, NotFound
+from everlog.errors import EverlogError, NotFound, OtherCode
 from everlog.files import Files
 from everlog.stores.shelf import Shelf
 from everlog.views.fingerprint import catalog_fingerprint, code_fingerprint
@@ -25,7 +25,7 @@ from everlog.views.incremental import Body, make_patch
 from everlog.views.restoring import body_digest, holds_any, put, take
 from everlog.views.snapshot_file import Header, Signer, body_bytes
 from everlog.views.snapshot_folder import Entry, Loaded, SnapshotFolder
-from everlog.views.states import Build
+from everlog.views.states import Build, active_build
 from everlog.views.thinning import Due, Thinning, superfluous
 from everlog.views.view import View
 
@@ -105,10 +105,17 @@ class Snapshots:
     # ---- making
 
     def create(self, runner: Runner, *, full: bool = False, reason: str = "by hand") -> Entry:
-        """A snapshot of a view, brought up to date first. If there is one that says the same, that one."""
+        """A snapshot of a view, brought up to date first. If there is one that says the same, that one.
+
+        States of other code of the same version are refused: a snapshot of them would be of use to nobody.
+        """
         self.folder.own()
+        kept = active_build(self.shelf, runner.view.name)
+        if kept is not None and kept.version == runner.view.version:
+            _require_own_code(runner.view, kept)  # before this code goes on from the states of the other
         for _ in range(_TRIES):
             build, body = take(self.shelf, runner.catch_up())
+            _require_own_code(runner.view, build)
             header = self._header(runner.view, build, body, reason)
             with self.folder.locked():
                 entry = self._same(header, full=full) or self._write(header, body, full=full)
@@ -135,6 +142,8 @@ class Snapshots:
             entry = self.create(runner, reason=reason)
             self.prune()
             return entry
+        except OtherCode:
+            return None  # the runner has told of it once, and it stays so until somebody rebuilds the view
         except EverlogError as error:  # a full disk, say: the view itself is none the worse for it
             _logger.warning("no snapshot of %s was made: %s", name, error)
             return None
@@ -352,3 +361,13 @@ class Snapshots:
         self.folder.remove(entries)
         for entry in entries:
             self._last.pop(entry.view, None)
+
+
+def _require_own_code(view: View, build: Build) -> None:
+    if not build.is_of(view):
+        raise OtherCode(
+            f"no snapshot of {view.name} was made",
+            why="its code changed and its version did not: its states are of the code before, of use to nobody now",
+            hint=f"everlog views rebuild {view.name}, then everlog snapshot create {view.name}",
+            view=view.name,
+        )
