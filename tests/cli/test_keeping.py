@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.cli.test_process import on_terminal
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.cli import doctor
@@ -35,6 +36,28 @@ def damage(statement: str) -> None:
 
 
 # ---- verify
+
+
+def test_of_a_line_that_cannot_be_read_the_file_is_told_first(everlog: Run, place: Path) -> None:
+    everlog("init", "--store", "jsonl:log")
+    for number in range(3):
+        everlog("append", "note.added", "-s", "note/1", f"text={number}")
+    (day,) = (place / ".everlog" / "log" / "events").glob("*.jsonl")
+    first, _, *rest = day.read_bytes().splitlines(keepends=True)
+    day.write_bytes(b"".join([first, b"not a line\n", *rest]))
+    problems = [words for name, words in everlog("verify").rows if name == "problem"]
+    assert problems[0].startswith(f"line_unreadable: events/{day.name} line 2: ")
+    assert [words.split(":")[0] for words in problems[1:]] == [
+        "#2 log_cut_off",
+        "#2 position_missing",
+        "#3 sequence_gap",
+        "#3 chain_broken",
+    ]
+    _, shown = on_terminal(place, "verify", "--no-color")
+    assert f"  line_unreadable: events/{day.name} line 2: " in shown
+    assert "  #2 position_missing: " in shown
+    (structure,) = (row for row in everlog("doctor").rows if row[1] == "structure")
+    assert "problems: line_unreadable: events/" in structure[2]
 
 
 def test_a_sound_log_verifies_with_its_digest(notes: Run) -> None:

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from everlog.core.codec import header_bytes, header_hash
+from everlog.core.event import START, Position
 from everlog.errors import Damaged, EverlogError
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
 from everlog.log.verify import Report
+from everlog.stores.contract import Problem
 from everlog.testing.builders import Chain
 
 PEER = "01TESTPEER0000000000000000"
@@ -354,3 +356,26 @@ def test_bytes_that_are_no_text_any_more_are_named_by_their_place(edited: Path, 
     edit(edited, at(2, "payload = CAST(x'7b22ff227d' AS TEXT)"))
     problems = report_of(make_log, edited).problems
     assert 2 in {problem.position for problem in problems}
+
+
+# ---- the order in which it is told
+
+
+def test_a_cause_is_told_before_what_follows_from_it() -> None:
+    told = [
+        Problem(Position(3), "position_missing", ""),
+        Problem(Position(4), "chain_broken", ""),
+        Problem(Position(9), "payload_changed", ""),
+        Problem(START, "index_disagrees", ""),
+        Problem(START, "line_unreadable", ""),
+        Problem(Position(3), "log_cut_off", ""),
+    ]
+    report = Report(events=0, purged=0, head=Position(9), digest="", problems=tuple(told))
+    assert [problem.code for problem in report.problems] == [
+        "payload_changed",
+        "line_unreadable",
+        "log_cut_off",
+        "position_missing",
+        "chain_broken",
+        "index_disagrees",
+    ]

@@ -226,19 +226,19 @@ def _git(session: Session, path: Path) -> Iterator[Check]:
 
 
 def _structure(log: Log) -> Check:
-    from everlog.cli.verify import HARMLESS, way_on
+    from everlog.cli.verify import HARMLESS, told, way_on
 
     head = log.head()
     if head > STRUCTURE_EVENTS_MAX:
         return Check("structure", SKIP, f"{counted(head, 'event takes', 'events take')} a while", "everlog verify")
     problems = list(log.store.check())
     if problems:
-        told = "; ".join(f"#{problem.position} {problem.code}: {problem.reason}" for problem in problems[:5])
+        first = "; ".join(told(problem) for problem in problems[:5])
         harmless = any(problem.code in HARMLESS for problem in problems)
         return Check(
             "structure",
             FAIL,
-            f"{counted(len(problems), 'problem')}: {told}",
+            f"{counted(len(problems), 'problem')}: {first}",
             way_on(problems) if harmless else "everlog verify",
         )
     return Check("structure", OK, "indexes, triggers and state are as they should be (events: everlog verify)")

@@ -88,8 +88,10 @@ def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[s
         f"problems  {len(report.problems) or 'none'}",
     ]
     lines += [
-        out.paint(f"  #{problem.position} " if problem.position else "  the log ", "red")
-        + safe(f"{problem.code}: {problem.reason}")
+        "  "
+        + (out.paint(f"#{problem.position}", "red") + " " if problem.position else "")
+        + out.paint(problem.code, "red")
+        + safe(f": {problem.reason}")
         for problem in report.problems
     ]
     lines.append(out.paint("ok", "green") if report.ok else out.paint("NOT OK", "red"))
@@ -101,7 +103,7 @@ def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[s
             columns=("position", "code", "reason") if out.agent else (),
             rows=[(problem.position, problem.code, problem.reason) for problem in report.problems]
             if out.agent
-            else [*facts.items(), *(("problem", f"#{p.position} {p.code}: {p.reason}") for p in report.problems)],
+            else [*facts.items(), *(("problem", told(problem)) for problem in report.problems)],
             lines=lines,
             facts=facts,
         )
@@ -109,6 +111,12 @@ def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[s
     if not report.ok:
         out.hint(way_on(report.problems))
         raise click.exceptions.Exit(EXIT_DAMAGED)
+
+
+def told(problem: Problem) -> str:
+    """A problem on a line. One without a position is of a file or of the store, and its reason says which."""
+    place = f"#{problem.position} " if problem.position else ""
+    return f"{place}{problem.code}: {problem.reason}"
 
 
 def way_on(problems: Iterable[Problem]) -> str:

@@ -17,14 +17,27 @@ PROBLEMS_MAX = 1000
 """A log that is damaged everywhere is told in this many lines."""
 
 
+FOLLOWING = {
+    "log_cut_off": 1,
+    **dict.fromkeys(("position_missing", "out_of_order", "sequence_gap", "chain_broken", "purge_disagrees"), 2),
+    **dict.fromkeys(("index_disagrees", "state_disagrees"), 3),
+}
+"""Problems that mostly follow from another one, such as an unreadable line, and how far behind it they are told."""
+
+
 class Report(msgspec.Struct, frozen=True):
-    """What verify found. The digest is over all header hashes in order: equal logs have equal digests."""
+    """What verify found, causes before what follows from them. The digest is over all header hashes in order: equal
+    logs have equal digests."""
 
     events: int
     purged: int
     head: Position
     digest: str
     problems: tuple[Problem, ...]
+
+    def __post_init__(self) -> None:
+        told = sorted(self.problems, key=lambda problem: FOLLOWING.get(problem.code, 0))
+        msgspec.structs.force_setattr(self, "problems", tuple(told))
 
     @property
     def ok(self) -> bool:
