@@ -13,7 +13,8 @@ from everlog.cli.session import Session, common_options, missing_ok_option, pass
 from everlog.cli.times import PLACE
 
 if TYPE_CHECKING:
-    from everlog.core.event import Recorded
+    from everlog.cli.purged_places import Hole
+    from everlog.core.event import Purge, Recorded
     from everlog.core.query import Cursor, Query, Reset
     from everlog.log.log import Log
 
@@ -69,6 +70,8 @@ def log_command(
     """Show events, the newest last.
 
     The time shown is when it happened; --since and --until look at when it was recorded. Times are UTC.
+
+    On a terminal the places of purges are shown too; programs ask for them with --purges.
 
     Columns when piped: position, occurred_at, id, type, stream, sequence, actor, scope, payload. With --follow or
     --to-end, --json prints one event a line.
@@ -150,6 +153,8 @@ class _Reader:
         until: datetime | int | None,
         filters: dict[str, Any],
     ) -> None:
+        from everlog.cli.records import warn_of_bad_lines
+
         self._session = session
         self._out = session.out
         self._log = log
@@ -157,6 +162,7 @@ class _Reader:
         self._upto = until if isinstance(until, int) else None
         self._query = query_of(since, until, filters)
         _warn_of_unknown_types(session, log, self._query)
+        warn_of_bad_lines(session.out, log.store)
 
     def newest(self, count: int | None, *, reverse: bool) -> None:
         from everlog.cli.records import answer_records
@@ -166,10 +172,12 @@ class _Reader:
         upto = head if self._upto is None else min(head, self._upto)
         found = self._newest(count, self._upto)
         whole = count is None or len(found) < count
-        self._look_at(found, after=self.after if whole else found[-1].position - 1, upto=upto)
+        after = self.after if whole else found[-1].position - 1
+        self._look_at(found, after=after, upto=upto)
         if not reverse:
             found.reverse()
-        answer_records(self._out, found, facts={"head": self._log.head()})
+        shown = self._with_purges(found, after=after, upto=upto, newest_first=reverse)
+        answer_records(self._out, found, facts={"head": self._log.head()}, shown=shown)
         if not found:
             self._out.hint(
                 "no events match" if self._log.head() else "the log has no events yet: everlog help append"
@@ -185,8 +193,11 @@ class _Reader:
         page = self._log.page_after(cursor, self._query, limit=limit)
         found = [item for item in page.events if self._upto is None or item.position <= self._upto]
         cut = len(found) < len(page.events)
+        shown: list[Recorded | Purge | Hole] = [*found]
         if page.reset is None:
-            self._look_at(found, after=cursor.position, upto=min(page.next_cursor.position, self._upto or page.head))
+            upto = min(page.next_cursor.position, self._upto or page.head)
+            self._look_at(found, after=cursor.position, upto=upto)
+            shown = self._with_purges(found, after=cursor.position, upto=upto)
         following = {
             "cursor": str(page.next_cursor),
             "at_head": page.at_head or cut,
@@ -194,7 +205,7 @@ class _Reader:
             "reset_required": None if page.reset is None else page.reset.reason,
         }
         facts = {"next": following["cursor"], **following, "cursor": None}
-        answer_records(self._out, found, facts=facts, next=following)
+        answer_records(self._out, found, facts=facts, next=following, shown=shown)
         if page.reset is not None:
             self._out.warn(_reset_text(page.reset))
         if self._query.since is not None and found:
@@ -209,9 +220,11 @@ class _Reader:
         # The head comes first: what is recorded from here on belongs to the stream, and nothing falls between.
         head = self._log.head()
         found = self._newest(count, head) if count else []
-        lines = Lines(self._out, found)
-        for recorded in reversed(found):
-            print_record(self._out, recorded, lines)
+        after = found[-1].position - 1 if found else head
+        shown = self._with_purges(found[::-1], after=after, upto=head)
+        lines = Lines(self._out, shown)
+        for item in shown:
+            print_record(self._out, item, lines)
         self._follow(Cursor(head, epoch=self._log.identity.epoch), lines, to_end=False)
 
     def stream(self, after: str | int, *, to_end: bool) -> None:
@@ -227,15 +240,29 @@ class _Reader:
         from everlog.cli.records import print_record
         from everlog.core.event import Recorded
 
+        purges = self._purges_after(cursor)
         sys.stdout.flush()
         for item in self._log.subscribe(cursor, self._query, to_end=to_end):
             if isinstance(item, Recorded):
                 if item.position > self.after:
+                    while purges and purges[0].reserved < item.position:
+                        print_record(self._out, purges.pop(0), lines)
                     print_record(self._out, item, lines)
             else:
                 self._print_reset(item)
             if not to_end:
                 sys.stdout.flush()
+        for purge in purges:
+            print_record(self._out, purge, lines)
+
+    def _purges_after(self, cursor: Cursor) -> list[Purge]:
+        """What people see of purges in a stream: their records, each at its place."""
+        if not self._out.human:
+            return []
+        from everlog.cli.purged_places import matching_purges
+
+        after = max(cursor.position, self.after)
+        return matching_purges(self._log, self._query, after=after, upto=self._log.head())
 
     def _print_reset(self, reset: Reset) -> None:
         if self._out.json:
@@ -255,6 +282,17 @@ class _Reader:
         places = upto - after if self._query == EVERYTHING else len(found)
         if 0 < places <= PLACES_MAX:
             warn_of(self._out, glance(self._log.store, self._query, after=Position(after), upto=Position(upto)))
+
+    def _with_purges(
+        self, found: Sequence[Recorded], *, after: int, upto: int, newest_first: bool = False
+    ) -> list[Recorded | Purge | Hole]:
+        """The events as people see them: between them, what purges left. Programs see the events alone."""
+        if not self._out.human:
+            return [*found]
+        from everlog.cli.purged_places import place_of, purged_places
+
+        left = purged_places(self._log, self._query, after=after, upto=upto)
+        return sorted([*found, *left], key=place_of, reverse=newest_first)
 
     def _newest(self, count: int | None, upto: int | None) -> list[Recorded]:
         found: Iterator[Recorded] = self._log.read(

@@ -42,11 +42,12 @@ def show_command(session: Session, name: str, raw: bool) -> None:
       everlog show 12 --raw
       everlog show A8XQ2T
     """
-    from everlog.cli.records import warn_of
+    from everlog.cli.records import warn_of, warn_of_bad_lines
     from everlog.log.causes import causes_of
     from everlog.log.glance import glance_at
 
     log = session.log()
+    warn_of_bad_lines(session.out, log.store)
     position = _find(log, name)
     if raw:
         _show_raw(session, log, position)

@@ -219,6 +219,10 @@ class Store(Reader, Protocol):
 class Indexed(Protocol):
     """A store whose index is apart from its events and can be made anew from them."""
 
+    def bad_lines(self) -> list[Problem]:
+        """What the index knows to be no event where one should be, such as a conflict marker of git. Cheap to ask."""
+        ...
+
     def rebuild_index(self, *, accept_missing: bool = False) -> int:
         """Make it, and return the number of events. `accept_missing`: go on without those that are not there."""
         ...

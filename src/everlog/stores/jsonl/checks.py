@@ -6,16 +6,20 @@ Every byte is read again. A line that cannot be read is named with its file and 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 
 from everlog.core.codec import header_bytes
 from everlog.core.counted import counted
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
+from everlog.stores.jsonl.catching_up import MARKER, UNREADABLE
 from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index import Index
 from everlog.stores.jsonl.lines import EventLine, read_line
 from everlog.stores.jsonl.notes import NotesFile
+from everlog.stores.jsonl.refusing import line_numbers
 
 
 def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem]:
@@ -29,6 +33,17 @@ def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem
         yield Problem(
             START, "notes_damaged", f"{counted(notes.bad_lines(), 'line')} of local/notes.jsonl cannot be read"
         )
+
+
+def bad_lines(folder: Folder, index: Index) -> list[Problem]:
+    """The lines that the index knows to be no lines of a log: cheap, where there are none."""
+    found = []
+    for name, lines in groupby(index.bad_lines(), key=itemgetter(0)):
+        known = [(at, code, reason) for _, at, code, reason in lines if code in (UNREADABLE, MARKER)]
+        numbers = line_numbers(folder, name, [at for at, _, _ in known]) if known else []
+        for number, (_, code, reason) in zip(numbers, known, strict=True):
+            found.append(Problem(START, code, f"events/{name} line {number}: {reason}"))
+    return found
 
 
 def _file_problems(folder: Folder, index: Index, name: str) -> Iterator[Problem]:

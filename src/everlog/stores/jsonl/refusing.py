@@ -26,13 +26,13 @@ def refuse_damage(folder: Folder, index: Index) -> None:
     for name, at, _, reason in unreadable:
         raise Damaged(
             f"{folder.events / name} is damaged, and the log takes no writes",
-            why=f"line {_numbers(folder, name, [at])[0]}: {reason}",
+            why=f"line {line_numbers(folder, name, [at])[0]}: {reason}",
             hint="everlog verify names every such line; mend the file, with git or from a backup",
             path=str(folder.events / name),
         )
     if bad:
         name = bad[0][0]
-        numbers = _numbers(folder, name, [at for other, at, _, _ in bad if other == name])
+        numbers = line_numbers(folder, name, [at for other, at, _, _ in bad if other == name])
         listed = ", ".join(map(str, numbers[:_NAMED_MAX])) + (" and more" if len(numbers) > _NAMED_MAX else "")
         raise Damaged(
             f"{folder.events / name} has conflict markers of git, and the log takes no writes",
@@ -57,7 +57,7 @@ def missing_error(folder: Folder, count: int) -> Damaged:
     )
 
 
-def _numbers(folder: Folder, name: str, places: list[int]) -> list[int]:
+def line_numbers(folder: Folder, name: str, places: list[int]) -> list[int]:
     """The numbers of the lines that begin at these bytes: what an editor shows."""
     data = read_from(folder.files, folder.events / name)
     return [data.count(b"\n", 0, at) + 1 for at in places]

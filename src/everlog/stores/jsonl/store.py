@@ -167,6 +167,10 @@ class JsonlStore:
         self._look()
         return checks.problems(self._folder, self._keeper.index, self._notes)
 
+    def bad_lines(self) -> list[Problem]:
+        self._look()
+        return checks.bad_lines(self._folder, self._keeper.index)
+
     def rebuild_index(self, *, accept_missing: bool = False) -> int:
         """Make the index from the day files, whatever it says now, and return the number of events."""
         with self._mutex:
