@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,11 +71,40 @@ def test_a_lake_that_is_not_there_is_made_by_the_command_that_the_hint_says(
         assert refused.error["hint"] == "everlog pipeline run --lake 'my lake'"
 
 
+def test_a_lake_of_another_log_is_refused_by_every_command_in_the_same_words(
+    notes: Callable[..., Result], place: Path, no_spark: None
+) -> None:
+    from everlog.pipeline.lake import Lake
+
+    Lake.open(place / ".everlog" / "lake", log_id="01ANOTHER", create=True)
+    told = [
+        notes("pipeline", *command, "--json")
+        for command in (["run"], ["run", "--rebuild", "nope"], ["compact"], ["stream"], ["report"])
+    ]
+    assert {(one.code, one.error["message"]) for one in told} == {
+        (5, f"the lake in {place / '.everlog' / 'lake'} is of another log")
+    }
+    assert not (place / "report.html").exists()
+
+
+def test_a_lake_where_there_is_no_log_can_be_reported_on(
+    everlog: Callable[..., Result], place: Path, no_spark: None
+) -> None:
+    from everlog.pipeline.lake import Lake
+
+    Lake.open(place / "carried", log_id="01ANOTHER", create=True)
+    found = everlog("pipeline", "report", "--lake", "carried", "--json")
+    assert found.error["message"] == "there is nothing to report"
+    assert everlog("pipeline", "report", "--json").error["code"] == "no_log"
+
+
 def test_names_are_looked_at_before_spark_is_started(
     notes: Callable[..., Result], place: Path, no_spark: None
 ) -> None:
     refused = notes("pipeline", "run", "--rebuild", "nope", "--json")
     assert (refused.code, refused.error["why"]) == (4, "it has none yet")
+    assert notes("pipeline", "run", "--master", "mars://rover").code == 2
+    assert not (place / ".everlog" / "lake").exists(), "nothing is made for a command that is refused"
     refused = notes("views", "rebuild", "steams", "--engine", "spark", "--json")
     assert (refused.code, refused.error["hint"]) == (4, "did you mean streams?")
     assert "everlog views list" in notes("views", "rebuild", "nope", "--engine", "spark", "--json").error["hint"]
@@ -126,6 +158,27 @@ def test_the_rows_of_a_stream_have_the_columns_that_its_help_and_its_first_line_
     assert ", ".join(COLUMNS) in " ".join(everlog("pipeline", "stream", "--help").out.split())
     out.terminal = True
     assert _following(out) == "following; Ctrl-C ends it"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stream_says_at_once_that_it_was_told_to_stop(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from everlog.cli.output import Output
+    from everlog.cli.pipeline_stream import STOPPING, _signals
+
+    out = Output(json=False, agent=False, quiet=False, no_color=True, program="everlog")
+    told = ""
+    with _signals(out) as stop:
+        os.kill(os.getpid(), number)
+        assert stop.wait(10)
+        deadline = time.monotonic() + 10
+        while not told and time.monotonic() < deadline:  # while the batch is still under way
+            told += capsys.readouterr().err
+    assert told == STOPPING + "\n"
+    with _signals(out):
+        pass
+    assert capsys.readouterr().err == "", "it ended by itself"
 
 
 def test_progress_in_words() -> None:

@@ -20,13 +20,15 @@ from everlog.cli.session import Session, common_options, pass_session
 def report_command(session: Session, file: str, force: bool, lake: Path | None) -> None:
     """Write a page with plots from the lake to FILE (report.html): work, conflicts, deploys, refusals, activity.
 
-    It reads what the last pipeline run left, needs no Spark, and the page needs no network.
+    It reads what the last pipeline run left, needs no Spark, and the page needs no network. A lake of another log
+    than the one here is refused.
 
     \b
     Example:
       everlog pipeline run && everlog pipeline report monday.html
     """
     from everlog.cli.new_file import new_file
+    from everlog.errors import NoLogHere
     from everlog.files import DiskFiles, replace_file
     from everlog.pipeline.session import require_libraries
 
@@ -34,7 +36,13 @@ def report_command(session: Session, file: str, force: bool, lake: Path | None) 
     from everlog.pipeline.report import report
 
     path = new_file(session, file, force=force)
-    page = report(lake_of(session, lake))
+    try:
+        log_id = session.log().identity.log_id
+    except NoLogHere:
+        if lake is None:
+            raise
+        log_id = ""  # a lake that was carried elsewhere: there is no log here that it could be mistaken for
+    page = report(lake_of(session, lake, log_id=log_id))
     replace_file(DiskFiles(), path, page.encode())
     facts = {"file": file, "bytes": len(page.encode())}
     session.out.answer(

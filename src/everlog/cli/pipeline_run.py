@@ -14,6 +14,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.counted import counted
 
 if TYPE_CHECKING:
+    from everlog.pipeline.lake import Lake
     from everlog.pipeline.run import Outcome
 
 
@@ -43,13 +44,11 @@ def run_command(
     require_libraries()
     from everlog.pipeline.answers import answers_of
     from everlog.pipeline.gold import gold_of
-    from everlog.pipeline.lake import Lake
-    from everlog.pipeline.run import require_tables, run
+    from everlog.pipeline.run import run
 
     log = session.log()
     place = lake_path(session, lake)
-    found = Lake.open(place, log_id=log.identity.log_id, create=True)
-    require_tables(found, rebuild)  # before Spark is started
+    found = _lake_for(place, log.identity.log_id, rebuild, master)
     session.when_stopped = "stopped; every table is whole, and the same command goes on where it was"
     with spark_beside(session, found, master, conf, app="everlog pipeline run") as spark:
         with spark_progress(session.out, spark, "pipeline run"):
@@ -66,6 +65,24 @@ def run_command(
             facts=_facts(outcome),
         )
     )
+
+
+def _lake_for(place: Path, log_id: str, rebuild: tuple[str, ...], master: str) -> Lake:
+    """The lake in this folder. What is wrong with the options is told before it is made, and before Spark starts."""
+    from everlog.errors import NotFound
+    from everlog.pipeline.lake import Lake
+    from everlog.pipeline.run import require_tables
+    from everlog.pipeline.session import require_master
+
+    if master:
+        require_master(master)
+    try:
+        found = Lake.open(place, log_id=log_id)
+    except NotFound:
+        require_tables(Lake(place, log_id), rebuild)
+        return Lake.open(place, log_id=log_id, create=True)
+    require_tables(found, rebuild)
+    return found
 
 
 def _facts(outcome: Outcome) -> dict[str, Any]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from everlog.pipeline.following import Commit, Followed
 
 
+STOPPING = "stopping after this batch: it is committed, and every table brought up to it …"
 COLUMNS = ("position", "events", "commits", "events_per_s", "lag_s", "lag_s_max", "views")
 
 
@@ -42,8 +43,8 @@ def stream_command(
 ) -> None:
     """Keep the lake fresh from a live log: events at once, typed tables and views every few seconds.
 
-    It ends with Ctrl-C or SIGTERM: the batch under way is committed first, and every table brought up to it. Killed
-    in any other way, it takes nothing twice and misses nothing when it is started again. A purge or a restore of the
+    It ends with Ctrl-C or SIGTERM, and says so at once: the batch under way is committed first, and every table
+    brought up to it. Killed in any other way, it takes nothing twice and misses nothing when it is started again. A purge or a restore of the
     log is applied to every table as soon as it is noticed.
 
     Columns when piped, one row a report: position, events, commits, events_per_s, lag_s, lag_s_max, views. The lags
@@ -65,7 +66,10 @@ def stream_command(
     log = session.log()
     found = Lake.open(lake_path(session, lake), log_id=log.identity.log_id, create=True)
     meter = Meter()
-    with spark_beside(session, found, master, conf, app="everlog pipeline stream") as spark, _signals() as stop:
+    with (
+        spark_beside(session, found, master, conf, app="everlog pipeline stream") as spark,
+        _signals(session.out) as stop,
+    ):
         follower = Follower(
             spark,
             log,
@@ -131,19 +135,34 @@ class Meter:
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something."""
+def _signals(out: Output) -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set, instead of ending the program in the middle of something.
+
+    That it was heard is told at once: what is under way may take a while.
+    """
     stop = threading.Event()
 
     def handle(number: int, frame: Any) -> None:
         stop.set()
 
+    def tell() -> None:
+        stop.wait()
+        if not ended and out.progress_wanted:
+            out.note(STOPPING)
+
+    ended = False
+    # A thread of its own: a handler may run in the midst of a line that is being written.
+    teller = threading.Thread(target=tell, name="everlog-stream-stopping", daemon=True)
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    teller.start()
     try:
         yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        ended = not stop.is_set()  # by itself: nobody asked for it
+        stop.set()
+        teller.join()
 
 
 @contextmanager
