@@ -44,8 +44,8 @@ def stream_command(
     """Keep the lake fresh from a live log: events at once, typed tables and views every few seconds.
 
     It ends with Ctrl-C or SIGTERM, and says so at once: the batch under way is committed first, and every table
-    brought up to it. Killed in any other way, it takes nothing twice and misses nothing when it is started again. A purge or a restore of the
-    log is applied to every table as soon as it is noticed.
+    brought up to it. Killed in any other way, it takes nothing twice and misses nothing when it is started again. A
+    purge or a restore of the log is applied to every table as soon as it is noticed.
 
     Columns when piped, one row a report: position, events, commits, events_per_s, lag_s, lag_s_max, views. The lags
     are the median and the greatest time from append to commit, in seconds; views is the position up to which they
