@@ -268,6 +268,19 @@ def test_something_that_is_left_is_not_called_gone(told: World) -> None:
     assert told.lake.published().scrubbed == told.log.purges()[-1].reserved
 
 
+def test_what_somebody_else_said_or_refers_to_as_well_is_no_sign_of_it(world: World) -> None:
+    words = "words that anybody may say, long enough to be looked for"
+    world.say(words, stream=STREAM)
+    gone = next(world.log.read(stream=STREAM)).event.id
+    world.say(words)
+    world.log.append("note.added", stream="note/2", payload={"text": "because"}, causation_id=gone)
+    world.run()
+    world.log.purge(STREAM, reason="erasure request 17")
+
+    assert (world.run().purged, world.lake.published().scrubbed) == (1, world.log.purges()[-1].reserved)
+    assert world.texts() == [words, "because"]
+
+
 def test_who_erases_something_else_takes_the_same_way(told: World) -> None:
     """A later command forgets one person: the events stay, what they said goes."""
     from pyspark.sql import functions as sql
