@@ -115,13 +115,26 @@ def test_names_are_looked_at_before_spark_is_started(
     assert (refused.code, refused.error["message"]) == (5, f"{place} is not empty")
 
 
+def test_few_events_do_not_start_spark_unless_somebody_says_how_it_is_to_run(
+    notes: Callable[..., Result], no_spark: None
+) -> None:
+    made = notes("pipeline", "run", "--json").data
+    assert (made["engine"], made["events"], made["tables"]["silver/note.added"]) == ("process", 5, 5)
+    assert made["tables"]["gold/streams"] == 2
+    again = notes("pipeline", "run", "--json").data
+    assert (again["engine"], again["events"], again["tables"]) == ("process", 0, made["tables"])
+    for options in (["--master", "local[1]"], ["--conf", "spark.driver.memory=1g"]):
+        started = notes("pipeline", "run", *options)
+        assert (started.code, "Spark was started" in started.err) == (1, True), options
+
+
 def test_ctrl_c_says_what_a_run_leaves(notes: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    from everlog.cli import pipeline_run
+    from everlog.pipeline import small_run
 
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline_run, "spark_beside", interrupted)
+    monkeypatch.setattr(small_run, "run_small", interrupted)
     stopped = notes("pipeline", "run")
     assert stopped.code == 130
     assert "every table is whole, and the same command goes on where it was" in stopped.err
@@ -162,23 +175,25 @@ def test_the_rows_of_a_stream_have_the_columns_that_its_help_and_its_first_line_
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stream_says_at_once_that_it_was_told_to_stop(
-    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from everlog.cli.output import Output
     from everlog.cli.pipeline_stream import STOPPING, _signals
 
     out = Output(json=False, agent=False, quiet=False, no_color=True, program="everlog")
-    told = ""
+    told: list[str] = []
+    monkeypatch.setattr(out, "note", told.append)
+    with _signals(out):
+        pass
+    assert told == [], "it ended by itself"
     with _signals(out) as stop:
         os.kill(os.getpid(), number)
         assert stop.wait(10)
         deadline = time.monotonic() + 10
         while not told and time.monotonic() < deadline:  # while the batch is still under way
-            told += capsys.readouterr().err
-    assert told == STOPPING + "\n"
-    with _signals(out):
-        pass
-    assert capsys.readouterr().err == "", "it ended by itself"
+            time.sleep(0.01)
+        assert told == [STOPPING]
+    assert told == [STOPPING]
 
 
 def test_progress_in_words() -> None:

@@ -30,7 +30,8 @@ def run_command(
     """Bring the lake up to the log: new events, typed tables, views.
 
     What is there already is not read again; a run with nothing new changes nothing, and one that was killed is
-    finished by the next. After a purge, what was purged leaves every table and the disk.
+    finished by the next. After a purge, what was purged leaves every table and the disk. Of few events the same
+    tables are made without starting Spark, as far as that goes; --master or --conf starts it all the same.
 
     \b
     Examples:
@@ -45,16 +46,26 @@ def run_command(
     from everlog.pipeline.answers import answers_of
     from everlog.pipeline.gold import gold_of
     from everlog.pipeline.run import run
+    from everlog.pipeline.small_run import joined, run_small
 
     log = session.log()
     place = lake_path(session, lake)
     found = _lake_for(place, log.identity.log_id, rebuild, master)
     session.when_stopped = "stopped; every table is whole, and the same command goes on where it was"
-    with spark_beside(session, found, master, conf, app="everlog pipeline run") as spark:
-        with spark_progress(session.out, spark, "pipeline run"):
-            gold = gold_of(found, log.views.known(), log.catalog, more=answers_of(log))
-            outcome = run(spark, log, log_url(session), found, gold=gold, rebuild=rebuild)
-        tables = {table.name: table.rows() for table in found.tables()}
+    gold = gold_of(found, log.views.known(), log.catalog, more=answers_of(log))
+    url = log_url(session)
+    # Who says where Spark runs, or how, wants it to run.
+    begun = None if master or conf else run_small(log, url, found, gold=gold, rebuild=rebuild)
+    if begun is not None and begun.whole:
+        outcome = begun.outcome
+    else:
+        with (
+            spark_beside(session, found, master, conf, app="everlog pipeline run") as spark,
+            spark_progress(session.out, spark, "pipeline run"),
+        ):
+            outcome = run(spark, log, url, found, gold=gold, rebuild=() if begun else rebuild)
+        outcome = outcome if begun is None else joined(begun.outcome, outcome)
+    tables = {table.name: table.rows() for table in found.tables()}
     session.out.answer(
         Answer(
             data={**_facts(outcome), "lake": str(place), "tables": tables},

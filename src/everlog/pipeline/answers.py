@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from everlog.core.query import Cursor
 from everlog.log.log import Log
+from everlog.pipeline.few import FewEvents, overwrite
+from everlog.pipeline.few_answers import few_answer
 from everlog.pipeline.gold import AS_IT_WAS, MADE_ANEW, Done, Kept
 from everlog.pipeline.lake import ANSWERS, Lake
 from everlog.pipeline.questions import QUESTIONS, Asked
@@ -50,6 +52,17 @@ class Answer(_MadeAnew):
             what = MADE_ANEW
         return Done(table=self.name, what=what, rows=table.rows(), position=upto.position)
 
+    def bring_few_up_to_date(self, lake: Lake, events: FewEvents) -> Done | None:
+        table, upto = lake.table(self.name), events.upto
+        what = AS_IT_WAS
+        if not table.holds(upto):
+            found = few_answer(self._name, events.rows, events.types)
+            if found is None:
+                return None
+            overwrite(table, found, cursor=upto)
+            what = MADE_ANEW
+        return Done(table=self.name, what=what, rows=table.rows(), position=upto.position)
+
 
 class Standing(_MadeAnew):
     """The two tables that only the log itself can fill."""
@@ -62,5 +75,10 @@ class Standing(_MadeAnew):
         return f"{ANSWERS}/standing"
 
     def bring_up_to_date(self, spark: SparkSession, lake: Lake, *, upto: Cursor) -> Done:
-        changed = stand(spark, lake, self._log, upto)
+        return self._done(stand(lake, self._log, upto), upto)
+
+    def bring_few_up_to_date(self, lake: Lake, events: FewEvents) -> Done:
+        return self._done(stand(lake, self._log, events.upto), events.upto)
+
+    def _done(self, changed: bool, upto: Cursor) -> Done:
         return Done(table=self.name, what=MADE_ANEW if changed else AS_IT_WAS, position=upto.position)

@@ -17,6 +17,7 @@ import msgspec
 from everlog.catalog.catalog import Catalog
 from everlog.core.query import Cursor
 from everlog.pipeline import buckets
+from everlog.pipeline.few import FewEvents
 from everlog.pipeline.lake import ANSWERS, Lake
 from everlog.views.view import View
 
@@ -47,6 +48,10 @@ class Kept(Protocol):
         """Take what is new in the events, up to a cursor that the events' table is at."""
         ...
 
+    def bring_few_up_to_date(self, lake: Lake, events: FewEvents) -> Done | None:
+        """The same in this process, from all events. None if it takes Spark, and nothing was done."""
+        ...
+
     def wants_buckets(self, lake: Lake, epoch: str) -> bool:
         """True when the next run folds all events for it, and would do so faster over buckets."""
         ...
@@ -68,6 +73,10 @@ class Gold:
         if buckets.pays(lake.events.rows(), folds):
             buckets.bring_up_to_date(spark, lake, upto=upto)
         return [table.bring_up_to_date(spark, lake, upto=upto) for table in self._tables]
+
+    def bring_few_up_to_date(self, lake: Lake, events: FewEvents) -> list[Done | None]:
+        """The same in this process; None for each table that takes Spark."""
+        return [table.bring_few_up_to_date(lake, events) for table in self._tables]
 
     def refold(self, going: DataFrame, staying: DataFrame, cursor: Cursor) -> None:
         for table in self._tables:

@@ -64,7 +64,7 @@ def _fold(
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 fold = SortedFold(view, catalog, with_places=with_places)
-                yield from fold.run(_sorted(matching(_batches(buckets[number]), view.query)))
+                yield from fold.run(with_streams(matching(_batches(buckets[number]), view.query)))
 
 
 def _batches(files: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -94,7 +94,7 @@ def matching(batches: Iterable[pa.RecordBatch], query: Query) -> Iterator[pa.Rec
         yield batch if pc.all(keep).as_py() else batch.filter(keep)  # a filter copies, also when it keeps all
 
 
-def _sorted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def with_streams(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """With the stream as the key, as a fold wants them."""
     later = list(SORTED_SCHEMA)[len(ARROW_SCHEMA) + 1 :]
     for batch in batches:

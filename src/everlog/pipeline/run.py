@@ -26,6 +26,7 @@ from everlog.log.log import Log
 from everlog.log.pages import find_reset
 from everlog.pipeline import bronze, silver
 from everlog.pipeline.compacting import KEPT_HOURS, SMALL_FILES_MAX, compact, small
+from everlog.pipeline.engine import SPARK
 from everlog.pipeline.erasing import Erased, PurgedStreams, Scrubbed, erase, purges_unknown_to, scrub
 from everlog.pipeline.gold import drop_answers
 from everlog.pipeline.lake import GOLD, LETTERS, Lake
@@ -63,6 +64,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     scanned_files: int = 0
     scanned_bytes: int = 0
     restored: bool = False
+    engine: str = SPARK  # or that it took one process, and Spark was not started
     views: Any = None
 
     @property
@@ -82,7 +84,7 @@ def run(
 ) -> Outcome:
     """Bring a lake up to the head of its log. `rebuild` names tables that are made anew, or all of them."""
     with lake.writing():
-        _drop(lake, rebuild)
+        drop_tables(lake, rebuild)
         return bring_up_to_date(spark, log, url, lake, gold=gold, told=told)
 
 
@@ -112,7 +114,7 @@ def _run(
     epoch = log.identity.epoch
     head = log.head()
     upto = Cursor(head, START, epoch)
-    restored = _is_restored(lake, epoch, head)
+    restored = is_restored(lake, epoch, head)
     if restored and lake.events.cursor(epoch) is not None:
         # An older copy under the same name: positions here and there are not the same events.
         for table in lake.tables():
@@ -187,7 +189,8 @@ def scrub_if_due(
     return scrub(spark, lake, knows=newest, gone=gone, sentinels=erased.sentinels)
 
 
-def _is_restored(lake: Lake, epoch: str, head: Position) -> bool:
+def is_restored(lake: Lake, epoch: str, head: Position) -> bool:
+    """True when the log is another copy than the one that the lake was made from."""
     if not lake.events.exists():
         return False
     held = lake.events.cursor(epoch)
@@ -199,7 +202,7 @@ def require_tables(lake: Lake, names: Collection[str]) -> None:
     _chosen(lake, names)
 
 
-def _drop(lake: Lake, names: Collection[str]) -> None:
+def drop_tables(lake: Lake, names: Collection[str]) -> None:
     """Drop tables, so that they are made anew. What is made from the events goes with them."""
     for table in _chosen(lake, names):
         if table.path.exists():

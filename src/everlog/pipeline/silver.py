@@ -13,7 +13,8 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -21,17 +22,20 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.event import START
 from everlog.core.query import Cursor
 from everlog.errors import NewerFormat
+from everlog.pipeline import few
 from everlog.pipeline.failures import carried, own_errors
 from everlog.pipeline.lake import QUARANTINE, SILVER, Lake
 from everlog.pipeline.parquet_files import REPORT, ParquetFiles
+from everlog.pipeline.rows import ARROW_SCHEMA
 from everlog.pipeline.table import DataFile, Table, rebuild_hint
 from everlog.pipeline.typed import NEEDED, QUARANTINE_SCHEMA, UNREAD, Typist, reading_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 VERSION, READING = "version", "reading"
+_NEEDED_SCHEMA = pa.schema([ARROW_SCHEMA.field(name) for name in NEEDED])
+_ASIDE_SCHEMA = pa.schema([QUARANTINE_SCHEMA.field(name) for name in ("position", "type", READING)])
 
 
 class Typed(NamedTuple):
@@ -46,7 +50,7 @@ def bring_up_to_date(spark: SparkSession, lake: Lake, catalog: Catalog, *, upto:
     """Type the events that are new, up to the cursor that the events' table is at."""
     for table in lake.tables(SILVER):
         _refuse_newer(table, catalog)
-    changed = _read_otherwise(spark, lake, catalog, upto.epoch)
+    changed = _read_otherwise(lake, catalog, upto.epoch, lambda: _set_aside(spark, lake))
     done = Typed()
     if changed:
         done = _rebuild(spark, lake, catalog, changed, upto=upto)
@@ -62,6 +66,28 @@ def bring_up_to_date(spark: SparkSession, lake: Lake, catalog: Catalog, *, upto:
     return _sum(done, written)
 
 
+def bring_up_to_date_here(lake: Lake, catalog: Catalog, *, upto: Cursor) -> Typed | None:
+    """The same in this process, for few events. None if a type is read in another way now: that takes Spark."""
+    for table in lake.tables(SILVER):
+        _refuse_newer(table, catalog)
+    aside = few.read(lake.quarantine, _ASIDE_SCHEMA, upto=upto.position)
+    pairs = zip(aside.column("type").to_pylist(), aside.column(READING).to_pylist(), strict=True)
+    if _read_otherwise(lake, catalog, upto.epoch, lambda: pairs):
+        return None
+    if lake.quarantine.holds(upto):
+        return Typed()
+    held = lake.quarantine.cursor(upto.epoch)
+    after = {table.name: _position(table, upto.epoch) for table in lake.tables(SILVER)}
+    start = START if held is None else held.position
+    new = few.read(lake.events, _NEEDED_SCHEMA, after=start, upto=upto.position)
+    folder = lake.events.new_folder(upto)
+    with _discarding(lake, folder):
+        reports = type_all(str(lake.path), folder, Typist(catalog), after, new.to_batches())
+        written = _by_table(row.values() for report in reports for row in report.to_pylist())
+    _commit(lake, catalog, written, upto, overwrite=held is None)
+    return _sum(Typed(), written)
+
+
 def _rebuild(spark: SparkSession, lake: Lake, catalog: Catalog, types: Sequence[str], *, upto: Cursor) -> Typed:
     """Make the tables of these types from all events that were typed before, and judge again what was set aside."""
     from pyspark.sql import functions as sql
@@ -75,7 +101,7 @@ def _rebuild(spark: SparkSession, lake: Lake, catalog: Catalog, types: Sequence[
         # Whatever happens from here on, the next run sees that this type is not done.
         if reading is not None and not lake.silver(event_type).exists():
             marks = {VERSION: reading.version, READING: UNREAD}
-            lake.silver(event_type).commit([], cursor=held, marks=marks, schema=_spark_schema(reading.schema))
+            lake.silver(event_type).commit([], cursor=held, marks=marks, schema=few.spark_schema(reading.schema))
     events = lake.events.read(spark).where(f"position <= {held.position}").where(theirs)
     written = _write(events, lake, catalog, held)
     # What is set aside first: as long as a table has not its commit, all of this is done again.
@@ -92,13 +118,20 @@ def _rebuild(spark: SparkSession, lake: Lake, catalog: Catalog, types: Sequence[
             written.get(table.name, []),
             cursor=held,
             marks={VERSION: reading.version, READING: reading.number},
-            schema=_spark_schema(reading.schema),
+            schema=few.spark_schema(reading.schema),
             mode="overwrite",
         )
     return Typed(rebuilt=tuple(types))
 
 
-def _read_otherwise(spark: SparkSession, lake: Lake, catalog: Catalog, epoch: str) -> list[str]:
+def _set_aside(spark: SparkSession, lake: Lake) -> Iterable[tuple[str, int]]:
+    """The types that were set aside, and how they were read then."""
+    return [(row[0], row[1]) for row in lake.quarantine.read(spark).select("type", READING).distinct().collect()]
+
+
+def _read_otherwise(
+    lake: Lake, catalog: Catalog, epoch: str, set_aside: Callable[[], Iterable[tuple[str, int]]]
+) -> list[str]:
     """The types whose rows in the lake were made by another reading than the catalog has now."""
     if lake.quarantine.cursor(epoch) is None:
         return []
@@ -109,7 +142,7 @@ def _read_otherwise(spark: SparkSession, lake: Lake, catalog: Catalog, epoch: st
         if table.mark(READING) != (UNREAD if reading is None else reading.number):
             changed.add(event_type)
     if lake.quarantine.files():
-        for event_type, number in lake.quarantine.read(spark).select("type", READING).distinct().collect():
+        for event_type, number in set(set_aside()):
             reading = reading_of(catalog, event_type)
             if number != (UNREAD if reading is None else reading.number):
                 changed.add(event_type)
@@ -137,18 +170,26 @@ def _write(
     """Type events in one pass; the files that were written, by table. Nothing is committed yet."""
     folder = lake.events.new_folder(cursor)
     task = typing_task(str(lake.path), folder, catalog, after or {})
+    with _discarding(lake, folder), own_errors("typing the events"):
+        return _by_table(events.select(*NEEDED).mapInArrow(task, REPORT).collect())
+
+
+@contextmanager
+def _discarding(lake: Lake, folder: str) -> Iterator[None]:
+    """Removes what was written inside, if that fails: a full disk is the last place to leave something behind."""
     try:
-        with own_errors("typing the events"):
-            reports = events.select(*NEEDED).mapInArrow(task, REPORT).collect()
+        yield
     except BaseException as error:
-        # A full disk is the last place to leave something behind.
         for path in lake.path.glob(f"{SILVER}/*"):
             lake.table(f"{SILVER}/{path.name}").discard(folder, error)
         lake.quarantine.discard(folder, error)
         raise
+
+
+def _by_table(reports: Iterable[Iterable[Any]]) -> dict[str, list[DataFile]]:
     found: dict[str, list[DataFile]] = {}
-    for report in reports:
-        found.setdefault(report["table"], []).append(DataFile(*report[1:]))
+    for name, *file in reports:
+        found.setdefault(name, []).append(DataFile(*file))
     return found
 
 
@@ -164,25 +205,31 @@ def typing_task(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with carried():
             sys.path.extend(path for path in paths if path not in sys.path)  # models are imported from there
-            typist = Typist(pickle.loads(shipped))
-            files = ParquetFiles(lake, folder)
-            try:
-                for batch in batches:
-                    for event_type, rows in by_type(batch):
-                        table = f"{SILVER}/{event_type}"
-                        good, aside = typist.typed(event_type, rows)
-                        if good is not None and table in after:
-                            good = _above(good, after[table])
-                        if good is not None and good.num_rows:
-                            files.add(table, good)
-                        if aside is not None:
-                            files.add(QUARANTINE, aside)
-            except BaseException:
-                files.abandon()
-                raise
-            yield from files.close()
+            yield from type_all(lake, folder, Typist(pickle.loads(shipped)), after, batches)
 
     return run
+
+
+def type_all(
+    lake: str, folder: str, typist: Typist, after: Mapping[str, int], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Type batches of events, write a file for each table, and report them."""
+    files = ParquetFiles(lake, folder)
+    try:
+        for batch in batches:
+            for event_type, rows in by_type(batch):
+                table = f"{SILVER}/{event_type}"
+                good, aside = typist.typed(event_type, rows)
+                if good is not None and table in after:
+                    good = _above(good, after[table])
+                if good is not None and good.num_rows:
+                    files.add(table, good)
+                if aside is not None:
+                    files.add(QUARANTINE, aside)
+    except BaseException:
+        files.abandon()
+        raise
+    yield from files.close()
 
 
 def by_type(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -219,7 +266,7 @@ def _commit(
             files,
             cursor=upto,
             marks={VERSION: reading.version, READING: reading.number},
-            schema=_spark_schema(reading.schema),
+            schema=few.spark_schema(reading.schema),
             mode="overwrite" if mine else "append",
         )
     if overwrite:  # tables of types that this epoch has no event of
@@ -229,15 +276,9 @@ def _commit(
     lake.quarantine.commit(
         written.get(QUARANTINE, []),
         cursor=upto,
-        schema=_spark_schema(QUARANTINE_SCHEMA),
+        schema=few.spark_schema(QUARANTINE_SCHEMA),
         mode="overwrite" if overwrite else "append",
     )
-
-
-def _spark_schema(schema: pa.Schema) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(schema)
 
 
 def _position(table: Table, epoch: str) -> int:

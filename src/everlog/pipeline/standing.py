@@ -7,30 +7,40 @@ answers/views       one row a view that has been run: lag in positions, and the 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow as pa
 
 from everlog.core.query import Cursor
 from everlog.log.log import Log
+from everlog.pipeline.few import overwrite
 from everlog.pipeline.lake import Lake
 from everlog.views.overview import NEVER_RUN
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+_REFUSALS = pa.schema(
+    [
+        ("at", pa.timestamp("us", tz="UTC")),
+        *((name, pa.string()) for name in ("code", "operation", "type", "actor", "stream")),
+    ]
+)
+_VIEWS = pa.schema(
+    [
+        ("view", pa.string()),
+        ("state", pa.string()),
+        ("version", pa.int32()),
+        *((name, pa.int64()) for name in ("position", "lag", "keys", "letters", "gap")),
+    ]
+)
 
-_REFUSALS = "at timestamp, code string, operation string, type string, actor string, stream string"
-_VIEWS = "view string, state string, version int, position long, lag long, keys long, letters long, gap long"
 
-
-def stand(spark: SparkSession, lake: Lake, log: Log, cursor: Cursor) -> bool:
+def stand(lake: Lake, log: Log, cursor: Cursor) -> bool:
     """Put both tables in place, if they say something else than before; True if one does."""
     refusals: list[tuple[object, ...]] = [
         (one.refused_at, one.code, one.operation, one.type, one.actor, one.stream)
         for one in reversed(log.refusals(limit=None))
     ]
-    told = _put(spark, lake, "refusals", refusals, _REFUSALS, cursor)
-    return _put(spark, lake, "views", _views(log), _VIEWS, cursor) or told
+    told = _put(lake, "refusals", refusals, _REFUSALS, cursor)
+    return _put(lake, "views", _views(log), _VIEWS, cursor) or told
 
 
 def _views(log: Log) -> list[tuple[object, ...]]:
@@ -44,12 +54,11 @@ def _views(log: Log) -> list[tuple[object, ...]]:
     return found
 
 
-def _put(
-    spark: SparkSession, lake: Lake, name: str, rows: list[tuple[object, ...]], schema: str, cursor: Cursor
-) -> bool:
+def _put(lake: Lake, name: str, rows: list[tuple[object, ...]], schema: pa.Schema, cursor: Cursor) -> bool:
     table = lake.table(f"answers/{name}")
     said = zlib.crc32(msgspec.json.encode(rows))
     if table.exists() and table.mark("said") == said and table.cursor(cursor.epoch) is not None:
         return False
-    table.overwrite(spark.createDataFrame(rows, schema).coalesce(1), cursor=cursor, marks={"said": said})
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in schema]
+    overwrite(table, pa.table(columns, schema=schema), cursor=cursor, marks={"said": said})
     return True

@@ -202,7 +202,7 @@ class Table:
         folder = self.new_folder(cursor)
         try:
             rows.write.parquet("file://" + str(self.path / folder), compression="zstd")
-            return [file for file in map(self._measured, self._parts(folder)) if file.rows]
+            return [file for file in map(self.measured, self._parts(folder)) if file.rows]
         except BaseException as error:
             self.discard(folder, error)
             raise
@@ -340,7 +340,7 @@ class Table:
             if name.endswith(".parquet"):
                 yield f"{folder}/{name}"
 
-    def _measured(self, path: str) -> DataFile:
+    def measured(self, path: str) -> DataFile:
         """A file as its own footer tells it."""
         import pyarrow.parquet as pq
 

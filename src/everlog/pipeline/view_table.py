@@ -15,14 +15,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.event import Position
 from everlog.core.query import Cursor
+from everlog.pipeline import few
 from everlog.pipeline.collecting import batches_of
 from everlog.pipeline.declared import fold_declared, why_not
 from everlog.pipeline.failures import own_errors
+from everlog.pipeline.few import FewEvents
 from everlog.pipeline.fold import STORED, fold_keyed, fold_view, keyed, partitions_for
 from everlog.pipeline.gold import AS_IT_WAS, CAUGHT_UP, MADE_ANEW, Done
 from everlog.pipeline.lake import Lake
@@ -33,6 +38,7 @@ from everlog.pipeline.table import DataFile, Table
 from everlog.views.declared import DeclaredView
 from everlog.views.fingerprint import catalog_fingerprint, code_fingerprint
 from everlog.views.fold import NOBODY
+from everlog.views.letters import STOPPED, Letter
 from everlog.views.rows import CausalOrder
 from everlog.views.view import View, digest_of_bytes
 
@@ -46,6 +52,15 @@ _LETTER = (
     "position long, what string, key string, type string, stream string, lamport long, id string,"
     " reason string, trace string"
 )
+
+
+_LETTER_SCHEMA = pa.schema(
+    [
+        pa.field(name, pa.int64() if name in ("position", "lamport") else pa.string())
+        for name in ("position", "what", "key", "type", "stream", "lamport", "id", "reason", "trace")
+    ]
+)
+_letter_of = msgspec.json.Decoder(Letter).decode
 
 
 class ViewTable:
@@ -76,8 +91,7 @@ class ViewTable:
         stopped_at = 0 if held is None else table.mark(STOPPED_AT) or 0
         if held is not None and (stopped_at or table.holds(upto)):
             # A view that was stopped would be stopped again: its code is the same, and so is the event.
-            position = held.position
-            return Done(table=table.name, what=AS_IT_WAS, rows=table.rows(), position=position, stopped_at=stopped_at)
+            return self._as_it_was(table, held, stopped_at)
         with own_errors(f"folding the view {self.name}"):
             return self._advance(spark, lake, held, upto)
 
@@ -125,6 +139,44 @@ class ViewTable:
             position=upto.position,
             letters=seen.letters,
             stopped_at=marks[STOPPED_AT],
+        )
+
+    def bring_few_up_to_date(self, lake: Lake, events: FewEvents) -> Done:
+        """All events folded anew: of so few, that is less than to go on from rows that are there."""
+        table, upto = lake.gold(self.name), events.upto
+        held = table.cursor(upto.epoch) if table.mark(CODE) == self._code() else None
+        stopped_at = 0 if held is None else table.mark(STOPPED_AT) or 0
+        if held is not None and (stopped_at or table.holds(upto)):
+            return self._as_it_was(table, held, stopped_at)
+        folded = few.fold(events.rows, self.view, self.catalog)
+        stops = _of(folded, STOP)
+        stop = pc.min(stops.column("position")).as_py()
+        letters = _letters_here(_of(folded, LETTER))
+        if stop is not None:
+            upto = replace(upto, position=Position(stop - 1))
+            before = events.rows.filter(pc.less(events.rows.column("position"), stop))
+            folded = few.fold(before, self.view, self.catalog)
+            stopper = stops.filter(pc.equal(stops.column("position"), stop)).slice(0, 1)
+            letters = pa.concat_tables([_letters_here(_of(folded, LETTER)), _letters_here(stopper)])
+        box = lake.table(f"{LETTERS}/{self.name}")
+        if letters.num_rows or box.rows():
+            few.overwrite(box, letters, cursor=upto)
+        rows = _of(folded, ROW).select(STORED)
+        few.overwrite(table, rows, cursor=upto, marks={CODE: self._code(), STOPPED_AT: stop or 0})
+        start = 0 if held is None else held.position
+        new = pc.and_(pc.greater(letters.column("position"), start), pc.not_equal(letters.column("what"), STOPPED))
+        return Done(
+            table=table.name,
+            what=MADE_ANEW if held is None else CAUGHT_UP,
+            rows=rows.num_rows,
+            position=upto.position,
+            letters=letters.filter(new).num_rows,
+            stopped_at=stop or 0,
+        )
+
+    def _as_it_was(self, table: Table, held: Cursor, stopped_at: int) -> Done:
+        return Done(
+            table=table.name, what=AS_IT_WAS, rows=table.rows(), position=held.position, stopped_at=stopped_at
         )
 
     def wants_buckets(self, lake: Lake, epoch: str) -> bool:
@@ -257,6 +309,18 @@ def _letters(folded: DataFrame, what: str) -> DataFrame:
     found = folded.where(f"what = '{what}'").select(from_json("letter", _LETTER).alias("letter")).select("letter.*")
     empty = {"position": lit(0), "lamport": lit(0)}
     return found.select(*(coalesce(col(name), empty.get(name, lit(""))).alias(name) for name in found.columns))
+
+
+def _of(folded: pa.Table, what: str) -> pa.Table:
+    return folded.filter(pc.equal(folded.column("what"), what))
+
+
+def _letters_here(folded: pa.Table) -> pa.Table:
+    """The same of rows that this process holds."""
+    found = [_letter_of(text) for text in folded.column("letter").to_pylist()]
+    return pa.Table.from_pylist(
+        [{name: getattr(one, name) for name in _LETTER_SCHEMA.names} for one in found], schema=_LETTER_SCHEMA
+    )
 
 
 def _events(spark: SparkSession, lake: Lake, after: int, upto: int) -> DataFrame:
