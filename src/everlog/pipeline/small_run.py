@@ -53,16 +53,15 @@ def run_small(
     events_max: int = FEW_EVENTS,
     told: Callable[[str], None] = lambda step: None,
 ) -> Begun | None:
-    """Bring a lake up to the head of its log, as far as it goes without Spark. None if nothing was done at all."""
+    """Bring a lake up to the head of its log, as far as it goes without Spark. None if there are more events."""
     with lake.writing(), _full_disk_told():
-        if log.head() > events_max or sum(file.bytes for file in lake.events.files()) > FEW_BYTES // 4:  # compressed
+        if log.head() > events_max:
             return None
+        drop_tables(lake, rebuild)  # first: they may be damaged
         seen = look_at(log.store)
-        epoch, held = seen.mark.epoch, lake.events.cursor(seen.mark.epoch)
-        if is_restored(lake, epoch, seen.head) or (held and purges_unknown_to(log.purges(), held)):
-            return None
-        drop_tables(lake, rebuild)
-        upto = Cursor(seen.head, START, epoch)
+        upto = Cursor(seen.head, START, seen.mark.epoch)
+        if _is_sparks(log, lake, upto):
+            return Begun(Outcome(cursor=str(upto)), False)
         told("reading the log")
         try:
             events = _ingest(log, Place(url, seen.mark, START, seen.head), lake, upto)
@@ -124,6 +123,13 @@ def _ingest(log: Log, place: Place, lake: Lake, upto: Cursor) -> int | None:
     added = few.write(table, rows, cursor=cursor)
     table.commit(added, cursor=cursor, schema=EVENT_SCHEMA, mode="overwrite" if held is None else "append")
     return sum(file.rows for file in added)
+
+
+def _is_sparks(log: Log, lake: Lake, upto: Cursor) -> bool:
+    """True when history changed under the lake, or when its events are few but large."""
+    held = lake.events.cursor(upto.epoch)
+    changed = is_restored(lake, upto.epoch, upto.position) or (held and purges_unknown_to(log.purges(), held))
+    return bool(changed) or sum(file.bytes for file in lake.events.files()) > FEW_BYTES // 4  # compressed
 
 
 def _is_left(log: Log, lake: Lake, head: Position) -> bool:
