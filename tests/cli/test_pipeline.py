@@ -8,13 +8,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from everlog.cli.spark_progress import _Shown
+from everlog.core.event import Position
 from everlog.errors import NotFound
-from everlog.pipeline.progress import Status
+from everlog.pipeline.progress import Status, Step
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Result
@@ -207,3 +208,48 @@ def test_progress_in_words() -> None:
     assert shown.part(Status(rows=2000)) == 1.0
     assert _Shown("x", 0).part(status) == 0.5
     assert _Shown("x", 0).text(Status()) == "0 of 0 tasks"
+
+
+def test_a_terminal_is_shown_the_step_under_way_with_its_total() -> None:
+    now = [0.0]
+    shown = _Shown("pipeline run", 0, now=lambda: now[0])
+    now[0] = 1.0
+    assert shown.on_terminal(Status(tasks=8, tasks_done=2, rows=7)) == (
+        0.25,
+        "2 of 8 tasks, 7 rows, 7 a second, 3 s left",
+    )
+    before = Status(tasks=8, tasks_done=8, rows=7)
+    shown.begin(Step("reading the log", events=1000), before)
+    assert shown.on_terminal(before) == (0.0, "reading the log: 0 of 1,000 events")
+    now[0] = 3.0
+    part, words = shown.on_terminal(Status(tasks=12, tasks_done=9, rows=257))
+    assert part == 0.25
+    assert words == "reading the log: 250 of 1,000 events, 1 of 4 tasks, 125 a second, 6 s left"
+    shown.begin(Step("table 3 of 12, streams"), Status(tasks=12, tasks_done=12, rows=1007))
+    after = Status(tasks=16, tasks_done=14, rows=1007)
+    assert shown.on_terminal(after) == (0.5, "table 3 of 12, streams: 2 of 4 tasks")
+
+
+def test_every_table_of_a_run_is_told_with_their_number(tmp_path: Path) -> None:
+    pytest.importorskip("deltalake", reason="the pipeline's libraries are not here")
+    from everlog.core.query import Cursor
+    from everlog.pipeline.gold import AS_IT_WAS, Done, Gold
+    from everlog.pipeline.lake import Lake
+
+    class Kept:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def wants_buckets(self, *args: object) -> bool:
+            return False
+
+        def bring_up_to_date(self, *args: object, **options: object) -> Done:
+            assert told[-1].what.endswith(self.name), "before it begins"
+            return Done(table=self.name, what=AS_IT_WAS)
+
+    lake = Lake.open(tmp_path / "lake", log_id="x", create=True)
+    told: list[Step] = []
+    tables: Any = [Kept("streams"), Kept("answers/flow")]
+    nothing: Any = None
+    Gold(lake, tables, told=told.append).bring_up_to_date(nothing, lake, upto=Cursor(Position(3)))
+    assert told == [Step("table 1 of 2, streams"), Step("table 2 of 2, answers/flow")]

@@ -41,9 +41,11 @@ def test_the_rows_of_our_source_are_counted(spark: SparkSession, tmp_path: Path)
     with open_log(url) as log:
         add(log, 300)
     told: list[Status] = []
-    with watched(spark, told.append):
+    with watched(spark, told.append) as look:
         events(spark, url).count()
-    assert told[-1].rows == 300
+        before = look()
+        events(spark, url).count()
+    assert (told[-1].rows, told[-1].since(before).rows) == (600, 300)
 
 
 def test_a_failed_job_ends_the_watch_as_well(spark: SparkSession) -> None:

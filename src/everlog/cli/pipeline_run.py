@@ -52,8 +52,8 @@ def run_command(
     place = lake_path(session, lake)
     found = _lake_for(place, log.identity.log_id, rebuild, master)
     session.when_stopped = "stopped; every table is whole, and the same command goes on where it was"
-    gold = gold_of(found, log.views.known(), log.catalog, more=answers_of(log))
-    url = log_url(session)
+    views, more, url = log.views.known(), answers_of(log), log_url(session)
+    gold = gold_of(found, views, log.catalog, more=more)
     # Who says where Spark runs, or how, wants it to run.
     begun = None if master or conf else run_small(log, url, found, gold=gold, rebuild=rebuild)
     if begun is not None and begun.whole:
@@ -61,9 +61,10 @@ def run_command(
     else:
         with (
             spark_beside(session, found, master, conf, app="everlog pipeline run") as spark,
-            spark_progress(session.out, spark, "pipeline run"),
+            spark_progress(session.out, spark, "pipeline run") as told,
         ):
-            outcome = run(spark, log, url, found, gold=gold, rebuild=() if begun else rebuild)
+            gold = gold_of(found, views, log.catalog, more=more, told=told)
+            outcome = run(spark, log, url, found, gold=gold, rebuild=() if begun else rebuild, told=told)
         outcome = outcome if begun is None else joined(begun.outcome, outcome)
     tables = {table.name: table.rows() for table in found.tables()}
     session.out.answer(

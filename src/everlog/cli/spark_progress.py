@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from everlog.cli.output import Output
 from everlog.cli.progress import BAR_AFTER_S, LINE_EVERY_S
@@ -15,14 +15,17 @@ from everlog.core.counted import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from everlog.pipeline.progress import Status
+    from everlog.pipeline.progress import Status, Step, Told
 
 
 @contextmanager
-def spark_progress(out: Output, spark: SparkSession, what: str, *, rows: int = 0) -> Iterator[None]:
-    """Show how far the jobs are that are run inside; `rows` is how many they will read, if that is known."""
+def spark_progress(out: Output, spark: SparkSession, what: str, *, rows: int = 0) -> Iterator[Told]:
+    """Show how far the jobs are that are run inside; `rows` is how many they will read, if that is known.
+
+    Whoever does several things one after the other tells of each, and a terminal shows it.
+    """
     if not out.progress_wanted:
-        yield
+        yield lambda step: None
         return
     from everlog.pipeline.progress import watched
 
@@ -30,14 +33,20 @@ def spark_progress(out: Output, spark: SparkSession, what: str, *, rows: int = 0
     if not sys.stderr.isatty():
         lines = _Lines(out, shown)
         with watched(spark, lines.tell):
-            yield
+            yield lambda step: None
         return
     bar = _Bar(shown)
     try:
-        with watched(spark, bar.tell):
-            yield
+        with watched(spark, bar.tell) as look:
+            yield lambda step: shown.begin(step, look())
     finally:
         bar.stop()
+
+
+class _Begun(NamedTuple):
+    step: Step
+    before: Status  # what was done when it began
+    at: float
 
 
 class _Shown:
@@ -46,6 +55,25 @@ class _Shown:
     def __init__(self, what: str, rows: int, now: Callable[[], float] = time.monotonic) -> None:
         self.what, self._rows, self._now = what, rows, now
         self._started = now()
+        self._begun: _Begun | None = None
+
+    def begin(self, step: Step, before: Status) -> None:
+        self._begun = _Begun(step, before, self._now())
+
+    def on_terminal(self, status: Status) -> tuple[float, str]:
+        """How much is done, and words: of the step under way, with its total where that is known."""
+        if (begun := self._begun) is None:
+            return self.part(status), self.text(status)
+        step, status = begun.step, status.since(begun.before)
+        tasks = [f"{status.tasks_done:,} of {status.tasks:,} tasks"] if status.tasks else []
+        if not step.events:
+            return status.part, ": ".join([step.what, *tasks])
+        done = min(status.rows, step.events)
+        seconds = max(self._now() - begun.at, 1e-6)
+        words = [f"{step.what}: {done:,} of {step.events:,} events", *tasks]
+        if done:
+            words += [f"{done / seconds:,.0f} a second", f"{seconds * (step.events / done - 1):.0f} s left"]
+        return done / step.events, ", ".join(words)
 
     def part(self, status: Status) -> float:
         """How much is done: of the rows if their number is known, else of the tasks that are known so far."""
@@ -108,5 +136,10 @@ class _Bar:
         shown = self._shown
         task = bar.add_task(shown.what, total=1.0, words="")
         bar.start()
-        self._draw = lambda status: bar.update(task, completed=shown.part(status), words=shown.text(status))
+
+        def draw(status: Status) -> None:
+            part, words = shown.on_terminal(status)
+            bar.update(task, completed=part, words=words)
+
+        self._draw = draw
         self._end = bar.stop

@@ -19,6 +19,7 @@ from everlog.core.query import Cursor
 from everlog.pipeline import buckets
 from everlog.pipeline.few import FewEvents
 from everlog.pipeline.lake import ANSWERS, Lake
+from everlog.pipeline.progress import Step, Told, nobody
 from everlog.views.view import View
 
 if TYPE_CHECKING:
@@ -64,15 +65,20 @@ class Kept(Protocol):
 class Gold:
     """All tables of a lake that are derived from its events."""
 
-    def __init__(self, lake: Lake, tables: Sequence[Kept]) -> None:
+    def __init__(self, lake: Lake, tables: Sequence[Kept], *, told: Told = nobody) -> None:
         self._lake = lake
         self._tables = tables
+        self._told = told
 
     def bring_up_to_date(self, spark: SparkSession, lake: Lake, *, upto: Cursor) -> list[Done]:
         folds = sum(table.wants_buckets(lake, upto.epoch) for table in self._tables)
         if buckets.pays(lake.events.rows(), folds):
             buckets.bring_up_to_date(spark, lake, upto=upto)
-        return [table.bring_up_to_date(spark, lake, upto=upto) for table in self._tables]
+        done = []
+        for number, table in enumerate(self._tables, 1):
+            self._told(Step(f"table {number} of {len(self._tables)}, {table.name}"))
+            done.append(table.bring_up_to_date(spark, lake, upto=upto))
+        return done
 
     def bring_few_up_to_date(self, lake: Lake, events: FewEvents) -> list[Done | None]:
         """The same in this process; None for each table that takes Spark."""
@@ -95,8 +101,10 @@ def drop_answers(lake: Lake) -> None:
         lake.drop(table)
 
 
-def gold_of(lake: Lake, views: Sequence[View], catalog: Catalog, *, more: Sequence[Kept] = ()) -> Gold:
-    """The tables of these views, and others beside them."""
+def gold_of(
+    lake: Lake, views: Sequence[View], catalog: Catalog, *, more: Sequence[Kept] = (), told: Told = nobody
+) -> Gold:
+    """The tables of these views, and others beside them; `told` hears which one is next."""
     from everlog.pipeline.view_table import ViewTable
 
-    return Gold(lake, [*(ViewTable(view, catalog) for view in views), *more])
+    return Gold(lake, [*(ViewTable(view, catalog) for view in views), *more], told=told)

@@ -30,18 +30,36 @@ class Status(NamedTuple):
     tasks_failed: int = 0
     rows: int = 0  # that were read from a source or from the lake, by the stages that read
 
+    def since(self, before: Status) -> Status:
+        """What was done after another moment of the same watch."""
+        return Status(*(max(now - then, 0) for now, then in zip(self, before, strict=True)))
+
     @property
     def part(self) -> float:
         """How much of what is known is done."""
         return self.tasks_done / self.tasks if self.tasks else 0.0
 
 
+class Step(NamedTuple):
+    """What is being done, of several things one after the other."""
+
+    what: str
+    events: int = 0  # that it reads, if their number is known
+
+
+Told = Callable[[Step], None]
+
+
+def nobody(step: Step) -> None:
+    """Who is told when nobody wants to know."""
+
+
 @contextmanager
-def watched(spark: SparkSession, tell: Callable[[Status], None]) -> Iterator[None]:
-    """Have a function told how far the jobs are that start inside, and once more at the end."""
+def watched(spark: SparkSession, tell: Callable[[Status], None]) -> Iterator[Callable[[], Status]]:
+    """Have a function told how far the jobs are that start inside, and once more at the end. Gives one to ask."""
     if not hasattr(spark, "_jsparkSession"):
         with _watched_from_afar(spark, tell):
-            yield
+            yield Status
         return
     books = _Books(spark)
     stop = threading.Event()
@@ -53,7 +71,7 @@ def watched(spark: SparkSession, tell: Callable[[Status], None]) -> Iterator[Non
     thread = threading.Thread(target=look, name="everlog-spark-progress", daemon=True)
     thread.start()
     try:
-        yield
+        yield books.status
     finally:
         stop.set()
         thread.join()

@@ -13,7 +13,7 @@ nothing at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -30,6 +30,7 @@ from everlog.pipeline.engine import SPARK
 from everlog.pipeline.erasing import Erased, PurgedStreams, Scrubbed, erase, purges_unknown_to, scrub
 from everlog.pipeline.gold import drop_answers
 from everlog.pipeline.lake import GOLD, LETTERS, Lake
+from everlog.pipeline.progress import Step, Told, nobody
 from everlog.pipeline.table import Table
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def run(
     *,
     gold: Gold | None = None,
     rebuild: Collection[str] = (),
-    told: Callable[[str], None] = lambda step: None,
+    told: Told = nobody,
 ) -> Outcome:
     """Bring a lake up to the head of its log. `rebuild` names tables that are made anew, or all of them."""
     with lake.writing():
@@ -95,7 +96,7 @@ def bring_up_to_date(
     lake: Lake,
     *,
     gold: Gold | None = None,
-    told: Callable[[str], None] = lambda step: None,
+    told: Told = nobody,
 ) -> Outcome:
     """What a run does, for who holds the lake already."""
     for attempt in range(_ATTEMPTS):
@@ -108,9 +109,7 @@ def bring_up_to_date(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _run(
-    spark: SparkSession, log: Log, url: str, lake: Lake, gold: Gold | None, told: Callable[[str], None]
-) -> Outcome:
+def _run(spark: SparkSession, log: Log, url: str, lake: Lake, gold: Gold | None, told: Told) -> Outcome:
     epoch = log.identity.epoch
     head = log.head()
     upto = Cursor(head, START, epoch)
@@ -120,16 +119,16 @@ def _run(
         for table in lake.tables():
             lake.drop(table)
     erased = _apply_purges(spark, log, lake, gold, told)
-    told("reading the log")
+    told(Step("reading the log", _missing(lake.events, upto)))
     events = bronze.ingest(spark, lake, url, upto=upto)
-    told("typing the events")
+    told(Step("typing the events", _missing(lake.quarantine, upto)))
     typed = silver.bring_up_to_date(spark, lake, log.catalog, upto=upto)
     views = None
     if gold is not None:
-        told("folding views")
+        told(Step("folding views"))
         views = gold.bring_up_to_date(spark, lake, upto=upto)
     if any(len(small(table)) > SMALL_FILES_MAX for table in lake.tables()):
-        told("compacting")
+        told(Step("compacting"))
         compact(spark, lake, epoch=epoch, small_files_max=SMALL_FILES_MAX, kept_hours=KEPT_HOURS)
     lake.publish(upto)
     scrubbed = scrub_if_due(spark, log, lake, erased, told, upto=head)
@@ -148,15 +147,19 @@ def _run(
     )
 
 
-def _apply_purges(
-    spark: SparkSession, log: Log, lake: Lake, gold: Gold | None, told: Callable[[str], None]
-) -> Erased:
+def _missing(table: Table, upto: Cursor) -> int:
+    """How many positions a table is behind."""
+    held = table.cursor(upto.epoch)
+    return upto.position - (START if held is None else held.position)
+
+
+def _apply_purges(spark: SparkSession, log: Log, lake: Lake, gold: Gold | None, told: Told) -> Erased:
     epoch = log.identity.epoch
     held = lake.events.cursor(epoch)
     unknown = [] if held is None else purges_unknown_to(log.purges(), held)
     if not unknown:
         return Erased()
-    told("erasing what was purged")
+    told(Step("erasing what was purged"))
 
     def drop_views(going: DataFrame, staying: DataFrame, cursor: Cursor) -> None:
         for table in (*lake.tables(GOLD), *lake.tables(LETTERS)):
@@ -174,7 +177,7 @@ def _apply_purges(
 
 
 def scrub_if_due(
-    spark: SparkSession, log: Log, lake: Lake, erased: Erased, told: Callable[[str], None], *, upto: Position
+    spark: SparkSession, log: Log, lake: Lake, erased: Erased, told: Told, *, upto: Position
 ) -> Scrubbed:
     """After a purge, remove every file that no table names, whoever left it, and look into the others.
 
@@ -184,7 +187,7 @@ def scrub_if_due(
     newest = purges[-1].reserved if purges else Position(0)
     if newest <= lake.published().scrubbed:
         return Scrubbed(0, 0, 0)
-    told("looking for what was purged")
+    told(Step("looking for what was purged"))
     gone = PurgedStreams(spark, purges).streams
     return scrub(spark, lake, knows=newest, gone=gone, sentinels=erased.sentinels)
 

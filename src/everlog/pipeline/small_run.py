@@ -6,7 +6,7 @@ packages) is left to a run of it, which goes on from here: every table says how 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from everlog.pipeline import few, silver
 from everlog.pipeline.compacting import SMALL_FILES_MAX, small
 from everlog.pipeline.engine import PROCESS
 from everlog.pipeline.erasing import purges_unknown_to
-from everlog.pipeline.failures import told as told_by
+from everlog.pipeline.failures import told
 from everlog.pipeline.few import FewEvents
 from everlog.pipeline.gold import AS_IT_WAS, Done, Gold
 from everlog.pipeline.lake import Lake
@@ -51,7 +51,6 @@ def run_small(
     gold: Gold,
     rebuild: Collection[str] = (),
     events_max: int = FEW_EVENTS,
-    told: Callable[[str], None] = lambda step: None,
 ) -> Begun | None:
     """Bring a lake up to the head of its log, as far as it goes without Spark. None if there are more events."""
     with lake.writing(), _full_disk_told():
@@ -62,18 +61,15 @@ def run_small(
         upto = Cursor(seen.head, START, seen.mark.epoch)
         if _is_sparks(log, lake, upto):
             return Begun(Outcome(cursor=str(upto)), False)
-        told("reading the log")
         try:
             events = _ingest(log, Place(url, seen.mark, START, seen.head), lake, upto)
         except HistoryChanged:
             events = None  # somebody purged while it was read
         if events is None:
             return Begun(Outcome(cursor=str(upto)), False)
-        told("typing the events")
         typed = silver.bring_up_to_date_here(lake, log.catalog, upto=upto)
         if typed is None:
             return Begun(Outcome(cursor=str(upto), events=events), False)
-        told("folding views")
         views = gold.bring_few_up_to_date(lake, FewEvents(lake, upto))
         outcome = Outcome(
             cursor=str(upto),
@@ -145,4 +141,4 @@ def _full_disk_told() -> Iterator[None]:
     except OSError as error:
         if "No space left" not in str(error):
             raise
-        raise told_by(error, "the lake was brought up to the log") from error
+        raise told(error, "the lake was brought up to the log") from error
