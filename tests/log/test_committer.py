@@ -255,24 +255,29 @@ def test_who_has_passed_the_lead_on_may_come_again_before_it_is_taken(store: Sto
     assert (waiting.result, again.result) == ("waiting", "again")
 
 
-def test_who_takes_part_in_writes_is_told_of_those_that_failed_after_it_did(store: Store, committer: Bench) -> None:
+def test_who_takes_part_in_writes_is_told_how_each_of_them_ended(store: Store, committer: Bench) -> None:
     told: list[str] = []
     committer.before_commit = lambda writer: told.append("took part")
+    committer.when_done = lambda: told.append("done")
     committer.when_undone = lambda: told.append("undone")
     committer.submit(note("a"))
     with pytest.raises(ValueError, match="mine"):
         committer.submit(failing("b", ValueError("mine")))
-    assert told == ["took part"]
+    assert told == ["took part", "done"]
     callers = held_up(store, committer)
     callers.submit("c", note("c"))
     callers.submit("d", note("d"))
     store.trouble = StorageFull("full")
     store.go_on.set()
     callers.join()
-    assert told[1:] == ["took part", "undone"] * 2  # the first caller alone, and the group behind it
+    assert told[2:] == ["took part", "undone"] * 2  # the first caller alone, and the group behind it
     store.trouble = None
-    committer.submit(note("e"))
-    assert told[5:] == ["took part"]
+    callers = held_up(store, committer)
+    callers.submit("e", note("e"))
+    callers.submit("f", note("f"))
+    store.go_on.set()
+    callers.join()
+    assert told[6:] == ["took part", "done"] * 2
 
 
 def test_nobody_is_told_of_a_commit_that_failed(store: Store) -> None:

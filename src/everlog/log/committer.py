@@ -82,7 +82,8 @@ class Committer:
         self._store = store
         self._committed = committed
         self.before_commit: Callable[[Writer], None] | None = None  # takes part in every write, at its end
-        self.when_undone: Callable[[], None] = lambda: None  # told that a write which it took part in has failed
+        self.when_done: Callable[[], None] = lambda: None  # told that a write which it took part in is on the disk
+        self.when_undone: Callable[[], None] = lambda: None  # or that it has failed
         self._lock = threading.Lock()
         self._waiting: deque[Item] = deque()
         self._leading = False
@@ -115,6 +116,8 @@ class Committer:
                         if self.before_commit is not None:
                             shared = True
                             self.before_commit(writer)
+                    if shared:
+                        self.when_done()
                 except BaseException:
                     if shared:
                         self.when_undone()
@@ -236,6 +239,8 @@ class Committer:
                 if self.before_commit is not None:
                     shared = True
                     self.before_commit(writer)
+            if shared:
+                self.when_done()
         except BaseException as error:
             # The write was undone: who was refused keeps the reason, everybody else gets this one. An interrupt is
             # the leader's own: in the threads and tasks of others it would end what nobody meant to end.

@@ -309,10 +309,13 @@ class Log:
         """Until a view has seen what was appended: so that who wrote reads it. ViewBehind when the time is over."""
         return self.view(view).wait_for(position, timeout_s)
 
-    def in_every_write(self, take_part: Callable[[Writer], None], *, undone: Callable[[], None]) -> None:
-        """Have a function take part in every write, at its end and in its transaction; if that write fails after all,
-        `undone` is called before the next one begins. Neither may raise."""
+    def in_every_write(
+        self, take_part: Callable[[Writer], None], *, done: Callable[[], None], undone: Callable[[], None]
+    ) -> None:
+        """Have a function take part in every write, at its end and in its transaction. Before the next one begins
+        `done` is called, or `undone` if that write failed after all. None of them may raise."""
         self._committer.before_commit = take_part
+        self._committer.when_done = done
         self._committer.when_undone = undone
 
     # ---- the rest

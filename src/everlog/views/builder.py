@@ -124,9 +124,6 @@ class Builder:
             page = OpenPage(self._log.store, self._cursor, self._query, limit=limit)
             closely = self.live or self._parked or self._skipped or self._cursor.position < self._closely_upto
             try:
-                if page.reset is not None and self._is_ahead(page):
-                    self._look_again()
-                    return False
                 if page.reset is not None:
                     self.save()  # what was gathered belongs to the history before
                     self._follow_reset(page.reset)
@@ -179,16 +176,20 @@ class Builder:
         with self.lock:
             self._look_again()
 
+    def written(self) -> None:
+        """The write that `in_write` may have taken in is on the disk."""
+        self._news.write_done()
+
     def undone(self) -> None:
-        """A write failed that `in_write` may have taken in. Nobody waits here either: it is settled by who comes."""
+        """That write failed. Nobody waits here either: it is settled by who comes."""
         self._news.write_failed()
 
     @property
     def unsettled(self) -> bool:
-        return self._news.unsettled
+        return self._news.failed
 
     def settle(self) -> None:
-        """Forget what was taken in of writes that failed."""
+        """Forget what was taken in of a write that is not on the disk."""
         with self.lock:
             self._settle()
 
@@ -197,7 +198,6 @@ class Builder:
 
         Nobody waits here: whoever moves this build meanwhile holds the lock and is waiting for this very write.
         """
-        self._news.begin_write()
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -207,6 +207,7 @@ class Builder:
             records = [recorded for recorded, _ in staged.records if self._query.matches(recorded)]
             cursor = Cursor(staged.position, epoch=self._log.identity.epoch)
             if not records:
+                self._news.took_in(staged.position, {})
                 self._cursor = cursor
                 return True
             changes = staged.shelved or ShelfChanges(self._shelf)
@@ -214,14 +215,14 @@ class Builder:
             if done.late:
                 self._forget_rows()
                 return False
+            kept, reached = self._kept(done), self._reached(done, cursor)
             try:
-                self._write(changes, done, self._kept(done), (), (), self._reached(done, cursor))
+                self._write(changes, done, kept, (), (), reached)
             except _Overtaken:
                 self._forget_rows()
                 return False
+            self._news.took_in(reached.position, kept if self.live and self.view.has_effects else {})
             staged.shelved = changes
-            if self.live and self.view.has_effects:
-                self._news.took_in(self._build.revision, done)
             return True
         except BaseException:
             self._forget_rows()
@@ -262,26 +263,17 @@ class Builder:
     def tell(self) -> None:
         """Tell of what `in_write` changed, now that it is committed."""
         with self.lock:
-            self._settle()
-            current = read_build(self._shelf, self._build.name, self._build.number) if self._news else None
-            for done in self._news.committed(current.revision) if current is not None else ():
-                self._tell(done)
+            for changes in self._news.take_untold():
+                self._tell_of(changes)
 
     # ---- inside: one page
 
     def _settle(self) -> None:
-        """After a write that failed, take the build as it is kept: its place in the log may be another event's by
-        now, so that the cursor alone does not tell."""
-        while self._news.unsettled:
+        """Take the build as it is kept if what is in memory may be of a write that failed, or has not ended: its
+        place in the log may come to be another event's, so that the cursor alone does not tell."""
+        if self._news.uncertain:
+            self._news.read_anew()
             self._look_again()
-            self._news.forget_failed()
-
-    def _is_ahead(self, page: OpenPage) -> bool:
-        """Whether the cursor stands above the head because a write that it has taken in is not committed yet: another
-        thread, or a word from another process, may lead here in the midst of it. Then nothing was restored."""
-        kept = read_build(self._shelf, self._build.name, self._build.number)
-        in_the_log = kept is not None and kept.position <= self._log.head()
-        return in_the_log and self._cursor.position > page.head
 
     def _fold(self, records: Sequence[Recorded]) -> Folded:
         return fold(
@@ -413,7 +405,9 @@ class Builder:
             return
         position = self._cursor.position
         rows = self._rows if done.changed <= self._rows.keys() else {**self._rows, **self._load(done.changed)}
-        changes = [Change(key, rows[key].state, position) for key in sorted(done.changed) if key in rows]
+        self._tell_of([Change(key, rows[key].state, position) for key in sorted(done.changed) if key in rows])
+
+    def _tell_of(self, changes: Sequence[Change]) -> None:
         try:
             self.view.on_change(changes)
         except Exception:  # the states are on record, whatever becomes of who is told

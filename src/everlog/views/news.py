@@ -1,48 +1,60 @@
-"""What a view took in within writes of the log: told once that is committed, forgotten if the write failed.
+"""What a view took in within a write of the log: certain once the write has ended, and told then.
 
-Who writes never waits here. That a write failed is only noted, and settled by whoever comes next.
+Between the two, what the view has in memory may be of a write that fails yet. Who writes never waits here: it only
+notes how its write ended. Whoever else comes meanwhile takes the view as it is kept, which is right in any case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from everlog.views.fold import Folded
-
-_Item = tuple[int, Folded]  # what was changed, and the revision that the build has once that is committed
+from everlog.core.event import Position
+from everlog.views.rows import row_of
+from everlog.views.view import Change
 
 
 class News:
     def __init__(self) -> None:
-        self._untold: list[_Item] = []
-        self._taken_in: _Item | None = None  # of the write that is going on, or was the last
-        self._failed: list[_Item | None] = []
+        self._open: tuple[Position, Mapping[str, bytes | None]] | None = None
+        self._untold: list[tuple[Position, Mapping[str, bytes | None]]] = []
+        self._failed = False
 
-    def begin_write(self) -> None:
-        self._taken_in = None
+    def took_in(self, position: Position, rows: Mapping[str, bytes | None]) -> None:
+        """An open write is in memory up to a position; of these rows somebody is to be told."""
+        self._open = position, rows
 
-    def took_in(self, revision: int, done: Folded) -> None:
-        self._taken_in = (revision, done)
-        self._untold.append(self._taken_in)
+    def write_done(self) -> None:
+        """The write that is going on is on the disk."""
+        if self._open is not None:
+            if self._open[1]:
+                self._untold.append(self._open)
+            self._open = None
 
     def write_failed(self) -> None:
-        """The write that began last has failed, whether anything of it was taken in or not."""
-        self._failed.append(self._taken_in)
+        """Nothing of the write that was going on has happened."""
+        if self._open is not None:
+            self._failed = True  # first: there is no moment at which memory seems to be right
+            self._open = None
 
     @property
-    def unsettled(self) -> bool:
-        """True while a write has failed, and what is in memory may still be of it."""
-        return bool(self._failed)
+    def failed(self) -> bool:
+        """True while something of a write that failed may be in memory."""
+        return self._failed
 
-    def forget_failed(self) -> None:
-        """Leave out what the first of the failed writes would have told."""
-        lost = self._failed.pop(0)
-        self._untold = [item for item in self._untold if item is not lost]
+    @property
+    def uncertain(self) -> bool:
+        """True while memory may hold what is on record nowhere: of a write that failed, or that goes on."""
+        return self._failed or self._open is not None
 
-    def __bool__(self) -> bool:
-        return bool(self._untold)
+    def read_anew(self) -> None:
+        """Memory is about to be read anew. A failure that is noted from here on is of what is in it then."""
+        self._failed = False
 
-    def committed(self, revision: int) -> Iterator[Folded]:
-        """What is to be told now; a later one belongs to a write that is still going on."""
-        while self._untold and self._untold[0][0] <= revision:
-            yield self._untold.pop(0)[1]
+    def take_untold(self) -> list[list[Change]]:
+        """What is on record and was told to nobody yet, a write at a time: the states as each of them left them."""
+        told = []
+        while self._untold:
+            position, rows = self._untold.pop(0)
+            kept = [(key, data) for key, data in sorted(rows.items()) if data is not None]
+            told.append([Change(key, row_of(data).state, position) for key, data in kept])
+        return told

@@ -87,6 +87,7 @@ class Runner:
         self._one_rebuild = threading.RLock()
         self._lock = threading.RLock()
         self._builder: Builder | None = None
+        self._took_part: Builder | None = None  # in the write that is going on, or was the last
         self._told = False  # that the code is another one
         self._stop = threading.Event()
         self._moved = threading.Condition()
@@ -181,7 +182,7 @@ class Runner:
 
     def in_write(self, staged: Staged) -> None:
         """Keep the view in the log's own write. Whatever goes wrong here is mended after the commit."""
-        builder = self._builder
+        self._took_part = builder = self._builder
         if builder is None or not staged.records:
             return
         try:
@@ -189,10 +190,15 @@ class Runner:
         except Exception:  # an append is never refused because of a view
             _logger.exception("the view %s could not be kept within an append", self.view.name)
 
+    def written(self) -> None:
+        """The write that the view may have been kept in is on the disk."""
+        if self._took_part is not None:
+            self._took_part.written()
+
     def undone(self) -> None:
-        """A write failed that the view may have been kept in."""
-        if self._builder is not None:
-            self._builder.undone()
+        """That write failed."""
+        if self._took_part is not None:
+            self._took_part.undone()
 
     def tell_of_other_code(self) -> None:
         """Warn, once, if what is kept was derived by other code of the same version."""

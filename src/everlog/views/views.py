@@ -312,7 +312,7 @@ class Views:
         handle = self._handles[view.name] = Handle(self._log, self.shelf, runner, self.snapshots)
         if runner.mode is Mode.INLINE and self.shelf.in_log:
             self._inline.append(runner)
-            self._log.in_every_write(self._in_write, undone=self._undone)
+            self._log.in_every_write(self._in_write, done=self._written, undone=self._undone)
         return handle
 
     def run(self, name: str, *, mode: Mode | str) -> Handle:
@@ -391,6 +391,10 @@ class Views:
         staged: Staged = writer
         for runner in self._inline:
             runner.in_write(staged)
+
+    def _written(self) -> None:
+        for runner in self._inline:
+            runner.written()
 
     def _undone(self) -> None:
         for runner in self._inline:
