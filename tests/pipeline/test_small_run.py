@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from everlog.pipeline.lake import Lake
 from everlog.pipeline.run import Outcome
 from everlog.pipeline.run import run as run_on_spark
 from everlog.pipeline.small_run import Begun, joined, run_small
+from everlog.pipeline.table import Table
 from everlog.testing.builders import event
 from everlog.views.view import View, digest_of_bytes
 
@@ -260,3 +262,32 @@ def test_a_purge_while_the_log_is_read_is_left_to_spark(
         busy.setattr(small_run, "batches_of", meanwhile)
         begun = world.begin()
     assert (begun.whole, begun.outcome.events, world.here.events.exists()) == (False, 0, False)
+
+
+@pytest.mark.parametrize("commits", range(8))
+def test_a_run_that_is_stopped_after_any_commit_is_finished_by_the_next(
+    alone: Callable[..., Twins], monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    world = alone(Said, Causal, answers=False)
+    add(world.log, 20)
+    world.begin()
+    add(world.log, 20, first=20)
+    world.log.append("thing.said", stream="thing/0", payload={"value": "poison"})
+    really, left = Table.commit, [commits]
+
+    def stopped(self: Table, *args: Any, **options: Any) -> None:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        really(self, *args, **options)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Table, "commit", stopped)
+        with suppress(KeyboardInterrupt):
+            world.begin()
+    assert world.begin().whole
+    again = Lake.open(world.place / "again", log_id=world.log.identity.log_id, create=True)
+    run_small(world.log, world.url, again, gold=world.gold(again))
+    for table in again.tables():
+        held = world.here.table(table.name)
+        assert sorted(map(repr, rows_of(held.paths()))) == sorted(map(repr, rows_of(table.paths()))), table.name
