@@ -268,6 +268,24 @@ def test_states_of_other_code_get_no_snapshot_by_themselves(tmp_path: Path, capl
 # ---- effects
 
 
+def test_code_that_only_looked_has_made_no_state(tmp_path: Path) -> None:
+    """Who goes back to the code that made them all must not be warned of a mixture."""
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with everlog.open(url, catalog=CATALOG) as log:
+        say(log, 0)
+        log.view(Said).get("thing/1")
+        log.append("note.added", stream="note/1", payload={"text": "none of its types"})
+    with everlog.open(url, catalog=CATALOG) as log:
+        handle = log.view(Changed)
+        handle.get("thing/1")
+        assert handle.position() == 2
+    with everlog.open(url, catalog=CATALOG) as log:
+        build = log.view(Said).build()
+        assert build is not None
+        assert build.is_of(Said())
+        assert not build.is_of(Changed())
+
+
 class Telling(Said):
     name = "telling"
 

@@ -385,7 +385,7 @@ class Builder:
         build = replace(
             self._build,
             cursor=str(cursor),
-            code=self._code if self._code == self._build.code or not self._build.applied else several(self._build),
+            code=self._code_after(done),
             revision=self._build.revision + 1,
             applied=self._build.applied + new,
             changed_us=_now_us(),
@@ -394,6 +394,12 @@ class Builder:
         put_build(change, build)
         self._build, self._cursor = build, cursor
         self._parked.update(done.parked())
+
+    def _code_after(self, done: Folded) -> str:
+        """Which code has made the states, once what was folded is kept."""
+        if self._code == self._build.code or not self._build.applied:
+            return self._code
+        return several(self._build) if done.changed else self._build.code
 
     def _move_to(self, cursor: Cursor) -> None:
         self._cursor = cursor
