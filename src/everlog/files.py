@@ -177,7 +177,7 @@ class DiskFiles(Files):
         flags = os.O_CLOEXEC | (os.O_RDWR if write or create or exclusive else os.O_RDONLY)
         if create or exclusive:
             flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
-        with Telling("open", path):
+        with Telling("open" if flags & os.O_RDWR else "read", path):
             return Handle(os.open(path, flags, mode), path)
 
     def close(self, handle: Handle) -> None:

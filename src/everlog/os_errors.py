@@ -7,8 +7,11 @@ from pathlib import Path
 
 from everlog.errors import EverlogError, ReadOnly, StorageFull, WriterStopped
 
+_READING = ("read", "list", "look at", "look for")
+_TEMPORARY = ".everlog-tmp"
 
-def explained(error: OSError, what: str) -> EverlogError | None:
+
+def explained(error: OSError, what: str, *, verb: str = "", path: Path | None = None) -> EverlogError | None:
     """The everlog error that tells this one to a user, or None if it has to pass as it is."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
@@ -17,13 +20,29 @@ def explained(error: OSError, what: str) -> EverlogError | None:
                 why=error.strerror or "the disk is full",
                 hint="free some space and try again; nothing was deleted to make room, and reading still works",
             )
-        case errno.EROFS | errno.EACCES | errno.EPERM:
+        case errno.EROFS:
             return ReadOnly(
                 what,
-                why=error.strerror or "not permitted",
-                hint="check the owner and mode of the directory; reading may still work",
+                why=error.strerror or "the disk is mounted for reading",
+                hint="nothing can be written to this disk as it is mounted; reading still works",
             )
+        case errno.EACCES | errno.EPERM:
+            return ReadOnly(what, why=error.strerror or "not permitted", hint=_who_may(verb, path))
     return None
+
+
+def _who_may(verb: str, path: Path | None) -> str:
+    """What to type to see who may do it."""
+    from shlex import quote  # only a refusal needs it, and it would cost every start of the program
+
+    if path is None:
+        return "look at the owner and mode of the file and its folder"
+    folder, file = f"ls -ld {quote(str(path.parent))}", quote(str(path))
+    if verb in _READING:
+        return f"{folder} {file} shows who may read it"
+    if verb == "make" or path.name.endswith(_TEMPORARY):  # it is not there to be looked at
+        return f"{folder} shows who may write there"
+    return f"{folder} {file} shows who may write there; reading may still work"
 
 
 def failed_flush(error: OSError, path: Path) -> WriterStopped:
@@ -40,7 +59,7 @@ def tell(error: OSError, verb: str, path: Path) -> None:
     """Raise the everlog error that this one becomes; return if it has to pass as it is."""
     if verb == "flush":
         raise failed_flush(error, path) from error
-    told = explained(error, f"cannot {verb} {path}")
+    told = explained(error, f"cannot {verb} {path}", verb=verb, path=path)
     if told is not None:
         raise told from error
 

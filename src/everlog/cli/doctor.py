@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -144,15 +145,19 @@ def _runtime() -> Check:
 def _folder(folder: Path) -> Check:
     from everlog.files import DiskFiles, leftover_temps
 
+    if not os.access(folder, os.R_OK | os.X_OK):
+        return Check("folder", FAIL, f"{folder} cannot be read by this user", f"ls -ld {quote(str(folder))}")
     if not os.access(folder, os.W_OK):
-        return Check("folder", WARN, f"{folder} cannot be written by this user; reading works", f"ls -ld {folder}")
+        return Check(
+            "folder", WARN, f"{folder} cannot be written by this user; reading works", f"ls -ld {quote(str(folder))}"
+        )
     left = leftover_temps(DiskFiles(), folder)
     if left:
         return Check(
             "folder",
             WARN,
             f"{counted(len(left), 'temporary file')} of writers that were killed",
-            f"when nobody writes: rm {left[0]}",
+            f"when nobody writes: rm {quote(str(left[0]))}",
         )
     return Check("folder", OK, str(folder))
 
@@ -199,7 +204,7 @@ def _modes(path: Path) -> Check:
         "modes",
         WARN if mode & 0o007 else OK,
         f"{path.name} has mode {mode:o}" + (", open to everybody" if mode & 0o007 else ""),
-        f"chmod {right} {path}" if mode & 0o007 else "",
+        f"chmod {right} {quote(str(path))}" if mode & 0o007 else "",
     )
 
 

@@ -156,7 +156,8 @@ def _of_the_machine(error: OSError) -> EverlogError:
 
     name = f" ({error.filename})" if error.filename else ""
     what = f"the system refused it{name}"
-    return explained(error, what) or Unavailable(
+    path = Path(error.filename) if isinstance(error.filename, str) else None
+    return explained(error, what, path=path) or Unavailable(
         what, why=error.strerror or str(error), hint="everlog doctor", errno=error.errno
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,7 +97,8 @@ def get_state(session: Session, view: str, key: str | None, stale: bool, after: 
 
     handle = session.log().view(view)
     if key is not None:
-        answer = handle.get(key, fresh=not stale)
+        with _without_keeping(view, key):
+            answer = handle.get(key, fresh=not stale)
         if not answer.found:
             if session.missing_ok:
                 return
@@ -107,7 +110,8 @@ def get_state(session: Session, view: str, key: str | None, stale: bool, after: 
         if answer.lag or answer.parked or answer.stopped_at:
             session.out.warn(_age(view, answer.lag, answer.parked, answer.stopped_at))
         return
-    states = list(handle.items(fresh=not stale, after=after, limit=limit))
+    with _without_keeping(view, "KEY"):
+        states = list(handle.items(fresh=not stale, after=after, limit=limit))
     position, lag = handle.position(), handle.lag()
     session.out.answer(
         Answer(
@@ -121,6 +125,18 @@ def get_state(session: Session, view: str, key: str | None, stale: bool, after: 
     )
     if not states:
         session.out.hint(_no_keys(view, after, stale))
+
+
+@contextmanager
+def _without_keeping(view: str, key: str) -> Iterator[None]:
+    """Who may not write cannot bring a view up to date; to be told a state of it needs no writing."""
+    from everlog.errors import ReadOnly
+
+    try:
+        yield
+    except ReadOnly as error:
+        hint = f"{error.hint}; nothing is kept by: everlog state {view} {key}"
+        raise ReadOnly(error.what, why=error.why, hint=hint, **error.details) from error
 
 
 def _age(view: str, lag: int, parked: bool, stopped_at: int) -> str:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,21 @@ class ShelfFile:
 
     def _fetch(self, sql: str, values: tuple[Any, ...]) -> list[Any]:
         with self._lock, self._own_errors():
-            return self._open().execute(sql, values).fetchall()
+            try:
+                connection = self._open()
+            except sqlite3.OperationalError as error:
+                if not _may_not_write(error):
+                    raise
+                with closing(self._reader()) as reader:  # who may read may ask what is kept
+                    return reader.execute(sql, values).fetchall()
+            return connection.execute(sql, values).fetchall()
+
+    def _reader(self) -> sqlite3.Connection:
+        """A connection for who may not write. Not kept: one to the file as it stands sees no later change."""
+        place = f"file:{quote(str(self.path))}?mode=ro"
+        # SQLite cannot make its side files here. Without a write-ahead log they would add nothing to the file.
+        alone = not self._files.exists(self.path.with_name(self.path.name + "-wal"))
+        return sqlite3.connect(f"{place}&immutable=1" if alone else place, uri=True, timeout=_BUSY_S)
 
     def _open(self) -> sqlite3.Connection:
         if self._closed or self._process != os.getpid():
@@ -190,16 +204,22 @@ class ShelfFile:
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", "") or ""
             what = f"{self.path} cannot be used"
-            kind = EverlogError
+            kind, hint = EverlogError, f"it is derived: {self.path} may be deleted and is made again"
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                kind = Busy
+                kind, hint = Busy, "somebody else keeps views there: try again"
             elif name == "SQLITE_FULL":
-                kind = StorageFull
-            elif name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN")):
+                kind, hint = StorageFull, "free some space and try again; the log itself can be read"
+            elif _may_not_write(error):
+                from shlex import quote as shell_quote
+
                 kind = ReadOnly
-            raise kind(
-                what, why=str(error), hint=f"it is derived: {self.path} may be deleted and is made again"
-            ) from error
+                hint = f"views are kept there: ls -ld {shell_quote(str(self.path.parent))} shows who may write"
+            raise kind(what, why=str(error), hint=hint) from error
+
+
+def _may_not_write(error: sqlite3.Error) -> bool:
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN"))
 
 
 # ---- the table
