@@ -65,12 +65,12 @@ class _Shown:
         if (begun := self._begun) is None:
             return self.part(status), self.text(status)
         step, status = begun.step, status.since(begun.before)
-        tasks = [f"{status.tasks_done:,} of {status.tasks:,} tasks"] if status.tasks else []
+        tasks = [f"{status.tasks_done:,} of {counted(status.tasks, 'task')}"] if status.tasks else []
         if not step.events:
             return status.part, ": ".join([step.what, *tasks])
         done = min(status.rows, step.events)
         seconds = max(self._now() - begun.at, 1e-6)
-        words = [f"{step.what}: {done:,} of {step.events:,} events", *tasks]
+        words = [f"{step.what}: {done:,} of {counted(step.events, 'event')}", *tasks]
         if done:
             words += [f"{done / seconds:,.0f} a second", f"{seconds * (step.events / done - 1):.0f} s left"]
         return done / step.events, ", ".join(words)
