@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from threading import get_ident
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -298,10 +298,25 @@ def _of_his_own(error: Exception) -> Exception:
             vars(made).update(vars(error))
         else:
             made = copy(error)
+        if not _says_the_same(made, error):
+            return error
         made.__cause__ = error
     except Exception:  # it cannot be made again: then all raise the one
         return error
     return made
+
+
+def _says_the_same(made: Exception, error: Exception) -> bool:
+    """Some kinds keep more than their attributes: what C holds of an OSError, as errno, or what lies in slots."""
+    if (str(made), made.args) != (str(error), error.args):
+        return False
+    beside = {
+        name
+        for kind in type(error).__mro__
+        for name, found in vars(kind).items()
+        if isinstance(found, MemberDescriptorType) and name != "__suppress_context__"  # that goes with the cause
+    }
+    return all(getattr(made, name, None) == getattr(error, name, None) for name in beside)
 
 
 def _interrupted(error: BaseException) -> Unavailable:
