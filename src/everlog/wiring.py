@@ -304,8 +304,8 @@ def require_code(setting: str, name: str) -> str:
     try:
         if setting == "catalog":
             _imported(name)
-        else:
-            _own_views(name)
+        elif wrong := _own_views(name)[1]:
+            raise wrong[0]
     except InvalidSettings as error:
         if not isinstance(error.__cause__, ModuleNotFoundError):
             raise
@@ -322,9 +322,12 @@ def _attribute(setting: str, name: str) -> Any:
         )
     try:
         return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # it runs somebody else's code, and whatever fails there must be told as theirs
-        why = str(error) if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: {error}"
-        raise InvalidSettings(f"the {setting} {name!r} cannot be loaded", why=why, hint=hint) from error
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # it runs somebody else's code, and whatever fails there must be told as theirs
+        from everlog.views.own import told
+
+        raise InvalidSettings(f"the {setting} {name!r} cannot be loaded", why=told(error), hint=hint) from error
 
 
 def _imported(name: str) -> Catalog:
@@ -370,30 +373,29 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
     )
 
 
-def _views_found(name: str) -> tuple[View | type[View], ...]:
-    """The views of one's own. If their code is not to be had here, everything else must answer all the same."""
+def _views_found(name: str) -> list[View]:
+    """The views of one's own that can be used here. Whatever is wrong with the others, all else must answer."""
+    if not name:
+        return []
     try:
-        return _own_views(name) if name else ()
+        found, wrong = _own_views(name)
     except InvalidSettings as error:
-        if error.__cause__ is None:
-            raise
         _logger.warning("%s, and are left out: %s; %s", error.what, error.why, error.hint)
-        return ()
+        return []
+    except SystemExit as end:  # it may mean this program, so it is heeded; but not without a word
+        _logger.warning("the views %r end this program while they are loaded, with %r", name, end.code)
+        raise
+    for one in wrong:
+        _logger.warning("%s, and is left out: %s; %s", one.what, one.why, one.hint)
+    return found
 
 
-def _own_views(name: str) -> tuple[View | type[View], ...]:
-    from everlog.views.view import View
+def _own_views(name: str) -> tuple[list[View], list[InvalidSettings]]:
+    from everlog.views.builtin import BUILT_IN as VIEWS
+    from everlog.views.own import usable_views
 
-    given = _attribute("views", name)
-    own = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-    for view in own:
-        if not (isinstance(view, View) or (isinstance(view, type) and issubclass(view, View))):
-            raise InvalidSettings(
-                f"{name!r} holds {view!r}",
-                why="it must be an everlog.View, or a list of them",
-                hint="give module:attribute of one, or everlog config set views ''",
-            )
-    return own
+    built_in = {view.name: view for view in VIEWS}
+    return usable_views(_attribute("views", name), name, lambda other: built_in.get(other) or _domain_view(other))
 
 
 class _Beside:

@@ -212,32 +212,6 @@ def test_dead_letters_are_shown_retried_and_skipped(own: Run) -> None:
     assert own("views", "audit", "texts").code == 0
 
 
-def test_a_setting_that_names_no_view_is_told(own: Run, place: Path) -> None:
-    (place / "own_views.py").write_text('VIEWS = "no view any more"\n')
-    sys.modules.pop("own_views", None)
-    assert own("views").code == 2
-    own("config", "set", "views", "no_such_module:VIEWS")
-    assert own("log").code == 0
-
-
-@pytest.mark.parametrize("code", ["", "import no_such_library\n", "1 / 0\n"])
-def test_views_whose_code_is_not_to_be_had_are_left_out_with_a_warning(own: Run, place: Path, code: str) -> None:
-    own("views", "run", "--to-end")
-    sys.modules.pop("own_views", None)
-    if code:
-        (place / "own_views.py").write_text(code)
-    else:
-        (place / "own_views.py").unlink()
-    for asked in (("state", "note/1"), ("views",), ("views", "get", "streams", "note/1"), ("why", "note/1", "text")):
-        found = own(*asked)
-        assert (found.code, found.err.count("cannot be loaded, and are left out")) == (0, 1), asked
-    missing = own("views", "get", "texts", "note/1")
-    assert (missing.code, "there is no view texts" in missing.err) == (4, True)
-    assert "cannot be loaded" in missing.err
-    assert own("purge", "note/2", "--reason", "a request", "--confirm", "purge note/2").code == 0
-    assert own("doctor").code == 0
-
-
 def test_a_process_keeps_views_up_to_date_until_it_is_interrupted(notes: Run, place: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "everlog", "views", "run", "streams"],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.views.conftest import ByActor, Picky, Said, Total
 
+from everlog.core.query import Query
 from everlog.log.log import Log
 from everlog.views.builtin import BUILT_IN
 from everlog.views.states import active_build, builds_of
@@ -90,3 +91,84 @@ def test_a_view_goes_on_when_what_stopped_it_is_purged(
         assert (answer.state, answer.stopped_at) == ({"count": 2}, 0)
         assert handle.audit().ok
         assert handle.rebuild().same
+
+
+class Broken(Said):
+    """The same name and version, and code that fails as soon as anybody asks what it reads."""
+
+    @property
+    def query(self) -> Query:
+        raise ZeroDivisionError("no query")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_states_of_a_view_whose_code_fails_are_emptied(
+    make_log: Callable[..., Log], tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with make_log(kind, tmp_path / "log") as log:
+        fill(log)
+        log.view(Said).catch_up()
+    with make_log(kind, tmp_path / "log", make_views=lambda log: Views(log, (Broken,))) as log:
+        log.purge("thing/1", reason="a request")
+    assert words_left(tmp_path) == []
+    (told,) = caplog.messages
+    assert told == "the view said cannot follow a purge, and is derived anew: ZeroDivisionError: no query"
+    with make_log(kind, tmp_path / "log") as log:
+        assert log.view(Said).count() == 40
+        assert log.view(Said).audit().ok
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_what_a_purge_could_not_take_out_of_states_is_taken_out_later(
+    make_log: Callable[..., Log], tmp_path: Path, kind: str, known: bool
+) -> None:
+    with make_log(kind, tmp_path / "log") as log:
+        fill(log)
+        log.append("thing.said", stream="thing/2", payload={"value": 1})
+        for view in (Said, ByActor, Total):
+            log.view(view).rebuild()
+            log.view(view).rebuild()
+    with make_log(kind, tmp_path / "log", make_views=None) as log:  # as if it were killed after the commit
+        log.purge("thing/1", reason="a request")
+    assert words_left(tmp_path), "otherwise this proves nothing"
+    views = (*BUILT_IN, Said, ByActor, Total) if known else BUILT_IN
+    with make_log(kind, tmp_path / "log", make_views=lambda log: Views(log, views)) as log:
+        log.views.forget_missed()
+        assert words_left(tmp_path) == []
+    with make_log(kind, tmp_path / "log") as log:
+        for view in (Said, ByActor, Total):
+            log.view(view).catch_up()
+            assert log.view(view).audit().ok
+        before = dict(log.views.shelf.scan("builds"))
+        log.views.forget_missed()
+        assert dict(log.views.shelf.scan("builds")) == before, "what has followed is left alone"
+
+
+def test_a_purge_stands_whatever_becomes_of_the_states(
+    make_log: Callable[..., Log], caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_views(log: Log) -> Views:
+        raise MemoryError
+
+    with make_log(make_views=no_views) as log:
+        fill(log)
+        assert log.purge("thing/1", reason="a request").count == 1
+    (told,) = caplog.messages
+    assert told.startswith(
+        "the purge of thing/1 stands; but the states of views may still hold words of it: MemoryError"
+    )
+
+
+def test_an_interrupt_while_states_are_emptied_is_one_and_says_that_the_purge_stands(
+    log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupted(views: Views, stream: str) -> None:
+        raise KeyboardInterrupt
+
+    fill(log)
+    monkeypatch.setattr(Views, "forget_purged", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.purge("thing/1", reason="a request")
+    assert len(log.purges()) == 1
+    assert "the purge of thing/1 stands" in caplog.messages[-1]

@@ -175,6 +175,8 @@ def _no_state(view: str, key: str) -> Exception:
 def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
     """Keep views up to date, all of them or those named, until Ctrl-C.
 
+    What a purge could not take out of the states of any view is taken out first.
+
     Columns when piped: view, position.
 
     \b
@@ -188,6 +190,7 @@ def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
     from everlog.views.runner import Mode
 
     log = session.log()
+    log.views.forget_missed()
     chosen = list(names or log.views.names())
     if to_end:
         reached = []

@@ -28,7 +28,7 @@ from everlog.log.committer import Committer, Waker
 from everlog.log.drafts import Draft, Limits
 from everlog.log.expect import Expect, Expectation
 from everlog.log.idempotency import upcast
-from everlog.log.purge import purge
+from everlog.log.purge import forget_derived, purge
 from everlog.log.refusals import Refusal, Refusals
 from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
@@ -357,11 +357,16 @@ class Log:
             if left.error is not None:
                 raise left.error
 
+        if self._make_views is not None:
+            with suppress(Exception):  # told of when it is needed
+                _ = (
+                    self.views
+                )  # before anything is gone: it may load somebody else's code, and that may end the program
         done = self._committer.submit(
             lambda writer: purge(writer, stream, left if drafts else None, actor=by, reason=reason), alone=True
         )
         if self._make_views is not None:
-            self.views.forget_purged(stream)
+            forget_derived(lambda: self.views, stream)
         return done
 
     def purges(self) -> list[Purge]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from everlog.core.query import Cursor
-from everlog.errors import EverlogError
 from everlog.stores.shelf import Shelf
 from everlog.views.builder import Builder, Gone, NeedsRebuild
+from everlog.views.own import told
 from everlog.views.refold import keys_fed_by
 from everlog.views.states import (
     Build,
@@ -36,32 +36,69 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("everlog")
 
 
-def forget_purged(log: Log, shelf: Shelf, stream: str, code_of: Callable[[str], View | None]) -> None:
-    """Take a purged stream out of every build. What cannot be done now is done when the view is next run."""
-    for name in every_name(shelf):
-        active = read_names(shelf, name).active
-        for build in builds_of(shelf, name):
-            try:
-                if _holds(shelf, build, stream):
-                    _forget(log, shelf, build, code_of(name), active=build.number == active)
-            except (EverlogError, Gone) as error:  # the purge stands
-                _logger.warning("the view %s may still hold words of %s until it is run: %s", name, stream, error)
+Code = Callable[[str], View | None]
+"""The view of a name, if its code is here."""
 
 
-def _holds(shelf: Shelf, build: Build, stream: str) -> bool:
-    if any(letter.stream == stream for letter in letters_of(shelf, build)):
+def forget_purged(log: Log, shelf: Shelf, stream: str, code_of: Code) -> None:
+    """Take a purged stream out of every build, whoever derived it and whether its code is here."""
+    _forget_all(log, shelf, [(build, {stream}) for build in _every_build(shelf)], code_of)
+
+
+def forget_missed(log: Log, shelf: Shelf, code_of: Code) -> None:
+    """The same for every purge that a build has not followed: whoever purged was stopped, or could not write."""
+    purges = log.store.purges()
+    missed = []
+    for build in _every_build(shelf):
+        since = max(build.position, build.reached.knows)
+        missed.append((build, {purge.stream for purge in purges if purge.reserved > since}))
+    _forget_all(log, shelf, missed, code_of)
+
+
+def _every_build(shelf: Shelf) -> list[Build]:
+    return [build for name in every_name(shelf) for build in builds_of(shelf, name)]
+
+
+def _forget_all(log: Log, shelf: Shelf, concerned: list[tuple[Build, set[str]]], code_of: Code) -> None:
+    left: dict[str, str] = {}  # view -> why
+    of: set[str] = set()
+    for build, streams in concerned:
+        try:
+            if streams and _holds(shelf, build, streams):
+                _forget(log, shelf, build, code_of)
+        except Exception as error:  # the purge stands, and the other builds must follow it
+            left[build.name] = told(error)
+            of |= streams
+    if left:
+        _logger.warning(
+            "the purge of %s stands; but the states of %s may still hold words of it: %s; when that is mended, type:"
+            " everlog views run --to-end",
+            ", ".join(sorted(of)),
+            ", ".join(sorted(left)),
+            "; ".join(sorted(set(left.values()))),
+        )
+
+
+def _holds(shelf: Shelf, build: Build, streams: set[str]) -> bool:
+    if any(letter.stream in streams for letter in letters_of(shelf, build)):
         return True
-    affected = keys_fed_by(shelf, build, [stream])
-    return affected is None or any(shelf.get(build.rows, key) is not None for key in affected)
+    affected = keys_fed_by(shelf, build, streams)
+    return affected is None or bool(shelf.get_many(build.rows, affected))
 
 
-def _forget(log: Log, shelf: Shelf, build: Build, code: View | None, *, active: bool) -> None:
-    if active and code is not None and code.version == build.version:
+def _forget(log: Log, shelf: Shelf, build: Build, code_of: Code) -> None:
+    active = read_names(shelf, build.name).active == build.number
+    code = code_of(build.name) if active else None
+    if code is not None and code.version == build.version:
         try:
             Builder(log, shelf, code, build, live=False).step(limit=1)
             return
+        except Gone:
+            return  # and its words with it
         except NeedsRebuild:
             pass  # it is not known which keys hold something of it: all of them go, and are derived again
+        except Exception as error:  # its code may be broken; what it keeps can be emptied all the same
+            _logger.warning("the view %s cannot follow a purge, and is derived anew: %s", build.name, told(error))
     with shelf.change() as change:
         change.scrub = True
         current = read_build(change, build.name, build.number)

@@ -26,7 +26,7 @@ from everlog.views.fields import Fields
 from everlog.views.filling import Derive
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
 from everlog.views.overview import Overview, overview
-from everlog.views.purging import forget_purged
+from everlog.views.purging import forget_missed, forget_purged
 from everlog.views.rebuild import Rebuilt, roll_back
 from everlog.views.restoring import rows_of
 from everlog.views.rows import row_of
@@ -357,6 +357,10 @@ class Views:
         """Take a stream that was purged out of everything that is kept here, whoever derived it."""
         self.snapshots.sweep_quietly()
         forget_purged(self._log, self.shelf, stream, self._code)
+
+    def forget_missed(self) -> None:
+        """The same for earlier purges, where it could not be done: also in states that nobody can run here."""
+        forget_missed(self._log, self.shelf, self._code)
 
     def close(self) -> None:
         for handle in self._handles.values():
