@@ -18,6 +18,7 @@ from everlog.errors import StorageFull
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.stores.staging import Staged
+from everlog.views.builder import Builder
 from everlog.views.view import Change
 from everlog.views.views import Handle
 
@@ -192,3 +193,41 @@ def test_a_view_whose_build_was_dropped_after_a_failed_write_goes_on_and_tells(t
         for number in range(3):
             say(log, number + 1)
         assert ("thing/1", 4) in view.told
+
+
+@pytest.mark.parametrize("mode", ["inline", "on-demand"])
+def test_who_asks_without_reading_on_gets_the_place_that_belongs_to_the_state(tmp_path: Path, mode: str) -> None:
+    """Another process may have moved the view on, or emptied it: the states are read from what is kept."""
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with everlog.open(url, catalog=CATALOG) as log, everlog.open(url, catalog=CATALOG) as other:
+        handle = log.views.register(Telling(), mode=mode)
+        say(log, 0)
+        handle.get("thing/1")
+        say(other, 1)
+        other.view(Telling).get("thing/1")
+        found = handle.get("thing/1", fresh=False)
+        assert (found.state["values"], found.position) == ([0, 1], 2)
+        say(other, 9, stream="thing/2")
+        other.view(Telling).get("thing/2")
+        with everlog.open(url, catalog=CATALOG) as without_its_code:
+            without_its_code.purge("thing/2", reason="asked to")
+        found = handle.get("thing/1", fresh=False)
+        assert (found.state, found.position) == (None, 0)
+        assert handle.get("thing/1").state["values"] == [0, 1]
+
+
+def test_who_asks_without_reading_on_is_answered_though_the_build_was_dropped_meanwhile(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = log.views.register(Telling(), mode="inline")
+    say(log, 0)
+    settling = Builder.settle
+
+    def settle(builder: Builder) -> None:
+        monkeypatch.undo()
+        for _ in range(2):
+            handle.rebuild()
+        settling(builder)
+
+    monkeypatch.setattr(Builder, "settle", settle)
+    assert handle.get("thing/1", fresh=False).state["values"] == [0]

@@ -189,9 +189,12 @@ class Builder:
         return self._news.failed
 
     def settle(self) -> None:
-        """Forget what was taken in of a write that is not on the disk."""
+        """Be what is kept: nothing of a write that is not on the disk, and all that another process has done."""
         with self.lock:
             self._settle()
+            current = read_build(self._shelf, self._build.name, self._build.number)
+            if current is None or current.revision != self._build.revision:
+                self._look_again()
 
     def in_write(self, staged: Staged, before: Position) -> bool:
         """Take what an open write of the log has staged, in that very transaction; False if it must be done later.

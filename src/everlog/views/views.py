@@ -20,7 +20,7 @@ from everlog.errors import Conflict, NotFound
 from everlog.stores.shelf import MemoryShelf, Shelf, Shelved
 from everlog.views.as_of import Cut, Moment, Was, cut, events_to, fold_to, of_key, state_at
 from everlog.views.audit import Audit, audit
-from everlog.views.builder import BATCH, Builder
+from everlog.views.builder import BATCH, Builder, Gone
 from everlog.views.builtin import BUILT_IN
 from everlog.views.fields import Fields
 from everlog.views.filling import Derive
@@ -262,11 +262,14 @@ class Handle:
         return [(key, rows[key]) for key in keys if key in rows]
 
     def _ready(self, fresh: bool) -> Builder:
-        if fresh:
-            return self.runner.catch_up()
-        builder = self.runner.builder()
-        builder.settle()
-        return builder
+        while not fresh:
+            builder = self.runner.builder()
+            try:
+                builder.settle()
+            except Gone:  # a rebuild has put another in its place since
+                continue
+            return builder
+        return self.runner.catch_up()
 
 
 class Views:
