@@ -358,10 +358,9 @@ class Log:
                 raise left.error
 
         if self._make_views is not None:
+            # Before anything is gone: it may load somebody else's code, and that may end the program.
             with suppress(Exception):  # told of when it is needed
-                _ = (
-                    self.views
-                )  # before anything is gone: it may load somebody else's code, and that may end the program
+                _ = self.views
         done = self._committer.submit(
             lambda writer: purge(writer, stream, left if drafts else None, actor=by, reason=reason), alone=True
         )
