@@ -28,7 +28,7 @@ from everlog.stores.segments.index import LivePart
 from everlog.stores.segments.known_end import KnownEnd, read_end
 from everlog.stores.segments.layout import Layout
 from everlog.stores.segments.lookup import Part
-from everlog.stores.segments.lost_end import compare_ends
+from everlog.stores.segments.lost_end import compare_ends, ends_whole
 from everlog.stores.segments.packed_index import Columns, PackedPart, columns_of, load_columns
 from everlog.stores.segments.segment import Segment, told_of_gap
 from everlog.stores.segments.source import ArchiveSource, PlainSource, Source
@@ -296,6 +296,10 @@ class Book:
         if segment is self.segments[-1] or segment.limit is None or at < segment.limit:
             segment.parts.append(self._new_part(segment))
             self._walk_on(segment, cuts=known)
+        while not self._ends_as_indexed(segment):
+            del segment.parts[-2:]
+            segment.parts.append(self._new_part(segment))
+            self._walk_on(segment, cuts=known)
         if segment.limit is None and segment.index_end > segment.end and segment.tail is not Tail.DAMAGED:
             reason = f"{segment.number:08}.seg was cut: its index goes to byte {segment.index_end}"
             segment.problems.append(Problem(Position(segment.head + 1), "segment_cut", reason))
@@ -346,6 +350,22 @@ class Book:
             if end > source.size or segment.archived:
                 return end <= source.size
             return source.read(end - 1, 1) != b"\0"  # no frame ends in a zero byte
+        finally:
+            source.close()
+
+    def _ends_as_indexed(self, segment: Segment) -> bool:
+        """False if nothing was found behind the index files of a segment, and their last frames are not there.
+
+        What is written next stands behind those. Were they taken on trust, damage there would be found only when it is
+        in the midst of the log, where even a mark that held nothing cannot be put back.
+        """
+        if len(segment.parts) < 2 or segment.parts[-1].end > segment.parts[-1].start:
+            return True
+        indexed = segment.parts[-2]
+        assert isinstance(indexed, PackedPart)
+        source = self._open(segment)
+        try:
+            return ends_whole(source, indexed, mark=mark_of(self.identity.log_id, segment.number))
         finally:
             source.close()
 

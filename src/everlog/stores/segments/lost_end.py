@@ -9,8 +9,10 @@ from everlog.core.event import Position
 from everlog.stores.contract import Problem
 from everlog.stores.segments.frame import closing_frame, mark_of
 from everlog.stores.segments.known_end import KnownEnd
+from everlog.stores.segments.packed_index import PackedPart
 from everlog.stores.segments.segment import Segment
-from everlog.stores.segments.walk import Tail
+from everlog.stores.segments.source import Source
+from everlog.stores.segments.walk import Gap, Tail, Walk
 
 
 def compare_ends(known: KnownEnd, live: Segment, log_id: str) -> None:
@@ -25,6 +27,12 @@ def compare_ends(known: KnownEnd, live: Segment, log_id: str) -> None:
             f"position {known.head}, byte {known.end}, when it was closed"
         )
         live.problems.append(Problem(Position(live.head + 1), "segment_cut", reason))
+
+
+def ends_whole(source: Source, part: PackedPart, *, mark: int) -> bool:
+    """Whether the last block that an index file tells of is there, byte for byte: one read, some frames."""
+    walk = Walk(source, mark=mark, start=part.offsets[-1], head=Position(part.befores[-1]), limit=part.end)
+    return not any(isinstance(found, Gap) for found in walk) and walk.tail is Tail.END
 
 
 def _lost_mark(known: KnownEnd, live: Segment, log_id: str) -> bytes:
