@@ -294,18 +294,20 @@ class Book:
             if columns is not None:
                 segment.index_end = max(segment.index_end, columns.end)
         if segment is self.segments[-1] or segment.limit is None or at < segment.limit:
-            segment.parts.append(self._new_part(segment))
-            self._walk_on(segment, cuts=known)
+            self._walk_the_rest(segment, known)
         while not self._ends_as_indexed(segment):
             del segment.parts[-2:]
-            segment.parts.append(self._new_part(segment))
-            self._walk_on(segment, cuts=known)
+            self._walk_the_rest(segment, known)
         if segment.limit is None and segment.index_end > segment.end and segment.tail is not Tail.DAMAGED:
             reason = f"{segment.number:08}.seg was cut: its index goes to byte {segment.index_end}"
             segment.problems.append(Problem(Position(segment.head + 1), "segment_cut", reason))
         if segment is not self.segments[-1] and segment.tail is not Tail.END:
             reason = f"{segment.number:08}.seg is damaged from byte {segment.end} to its end"
             segment.problems.append(Problem(Position(segment.head + 1), "damaged_bytes", reason))
+
+    def _walk_the_rest(self, segment: Segment, known: set[int]) -> None:
+        segment.parts.append(self._new_part(segment))
+        self._walk_on(segment, cuts=known)
 
     def packed(self, segment: Segment, columns: Columns) -> PackedPart:
         """A part that was written to its file."""
@@ -356,8 +358,8 @@ class Book:
     def _ends_as_indexed(self, segment: Segment) -> bool:
         """False if nothing was found behind the index files of a segment, and their last frames are not there.
 
-        What is written next stands behind those. Were they taken on trust, damage there would be found only when it is
-        in the midst of the log, where even a mark that held nothing cannot be put back.
+        What is written next stands behind those. Were they taken on trust, damage there would be found only when it
+        is in the midst of the log, where even a mark that held nothing cannot be put back.
         """
         if len(segment.parts) < 2 or segment.parts[-1].end > segment.parts[-1].start:
             return True
