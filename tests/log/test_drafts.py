@@ -56,6 +56,28 @@ def test_names_are_checked_in_every_draft_of_a_batch(catalog: Catalog) -> None:
             prepared(catalog, bad, good)
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_name_that_was_accepted_in_one_field_is_refused_in_another_where_it_does_not_fit(
+    catalog: Catalog, alone: bool
+) -> None:
+    """Names that were seen are not looked at again, each in its own field."""
+    good = Draft(type="thing.said", stream="item/1", actor="user:ada", scope="acme")
+    prepared(catalog, good)
+    for bad in (
+        Draft(type="thing.said", stream="user:ada", actor="user:ada", scope="acme"),
+        Draft(type="thing.said", stream="acme", actor="user:ada", scope="acme"),
+        Draft(type="thing.said", stream="item/1", actor="item/1", scope="acme"),
+        Draft(type="thing.said", stream="item/1", actor="acme", scope="acme"),
+    ):
+        with pytest.raises(InvalidField):
+            prepared(catalog, *([bad] if alone else [good, bad]))
+    odd = Draft(type="thing.said", stream="item_/1", scope="item_/1")  # a scope as well as a stream
+    prepared(catalog, odd)
+    prepared(catalog, Draft(type="thing.said", stream="item/1", scope="a_/b/c"))
+    with pytest.raises(InvalidField):
+        prepared(catalog, Draft(type="thing.said", stream="a_/b/c"))
+
+
 def test_tags_are_copied_and_times_become_utc(catalog: Catalog) -> None:
     tags = {"team": "a"}
     moment = datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))

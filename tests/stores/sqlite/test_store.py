@@ -14,7 +14,7 @@ from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import ReadOnly, StorageFull
 from everlog.stores.contract import Store, seal
-from everlog.stores.sqlite import connection
+from everlog.stores.sqlite import connection, tail
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import Chain, seal_any
 from everlog.testing.filling import append, fill, positions
@@ -50,6 +50,50 @@ def test_a_write_to_many_new_streams_asks_no_question_for_each_of_them(path: Pat
     asked = [statement for statement in said if "names" in statement or "stream_places" in statement]
     store.close()
     assert 0 < len(asked) < 10
+
+
+BOTH, OTHER = "note/1", "note/2"
+PLACES = {  # the stream and the scope of each event
+    "the scope first": [(OTHER, BOTH), (BOTH, ""), (BOTH, OTHER), (OTHER, "")],
+    "the stream first": [(BOTH, ""), (OTHER, BOTH), (BOTH, BOTH), (OTHER, OTHER)],
+    "at once": [(BOTH, BOTH), (OTHER, OTHER), (BOTH, OTHER), (OTHER, BOTH)],
+}
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("writes", ["one write", "a write each", "a handle each"])
+@pytest.mark.parametrize("order", PLACES)
+def test_a_stream_a_scope_and_a_type_of_the_same_name_are_three_things(
+    path: Path, monkeypatch: pytest.MonkeyPatch, order: str, writes: str, indexed: bool
+) -> None:
+    if indexed:
+        monkeypatch.setattr(tail, "TAIL_MAX", 0)
+    places = PLACES[order]
+    made = [
+        seal_any(stream=stream, scope=scope, type=BOTH if number == 3 else "note.added")
+        for number, (stream, scope) in enumerate(places, start=1)
+    ]
+    store = SqliteStore(path)
+    if writes == "one write":
+        append(store, *made)
+    for event in made if writes != "one write" else ():
+        append(store, event)
+        if writes == "a handle each":
+            store.close()
+            store = SqliteStore(path)
+    append(store, seal_any(stream=BOTH), seal_any(stream=OTHER))  # by a handle that wrote them, or by one that asks
+    places = [*places, (BOTH, ""), (OTHER, "")]
+    for reader in (store, SqliteStore(path)):
+        for name in (BOTH, OTHER):
+            of_stream = [number for number, (stream, _) in enumerate(places, start=1) if stream == name]
+            of_scope = [number for number, (_, scope) in enumerate(places, start=1) if scope == name]
+            found = list(reader.read(Query(stream=name)))
+            assert [recorded.position for recorded in found] == of_stream
+            assert [recorded.sequence for recorded in found] == [1, 2, 3]
+            assert [recorded.position for recorded in reader.read(Query(scope=name))] == of_scope
+        assert [recorded.position for recorded in reader.read(Query(types=frozenset({BOTH})))] == [3]
+        assert [(one.event.stream, one.event.scope) for one in reader.read()] == places
+        reader.close()
 
 
 def test_a_read_writes_nothing(path: Path) -> None:
