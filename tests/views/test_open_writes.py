@@ -231,3 +231,62 @@ def test_who_asks_without_reading_on_is_answered_though_the_build_was_dropped_me
 
     monkeypatch.setattr(Builder, "settle", settle)
     assert handle.get("thing/1", fresh=False).state["values"] == [0]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StorageFull("full")])
+def test_a_look_that_fails_leaves_what_a_failed_write_left_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Its place would be taken for seen, and the event that is given it later would be passed over."""
+
+    def fails(*_: object) -> None:
+        monkeypatch.undo()
+        raise error
+
+    with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as log:
+        handle = log.views.register(Telling(), mode="inline")
+        say(log, 0)
+        with full_disk():
+            note(log)
+        monkeypatch.setattr(Builder, "_look_again", fails)
+        with pytest.raises(type(error)):
+            handle.runner.builder().settle()
+        for number in (1, 2, 3):
+            say(log, number)
+        assert handle.get("thing/1").state["values"] == [0, 1, 2, 3]
+        assert handle.audit().ok
+
+
+def test_what_was_written_first_is_told_first_though_somebody_reads_on_before(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with everlog.open(url, catalog=CATALOG) as log, everlog.open(url, catalog=CATALOG) as other:
+        view = TellingAll()
+        handle = log.views.register(view, mode="inline")
+        say(log, 0)
+        builder = handle.runner.builder()
+        with pytest.MonkeyPatch.context() as later:
+            later.setattr(handle.runner, "_after_commit", lambda: None)
+            later.setattr(builder, "tell", lambda: None)
+            say(log, 1)
+        say(other, 2)
+        handle.get("thing/1")
+        assert view.values == [[0], [0, 1], [0, 1, 2]]
+
+
+def test_what_comes_of_being_told_is_told_last(log: Log) -> None:
+    class Answering(TellingAll):
+        def on_change(self, changes: Sequence[Change]) -> None:
+            super().on_change(changes)
+            if self.values[-1][-1] == 1:
+                say(log, "answer")
+
+    view = Answering()
+    handle = log.views.register(view, mode="inline")
+    say(log, 0)
+    builder = handle.runner.builder()
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(builder, "tell", lambda: None)
+        say(log, 1)
+        say(log, 2)
+    builder.tell()
+    assert view.values == [[0], [0, 1], [0, 1, 2], [0, 1, 2, "answer"]]

@@ -266,7 +266,8 @@ class Builder:
     def tell(self) -> None:
         """Tell of what `in_write` changed, now that it is committed."""
         with self.lock:
-            for changes in self._news.take_untold():
+            # One by one: who is told may append, and what comes of that is told behind the rest.
+            while (changes := self._news.next_untold()) is not None:
                 self._tell_of(changes)
 
     # ---- inside: one page
@@ -275,8 +276,9 @@ class Builder:
         """Take the build as it is kept if what is in memory may be of a write that failed, or has not ended: its
         place in the log may come to be another event's, so that the cursor alone does not tell."""
         if self._news.uncertain:
-            self._news.read_anew()
+            failures = self._news.failures
             self._look_again()
+            self._news.settle(failures)  # not if that raised, and not for a write that failed meanwhile
 
     def _fold(self, records: Sequence[Recorded]) -> Folded:
         return fold(
@@ -304,6 +306,7 @@ class Builder:
             return self._cursor == cursor
         done = self._fold(events)
         self._keep(done, self._kept(done), self._reached(done, cursor))
+        self.tell()  # what was written before these
         self._tell(done)
         return True
 

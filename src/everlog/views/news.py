@@ -17,7 +17,7 @@ class News:
     def __init__(self) -> None:
         self._open: tuple[Position, Mapping[str, bytes | None]] | None = None
         self._untold: list[tuple[Position, Mapping[str, bytes | None]]] = []
-        self._failed = False
+        self._failures = self._settled = 0  # writes that failed, and those of them that left nothing in memory
 
     def took_in(self, position: Position, rows: Mapping[str, bytes | None]) -> None:
         """An open write is in memory up to a position; of these rows somebody is to be told."""
@@ -33,28 +33,31 @@ class News:
     def write_failed(self) -> None:
         """Nothing of the write that was going on has happened."""
         if self._open is not None:
-            self._failed = True  # first: there is no moment at which memory seems to be right
+            self._failures += 1  # first: there is no moment at which memory seems to be right
             self._open = None
 
     @property
     def failed(self) -> bool:
         """True while something of a write that failed may be in memory."""
-        return self._failed
+        return self._failures != self._settled
 
     @property
     def uncertain(self) -> bool:
         """True while memory may hold what is on record nowhere: of a write that failed, or that goes on."""
-        return self._failed or self._open is not None
+        return self.failed or self._open is not None
 
-    def read_anew(self) -> None:
-        """Memory is about to be read anew. A failure that is noted from here on is of what is in it then."""
-        self._failed = False
+    @property
+    def failures(self) -> int:
+        return self._failures
 
-    def take_untold(self) -> list[list[Change]]:
-        """What is on record and was told to nobody yet, a write at a time: the states as each of them left them."""
-        told = []
-        while self._untold:
-            position, rows = self._untold.pop(0)
-            kept = [(key, data) for key, data in sorted(rows.items()) if data is not None]
-            told.append([Change(key, row_of(data).state, position) for key, data in kept])
-        return told
+    def settle(self, failures: int) -> None:
+        """Memory was read anew, begun after so many failures."""
+        self._settled = failures
+
+    def next_untold(self) -> list[Change] | None:
+        """The first of what is on record and was told to nobody yet: the states as one write left them."""
+        if not self._untold:
+            return None
+        position, rows = self._untold.pop(0)
+        kept = [(key, data) for key, data in sorted(rows.items()) if data is not None]
+        return [Change(key, row_of(data).state, position) for key, data in kept]
