@@ -58,6 +58,9 @@ def test_a_diff_shows_changed_paths_and_the_events_between(notes: Run) -> None:
     assert data["changes"] == [{"path": "$.text", "was": "note 1", "now": "note 3"}]
     assert [event["position"] for event in data["events"]] == [2, 3]
     assert notes("diff", "note/1", "v2", "v2", "--json").data["changes"] == []
+    backwards = notes("diff", "note/1", "v3", "v1", "--json").data
+    assert backwards["changes"] == [{"path": "$.text", "was": "note 3", "now": "note 1"}]
+    assert [event["payload"]["text"] for event in backwards["events"]] == ["note 2", "note 3"]
     assert notes("diff", "note/none", "#1", "#2").code == 4
     assert notes("diff", "note/1", "#2", "--view", "fields", "--json").data["to"]["position"] == 5
 

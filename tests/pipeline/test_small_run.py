@@ -179,6 +179,20 @@ def test_large_events_are_left_to_spark(alone: Callable[..., Twins], monkeypatch
     assert world.here.tables() == []
 
 
+def test_events_that_are_large_only_in_memory_are_left_to_spark(
+    alone: Callable[..., Twins], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the disk, text that repeats itself takes next to nothing."""
+    world = alone(Said, answers=False)
+    for _ in range(30):
+        world.say("x" * 10_000)
+    assert world.begin().whole
+    assert sum(file.bytes for file in world.here.events.files()) < 20_000
+    monkeypatch.setattr(small_run, "FEW_BYTES", 100_000)
+    world.say("y")
+    assert not world.begin().whole
+
+
 class Halting(Said):
     """Cannot even tell the key of some events."""
 

@@ -112,8 +112,13 @@ def diff_command(session: Session, name: str, before: Moment, after: Moment | No
     history = history_of(log, view, key, new)
     if not history and was is None:
         raise _nothing(session.log(), view, key, new)
-    known = {recorded.position for recorded in history_of(log, view, key, old)}
+    earlier = history_of(log, view, key, old)
+    known = {recorded.position for recorded in earlier}
     between = [recorded for recorded in history if recorded.position not in known]
+    backwards = not between and len(earlier) > len(history)  # asked for from the later to the earlier
+    if backwards:
+        left = {recorded.position for recorded in history}
+        between = [recorded for recorded in earlier if recorded.position not in left]
     changed = list(differences({} if was is None else was, {} if now is None else now))
     rows = [(difference.path, _shown(difference.was), _shown(difference.now)) for difference in changed]
     data = {
@@ -125,7 +130,10 @@ def diff_command(session: Session, name: str, before: Moment, after: Moment | No
         "events": [recorded_object(log_record) for log_record in between],
     }
     lines = [f"{safe(path)}  {was or '(none)'} -> {now or '(none)'}" for path, was, now in rows]
-    lines += ["", *table_lines(session.out, between)] if between else ["nothing changed"]
+    if between:
+        lines += ["", *(["without"] if backwards else []), *table_lines(session.out, between)]
+    elif not changed:
+        lines.append("nothing changed")
     session.out.answer(
         Answer(
             data=data,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -54,17 +55,39 @@ def read(table: Table, schema: pa.Schema, *, after: int = 0, upto: int) -> pa.Ta
     return rows.filter(mine).sort_by("position")
 
 
+def takes_more_than(table: Table, bytes_max: int) -> bool:
+    """True when the rows of a table would not fit: on the disk, text that repeats itself takes next to nothing."""
+    held_bytes = 0
+    for file in table.files():
+        path = table.path / file.path
+        try:
+            for batch in pq.ParquetFile(path).iter_batches(batch_size=_ROWS_LOOKED_AT):
+                held_bytes += batch.nbytes
+                if held_bytes > bytes_max:
+                    return True
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(table, path) from error
+    return False
+
+
+_ROWS_LOOKED_AT = 64
+
+
 def _read_file(table: Table, file: DataFile, schema: pa.Schema) -> pa.Table:
     path = table.path / file.path
     try:
         return pq.ParquetFile(path).read(columns=schema.names).select(schema.names).cast(schema)
     except (pa.ArrowException, OSError) as error:
-        raise Damaged(
-            f"{path} cannot be read",
-            why="it is there with the right size, and its content is not what was written",
-            hint=rebuild_hint(table.name),
-            table=table.name,
-        ) from error
+        raise _unreadable(table, path) from error
+
+
+def _unreadable(table: Table, path: Path) -> Damaged:
+    return Damaged(
+        f"{path} cannot be read",
+        why="it is there with the right size, and its content is not what was written",
+        hint=rebuild_hint(table.name),
+        table=table.name,
+    )
 
 
 def write(table: Table, rows: pa.Table, *, cursor: Cursor) -> list[DataFile]:

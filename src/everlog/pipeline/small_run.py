@@ -125,7 +125,7 @@ def _is_sparks(log: Log, lake: Lake, upto: Cursor) -> bool:
     """True when history changed under the lake, or when its events are few but large."""
     held = lake.events.cursor(upto.epoch)
     changed = is_restored(lake, upto.epoch, upto.position) or (held and purges_unknown_to(log.purges(), held))
-    return bool(changed) or sum(file.bytes for file in lake.events.files()) > FEW_BYTES // 4  # compressed
+    return bool(changed) or few.takes_more_than(lake.events, FEW_BYTES)
 
 
 def _is_left(log: Log, lake: Lake, head: Position) -> bool:
