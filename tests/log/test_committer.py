@@ -15,7 +15,7 @@ import pytest
 from tests.log.held_up import PATIENCE_S, HeldUp
 
 from everlog.errors import InvalidPayload, LogClosed, StorageFull, Unavailable
-from everlog.log.committer import GROUP_MAX, Committer, Item, Plain, _of_his_own
+from everlog.log.committer import GROUP_MAX, Committer, Item, Plain
 from everlog.stores.contract import Writer
 
 
@@ -216,45 +216,6 @@ def test_an_error_that_cannot_be_made_again_is_raised_by_all_and_nothing_is_take
     assert [callers.results[name] for name in "abc"] == [store.trouble] * 3
     assert store.notes("") == {}
     store.trouble = None
-
-
-class OwnOSError(OSError):
-    def __init__(self, number: int, words: str) -> None:
-        super().__init__(number, words)
-
-
-class OwnUnicodeError(UnicodeDecodeError):
-    def __init__(self, data: bytes) -> None:
-        super().__init__("utf-8", data, 0, 1, "invalid start byte")
-
-
-class Slotted(Exception):
-    __slots__ = ("place",)
-
-    def __init__(self, place: str) -> None:
-        super().__init__("something is wrong")
-        self.place = place
-
-
-@pytest.mark.parametrize("trouble", [OwnOSError(errno.ENOSPC, "full"), OwnUnicodeError(b"\xff"), Slotted("here")])
-def test_an_error_whose_copy_would_not_say_the_same_is_raised_by_all(trouble: Exception) -> None:
-    assert _of_his_own(trouble) is trouble
-
-
-def test_an_error_that_had_a_cause_is_copied_all_the_same() -> None:
-    trouble = OSError(errno.EIO, "Input/output error")
-    trouble.__cause__ = ValueError("why")
-    made = _of_his_own(trouble)
-    assert (type(made), str(made)) == (OSError, "[Errno 5] Input/output error")
-    assert made is not trouble is made.__cause__
-
-
-def test_an_error_of_a_group_says_its_words_once() -> None:
-    class NoSuchTable(Exception):
-        def __init__(self, name: str) -> None:
-            super().__init__(f"no such table {name}")
-
-    assert str(_of_his_own(NoSuchTable("a"))) == "no such table a"
 
 
 def test_a_work_of_a_group_that_asks_for_a_write_is_refused_and_holds_nobody_up(

@@ -68,6 +68,14 @@ def in_the_midst_of(write: Callable[[], object], *, fails: bool) -> Iterator[Cal
             end()
 
 
+@contextmanager
+def not_telling(builder: Builder) -> Iterator[None]:
+    """Who writes within does not get to tell of it."""
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(builder, "tell", lambda: None)
+        yield
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
     with everlog.open(f"sqlite:{tmp_path / 'log.db'}", catalog=CATALOG) as opened:
@@ -139,8 +147,7 @@ def test_what_is_told_is_what_the_write_left_though_the_next_one_is_under_way(lo
     handle = log.views.register(view, mode="inline")
     say(log, 0)
     builder = handle.runner.builder()
-    with pytest.MonkeyPatch.context() as later:
-        later.setattr(builder, "tell", lambda: None)
+    with not_telling(builder):
         say(log, 1)
     with in_the_midst_of(lambda: say(log, "lost"), fails=True):
         builder.tell()
@@ -156,8 +163,7 @@ def test_what_is_on_record_is_told_though_a_later_write_failed_before(log: Log, 
     say(log, 0)
     say(log, 9, stream="thing/2")
     builder = handle.runner.builder()
-    with pytest.MonkeyPatch.context() as later:
-        later.setattr(builder, "tell", lambda: None)
+    with not_telling(builder):
         say(log, 1)
     with full_disk():
         if what == "note":
@@ -284,8 +290,7 @@ def test_what_comes_of_being_told_is_told_last(log: Log) -> None:
     handle = log.views.register(view, mode="inline")
     say(log, 0)
     builder = handle.runner.builder()
-    with pytest.MonkeyPatch.context() as later:
-        later.setattr(builder, "tell", lambda: None)
+    with not_telling(builder):
         say(log, 1)
         say(log, 2)
     builder.tell()

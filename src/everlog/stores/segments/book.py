@@ -63,9 +63,8 @@ class Book:
 
     def _read(self) -> None:
         while True:
-            known_end = read_end(
-                self._files, self._layout, log_id=self.identity.log_id
-            )  # before the writer adds to it
+            # Before the rest, and before the writer adds to it.
+            known_end = read_end(self._files, self._layout, log_id=self.identity.log_id)
             numbers = self._layout.numbers(self._files)
             try:
                 self._load(numbers, known_end)
