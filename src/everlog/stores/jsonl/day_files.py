@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from everlog.files import Files, Handle
+from everlog.files import Files, Handle, Watch
 from everlog.stores.jsonl.lines import BadLine, Batch, Line, is_whole_object, read_marked_line, writer_of
 
 NAME = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl")
@@ -167,16 +167,21 @@ class Tail:
         self._files = files
         self._events = events
         self._handle: Handle | None = None
+        self._watch: Watch | None = None
         self.name = ""
 
     def open(self, name: str) -> bool:
-        """Make `name` the file that is appended to; True when it is a new one."""
-        if self._handle is not None and self.name == name:
+        """Make `name` the file that is appended to; True when it is a new one.
+
+        The name may stand for another file by now: a purge of another handle, or git, replaced it. What is appended
+        to the old one would be in no file."""
+        if self._handle is not None and self.name == name and self._watch is not None and self._watch.holds():
             return False
         self.close()
         path = self._events / name
         fresh = not self._files.exists(path)
         self._handle = self._files.open(path, create=True)
+        self._watch = self._files.watch(self._handle)
         self.name = name
         return fresh
 
@@ -207,4 +212,5 @@ class Tail:
         if self._handle is not None:
             self._files.close(self._handle)
             self._handle = None
+            self._watch = None
             self.name = ""

@@ -139,8 +139,13 @@ class Keeper:
         path = None if self._index is None else self._index.path
         return path is not None and self._files.inode(path) != self._inode
 
-    def begin_write(self) -> bool:
-        """With the lock held: everything that was committed is known and mended; True when somebody else wrote."""
+    @property
+    def seen(self) -> object:
+        """The state of the files that the index was last in step with: what is remembered holds for it alone."""
+        return self._seen
+
+    def begin_write(self) -> None:
+        """With the lock held: everything that was committed is known and mended."""
         with self._mutex:
             if self._read_only:
                 raise ReadOnly(
@@ -152,8 +157,7 @@ class Keeper:
                 self._drop_index()
                 self._must_make = True
             self._back_to_disk()
-            changed = self._index is None or self._glance() != self._seen
-            if changed or self._torn:
+            if self._index is None or self._glance() != self._seen or self._torn:
                 self._may_cut = True
                 try:
                     self._catch_up()
@@ -166,7 +170,6 @@ class Keeper:
                     self._begin_origin()
                 self.index.set_origin(self.origin)
             refuse_damage(self._folder, self.index)
-            return changed
 
     def knows(self, line_id: str) -> bool:
         return self.index.knows(line_id)

@@ -42,6 +42,7 @@ _STREAMS_REMEMBERED_MAX = 200_000
 
 
 class JsonlStore:
+    _remembered_at: object
     _head: Position | None
     _clock: int | None
     _links: dict[str, Link]
@@ -188,8 +189,11 @@ class JsonlStore:
             self._require_writable()
             self._lock.acquire(LOCK_TIMEOUT_S)
             try:
-                if self._keeper.begin_write():
+                self._keeper.begin_write()
+                if self._keeper.seen != self._remembered_at:
+                    # Somebody else wrote. The index may know it since long: every read brings it up to date.
                     self._forget_committed()
+                    self._remembered_at = self._keeper.seen
                 self._writing_thread = threading.get_ident()
                 staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
                 yield staged
@@ -305,6 +309,7 @@ class JsonlStore:
         self._links.update(staged.links)
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
+        self._remembered_at = self._keeper.seen
 
     def _write_clock(self, staged: Staged) -> None:
         moment = datetime.fromtimestamp(staged.now_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -335,6 +340,7 @@ class JsonlStore:
             self._keeper.finish_purge(plan)
 
     def _forget_committed(self) -> None:
+        self._remembered_at = None  # the state of the index that the rest was taken from
         self._head = None
         self._clock = None
         self._links = {}

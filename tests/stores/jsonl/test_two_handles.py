@@ -1,0 +1,177 @@
+"""Two handles on one log, in one process and in two: what either of them wrote stays, at a position of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import CATALOG
+from tests.stores.jsonl.own import own, texts
+
+from everlog.errors import WrongSequence
+from everlog.log.log import Log
+from everlog.log.verify import verify
+from everlog.stores.jsonl.store import JsonlStore
+from everlog.testing.filling import positions
+
+WRITER = """
+import sys
+from pathlib import Path
+from everlog.stores.jsonl.store import JsonlStore
+from tests.stores.jsonl.own import own
+store = JsonlStore(Path(sys.argv[1]))
+for order in sys.stdin:
+    verb, _, text = order.strip().partition(" ")
+    if verb == "write":
+        own(store, stream="note/2", payload={"text": text})
+    elif verb == "purge":
+        with store.write() as writer:
+            writer.purge(text, actor="user:ada", reason="asked to")
+    elif verb == "head":
+        store.head()
+    print("done", flush=True)
+"""
+
+
+class OtherProcess:
+    """A handle in another process, which does one thing at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def do(self, order: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(order + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "done\n"
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
+        assert self._process.returncode == 0
+
+
+class OtherHandle:
+    """The same in this process."""
+
+    def __init__(self, path: Path) -> None:
+        self._store = JsonlStore(path)
+
+    def do(self, order: str) -> None:
+        verb, _, text = order.partition(" ")
+        if verb == "write":
+            own(self._store, stream="note/2", payload={"text": text})
+        elif verb == "purge":
+            with self._store.write() as writer:
+                writer.purge(text, actor="user:ada", reason="asked to")
+        else:
+            self._store.head()
+
+    def close(self) -> None:
+        self._store.close()
+
+
+BOTH = pytest.mark.parametrize("other_kind", [OtherHandle, OtherProcess])
+
+
+def require_whole(store: JsonlStore, expected: list[str]) -> None:
+    assert texts(store) == expected
+    assert verify(store).problems == ()
+
+
+@BOTH
+def test_what_is_written_after_the_purge_of_another_handle_stays(
+    path: Path, other_kind: type[OtherHandle | OtherProcess]
+) -> None:
+    """G1: a purge puts another file under the name of the day; what is appended must go to that one."""
+    store = JsonlStore(path)
+    own(store, stream="note/1", payload={"text": "secret"})
+    own(store, stream="note/3", payload={"text": "kept"})
+    other = other_kind(path)
+    other.do("purge note/1")
+    own(store, stream="note/3", payload={"text": "after"})
+    require_whole(store, ["kept", "after"])
+    other.do("write theirs")
+    own(store, stream="note/3", payload={"text": "more"})
+    other.close()
+    store.close()
+    again = JsonlStore(path)
+    require_whole(again, ["kept", "after", "theirs", "more"])
+    assert positions(again.read()) == [2, 4, 5, 6]
+    own(again)
+    again.close()
+
+
+@BOTH
+@pytest.mark.parametrize("look", ["head", "read", "sequence"])
+def test_a_look_between_two_writes_does_not_hide_what_another_handle_wrote(
+    path: Path, look: str, other_kind: type[OtherHandle | OtherProcess]
+) -> None:
+    """G3, G4: after the look the index is up to date, but what this handle remembers of its last write is not."""
+    store = JsonlStore(path)
+    own(store, stream="note/2", payload={"text": "a"})
+    other = other_kind(path)
+    other.do("write b")
+    match look:
+        case "head":
+            assert store.head() == 2
+        case "read":
+            assert texts(store) == ["a", "b"]
+        case _:
+            assert store.sequence("note/2") == 1  # what it remembers: only inside a write is it brought up to date
+            assert store.clock() == 2
+    own(store, stream="note/2", payload={"text": "c"})
+    records = list(store.read())
+    assert [(each.position, each.sequence, each.event.lamport) for each in records] == [
+        (1, 1, 1),
+        (2, 2, 2),
+        (3, 3, 3),
+    ]
+    other.do("head")
+    own(store, stream="note/2", payload={"text": "d"})
+    other.do("write e")
+    require_whole(store, ["a", "b", "c", "d", "e"])
+    other.close()
+    store.close()
+
+
+def test_an_expectation_is_compared_with_what_another_handle_wrote(path: Path) -> None:
+    """G4."""
+    with Log(JsonlStore(path), CATALOG) as one, Log(JsonlStore(path), CATALOG) as two:
+        said: dict[str, Any] = {"stream": "thing/1", "payload": {"value": 1}, "actor": "user:ada"}
+        for log in (one, two):
+            log.append("thing.said", **said)
+        assert one.head() == 2
+        with pytest.raises(WrongSequence):
+            one.append("thing.said", **said, expect=1)
+        one.append("thing.said", **said, expect=2)
+        assert one.verify().ok
+
+
+def test_a_thread_that_reads_between_writes_does_not_hide_another_handle(path: Path) -> None:
+    """The look may come from any thread and from any question: notes, claims, purges."""
+    one, two = JsonlStore(path), JsonlStore(path)
+    questions: list[Callable[[], object]] = [
+        one.head,
+        one.clock,
+        one.purges,
+        lambda: one.noted("x"),
+        lambda: list(one.packed()),
+        one.bad_lines,
+    ]
+    for number, question in enumerate(questions):
+        own(one, payload={"text": f"one {number}"})
+        own(two, payload={"text": f"two {number}"})
+        question()
+        own(one, payload={"text": f"again {number}"})
+    assert positions(one.read()) == list(range(1, 3 * len(questions) + 1))
+    assert verify(one).problems == ()
+    assert verify(two).problems == ()
+    one.close()
+    two.close()
