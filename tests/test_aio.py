@@ -414,6 +414,22 @@ def test_closing_ends_the_readers(kind: str, make_log: Callable[..., Log]) -> No
     run(main())
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "segments"])
+def test_to_end_does_not_take_a_part_for_all_when_the_log_is_closed(kind: str, make_log: Callable[..., Log]) -> None:
+    log = make_log(kind)
+    log.append_batch([Draft(type="thing.said", stream="thing/1")] * 502)
+
+    async def main() -> None:
+        within, beyond = aio.subscribe(log, to_end=True), aio.subscribe(log, 500, to_end=True)
+        await anext(within), await anext(beyond)
+        await asyncio.to_thread(log.close)
+        assert len([item async for item in beyond]) == 1  # its page reached the end
+        with pytest.raises(LogClosed, match="read up to position 500"):
+            assert [item async for item in within] == []
+
+    run(main())
+
+
 def test_appends_of_another_process_are_noticed(make_log: Callable[..., Log], tmp_path: Path) -> None:
     with make_log("sqlite", tmp_path / "log.db") as here, make_log("sqlite", tmp_path / "log.db") as there:
 

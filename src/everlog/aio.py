@@ -32,7 +32,7 @@ from everlog.log.drafts import Draft
 from everlog.log.expect import Expect, Expectation
 from everlog.log.log import Log
 from everlog.log.requests import Receipt, Request
-from everlog.log.subscribers import POLL_S, items_of
+from everlog.log.subscribers import POLL_S, closed_early, items_of
 
 if TYPE_CHECKING:
     from everlog.event_store import EventStore as EventStore
@@ -164,10 +164,12 @@ async def subscribe(
             await _grown_or_poll(log, grown, cursor)
             if log.waiters.closed:
                 return
-    except LogClosed:
-        # As in `follow`: closing the log lets its followers go.
+    except LogClosed as error:
+        # As in `follow`: closing the log lets its followers go, but not one that wants to reach the end.
         if closed_before or not log.waiters.closed:
             raise
+        if to_end:
+            raise closed_early(cursor.position) from error
     finally:
         log.waiters.call_no_more(on_commit)
 
@@ -192,14 +194,14 @@ async def consume(member: Member, *, to_end: bool = False) -> AsyncIterator[Deli
             delivery = await asyncio.to_thread(member.take)
             if delivery is not None:
                 yield delivery
-            elif member.left or log.waiters.closed or (to_end and await asyncio.to_thread(lambda: member.at_end)):
+            elif member.left or await asyncio.to_thread(lambda: member.at_end if to_end else log.waiters.closed):
                 return
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
                         await grown.wait()
     except LogClosed:
-        if not log.waiters.closed:
+        if to_end or not log.waiters.closed:
             raise
     finally:
         log.waiters.call_no_more(on_commit)

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
+import everlog
 from everlog import aio
 from everlog.consumers import Delivery, Group
-from everlog.errors import LeaseLost
+from everlog.errors import LeaseLost, LogClosed
 from everlog.log.log import Log
 
 
@@ -81,3 +82,17 @@ def test_a_task_that_waits_is_woken_by_an_append_and_let_go_by_leaving(memory_lo
             return await task
 
     assert asyncio.run(main()) == 2
+
+
+def test_closing_the_log_does_not_pass_for_its_end() -> None:
+    async def main() -> None:
+        log = everlog.open("memory:")
+        for number in range(3):
+            await aio.append(log, "note.added", stream=f"note/{number}", payload={"text": "x"})
+        deliveries = aio.consume(Group(log, "mailer").member("a"), to_end=True)
+        await aio.ack(await anext(deliveries))
+        log.close()
+        with pytest.raises(LogClosed):
+            assert [delivery async for delivery in deliveries] == []
+
+    asyncio.run(main())

@@ -14,7 +14,7 @@ from tests.consumers.world import World, fill, take_one
 import everlog
 from everlog.consumers import Delivery, Group
 from everlog.core.query import Query, Reset
-from everlog.errors import GroupDiffers, InvalidField, LeaseLost, NotFound
+from everlog.errors import GroupDiffers, InvalidField, LeaseLost, LogClosed, NotFound
 from everlog.log.log import Log
 
 # ---- on every store
@@ -280,3 +280,14 @@ def test_closing_the_log_lets_its_consumers_go() -> None:
     log.close()
     assert ended.wait(5)
     thread.join(5)
+
+
+def test_closing_the_log_does_not_pass_for_its_end() -> None:
+    log = everlog.open("memory:")
+    for number in range(3):
+        log.append("note.added", stream=f"note/{number}", payload={"text": "x"})
+    deliveries = Group(log, "mailer").member("a").deliveries(to_end=True)
+    next(deliveries).ack()
+    log.close()
+    with pytest.raises(LogClosed):
+        list(deliveries)

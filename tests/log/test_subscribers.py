@@ -17,6 +17,7 @@ import pytest
 from everlog.core.event import START, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
 from everlog.errors import LogClosed
+from everlog.log.drafts import Draft
 from everlog.log.log import Log
 from everlog.log.subscribers import Waiters, follow
 
@@ -159,6 +160,19 @@ def test_a_follower_in_the_middle_of_a_page_is_let_go_by_closing(log: Log) -> No
     next(items)
     log.close()
     assert list(items) == []
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "segments"])
+def test_to_end_does_not_take_a_part_for_all_when_the_log_is_closed(kind: str, make_log: Callable[..., Log]) -> None:
+    log = make_log(kind)
+    log.append_batch([Draft(type="thing.said", stream="thing/1")] * 502)
+    within, beyond = log.subscribe(to_end=True), log.subscribe(500, to_end=True)
+    next(within), next(beyond)
+    log.close()
+    assert [item.position for item in beyond if isinstance(item, Recorded)] == [502]  # its page reached the end
+    with pytest.raises(LogClosed, match="read up to position 500") as closed:
+        list(within)
+    assert closed.value.details["after"] == 500
 
 
 def test_nobody_begins_to_follow_a_closed_log(log: Log) -> None:

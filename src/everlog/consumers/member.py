@@ -85,7 +85,10 @@ class Member:
         return self.deliveries()
 
     def deliveries(self, *, to_end: bool = False, stop: Callable[[], bool] = lambda: False) -> Iterator[Delivery]:
-        """Events of this member's share as they come; with `to_end`, until there is nothing more for it now."""
+        """Events of this member's share as they come; with `to_end`, until there is nothing more for it now.
+
+        Closing the log ends them. With `to_end` it raises LogClosed instead, unless nothing was left.
+        """
         waiters = self._log.waiters
         try:
             while not (self._left or stop()):
@@ -93,12 +96,12 @@ class Member:
                 delivery = self.take()
                 if delivery is not None:
                     yield delivery
-                elif (to_end and self.at_end) or waiters.closed:
+                elif (to_end and self.at_end) or (waiters.closed and not to_end):
                     return
                 else:
                     waiters.wait(commits, POLL_S)
         except LogClosed:
-            if not waiters.closed:
+            if to_end or not waiters.closed:
                 raise
 
     def take(self) -> Delivery | None:

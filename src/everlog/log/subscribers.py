@@ -85,7 +85,11 @@ def follow(
     to_end: bool = False,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Recorded | Reset]:
-    """Everything after the cursor, then everything new; with `to_end`, up to the head of the moment it gets there."""
+    """Everything after the cursor, then everything new; with `to_end`, up to the head of the moment it gets there.
+
+    Closing the log lets a follower go. With `to_end` it raises LogClosed instead, unless the end was reached:
+    a reader must not take a part of the log for all of it.
+    """
     closed_before = waiters.closed
     try:
         while not stop():
@@ -102,10 +106,22 @@ def follow(
                 commits = waiters.commits
             if waiters.closed:
                 return
-    except LogClosed:
-        # Whoever follows is let go when the log is closed, wherever it finds them; nobody can begin to follow then.
+    except LogClosed as error:
+        # A follower is let go when the log is closed, wherever it finds them; nobody can begin to follow then.
         if closed_before or not waiters.closed:
             raise
+        if to_end:
+            raise closed_early(cursor.position) from error
+
+
+def closed_early(position: int) -> LogClosed:
+    """The log was closed under a reader that wanted all of it."""
+    return LogClosed(
+        "the log was closed before its end was read",
+        why=f"it was read up to position {position}, and more may follow",
+        hint="open the log again, and read on after that position",
+        after=position,
+    )
 
 
 def items_of(page: Page) -> Iterator[Recorded | Reset]:
