@@ -21,8 +21,9 @@ from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import EverlogError, InvalidField, LogClosed, SchemaBroken
+from everlog.errors import Damaged, EverlogError, InvalidField, LogClosed, SchemaBroken
 from everlog.log import pages, subscribers
+from everlog.log.accounting import accounted
 from everlog.log.admission import admit, refuse_unacceptable
 from everlog.log.committer import Committer, Waker
 from everlog.log.drafts import Draft, Limits
@@ -34,6 +35,7 @@ from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, TellsOfCommits, Writer, seal
+from everlog.stores.past_damage import PastDamage
 
 if TYPE_CHECKING:
     from everlog.views.view import View
@@ -213,7 +215,9 @@ class Log:
         """Some events after a cursor, in order, upcast; or the news that the cursor must be reset.
 
         A page ends before an event that no upcaster can bring up to date; the page that would begin with it raises
-        SchemaBroken with its position, and whoever reads may go on after that.
+        SchemaBroken with its position, and whoever reads may go on after that. In the same way it ends before a
+        position that nothing accounts for: the next page raises Damaged, whose details say after which position to
+        go on.
         """
         if limit < 1:
             raise InvalidField(
@@ -244,17 +248,25 @@ class Log:
         upto: int | None = None,
         limit: int | None = None,
         newest_first: bool = False,
+        past_damage: Callable[[Damaged], None] | None = None,
     ) -> Iterator[Recorded]:
-        """Events in order, upcast. For one stream, `stream=` is enough."""
+        """Events in order, upcast. For one stream, `stream=` is enough.
+
+        At a position that nothing accounts for it raises Damaged; its details say where and after which position to
+        go on. With `past_damage` it goes on itself, and calls that with each error.
+        """
         if stream:
             query = msgspec.structs.replace(query, stream=stream)
-        found = self.store.read(
+        store = self.store if past_damage is None else PastDamage(self.store, past_damage)
+        found = store.read(
             query,
             after=Position(after),
             upto=None if upto is None else Position(upto),
             limit=limit,
             newest_first=newest_first,
         )
+        if query == EVERYTHING and not newest_first and past_damage is None:
+            found = accounted(self.store, found, Position(after))
         return self._upcast_all(found)
 
     def get(self, event_id: str) -> Recorded | None:

@@ -7,6 +7,8 @@ from itertools import islice
 
 from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, scopes_touch
+from everlog.errors import Damaged
+from everlog.log.accounting import Accounting
 from everlog.stores.contract import Reader, ReadsPieces, Store
 
 PAGE_LIMIT = 500
@@ -15,7 +17,10 @@ PIECE = 1000
 
 class OpenPage:
     """A page that is read piece by piece: a few events are still in the processor's cache when they are folded, ten
-    thousand are not. `next_cursor` is known when it has been read through."""
+    thousand are not. `next_cursor` is known when it has been read through.
+
+    A page ends before a damaged position. The page that would begin with it raises Damaged.
+    """
 
     def __init__(self, store: Store, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> None:
         # The order of these three steps is the promise: the head is taken first, so that a purge which commits
@@ -26,17 +31,24 @@ class OpenPage:
         self.reset = find_reset(self._epoch, cursor, self.head, self._purged)
         self._cursor = cursor
         self._left = limit
+        self._end: Position | None = None  # where damage ends the page
         self.reached = cursor.position  # the last event that was given out
         self.found: Iterator[list[Recorded]] = iter(())
         if self.reset is None:
             self.found = _pieces(store, query, cursor.position, self.head, limit)
 
     def __iter__(self) -> Iterator[list[Recorded]]:
-        for some in self.found:
-            if some:
-                self._left -= len(some)
-                self.reached = some[-1].position
-                yield some
+        try:
+            for some in self.found:
+                if some:
+                    self._left -= len(some)
+                    self.reached = some[-1].position
+                    yield some
+        except Damaged as error:
+            end = Position(error.details.get("position", self.reached + 1) - 1)
+            if end <= self._cursor.position or end < self.reached:
+                raise
+            self._end = end
 
     def end_here(self) -> None:
         """Let the page end with the piece that was given out last."""
@@ -47,6 +59,7 @@ class OpenPage:
         if self.reset is not None:
             return self.reset.cursor
         position = self.reached if self._left <= 0 else max(self.head, self._cursor.position)
+        position = position if self._end is None else min(position, self._end)
         knows = self._purged if self._cursor.position == START else self._cursor.knows
         return Cursor(position, knows if knows > position else START, self._epoch)
 
@@ -59,10 +72,38 @@ def page_after(store: Store, cursor: Cursor, query: Query = EVERYTHING, *, limit
 
 def _pieces(store: Store, query: Query, after: Position, upto: Position, limit: int) -> Iterator[list[Recorded]]:
     if isinstance(store, ReadsPieces):
-        yield from store.read_pieces(query, after=after, upto=upto, limit=limit)
+        pieces = store.read_pieces(query, after=after, upto=upto, limit=limit)
+    else:
+        pieces = _in_pieces(store.read(query, after=after, upto=upto, limit=limit))
+    if query != EVERYTHING:
+        yield from pieces
         return
-    records = store.read(query, after=after, upto=upto, limit=limit)
-    while some := list(islice(records, PIECE)):
+    accounting, left = Accounting(store, after), limit
+    for some in pieces:
+        try:
+            accounting.take(some[-1].position, len(some))
+        except Damaged as error:
+            before = [recorded for recorded in some if recorded.position < error.details["position"]]
+            if before:
+                yield before
+            raise
+        left -= len(some)
+        yield some
+    if left > 0:
+        accounting.end(upto)
+
+
+def _in_pieces(records: Iterator[Recorded]) -> Iterator[list[Recorded]]:
+    while True:
+        some: list[Recorded] = []
+        try:
+            some.extend(islice(records, PIECE))  # what it got before an error stays in the list
+        except Damaged:
+            if some:
+                yield some
+            raise
+        if not some:
+            return
         yield some
 
 

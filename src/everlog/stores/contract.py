@@ -95,7 +95,14 @@ class Reader(Protocol):
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Recorded]:
-        """The records that match, in order of position, above `after` and not above `upto`."""
+        """The records that match, in order of position, above `after` and not above `upto`.
+
+        A position is an event, a purge, or damaged. A read delivers what comes before damage and then raises Damaged.
+        Its details have `position`, the first position that nothing accounts for, and `after`, where to go on:
+        `read(after=details["after"])` gives what follows, `read(upto=details["position"] - 1)` what comes before.
+        Where it is known, `file` names the file. A read with a filter stops too, unless the store knows that what was
+        lost did not match. `head` still answers, and `packed` goes on behind the damage.
+        """
         ...
 
     def get(self, event_id: EventId) -> Recorded | None: ...
@@ -263,6 +270,14 @@ class TellsOfCommits(Protocol):
     """A store that can say when another process has recorded something. Only a hint: whoever follows looks anyway."""
 
     def call_on_commit(self, callback: Callable[[], None]) -> None: ...
+
+
+@runtime_checkable
+class HidesEvents(Protocol):
+    """A store that may give a reader only some of the events, such as those of a tenant."""
+
+    @property
+    def hides_events(self) -> bool: ...
 
 
 @runtime_checkable

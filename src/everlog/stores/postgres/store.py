@@ -105,6 +105,11 @@ class PostgresStore:
             self._shelf = table if table.may_write() else MemoryShelf()
         return self._shelf
 
+    @property
+    def hides_events(self) -> bool:
+        """True for the role of a tenant: the positions between its events are somebody else's."""
+        return self._tenant
+
     # ---- reading
 
     def read(

@@ -1,0 +1,85 @@
+"""Positions that a read without a filter passes over: a purge explains them, or they are damage.
+
+Every store checks this itself and knows the place exactly. This is the check that needs nothing but the positions,
+so that no store, and no mistake in one, can pass over a position of a log in which too little was purged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from everlog.core.event import Position, Recorded
+from everlog.errors import Damaged
+from everlog.stores.contract import HidesEvents, Store
+
+
+class Accounting:
+    """Counts the positions from `after` on that no event was given for. It never reads ahead of the reader."""
+
+    def __init__(self, store: Store, after: Position) -> None:
+        self._store = store
+        self._hides = isinstance(store, HidesEvents) and store.hides_events
+        self.last = after
+        self._passed_over = 0
+
+    def take(self, last: Position, count: int) -> None:
+        """`count` events were read, up to the position `last`."""
+        missing = last - self.last - count
+        if missing:
+            self._pass_over(missing, Position(self.last + 1), Position(last - 1))
+        self.last = last
+
+    def end(self, upto: Position) -> None:
+        """There is no event from here up to a position, which is not above the head."""
+        if upto > self.last:
+            self._pass_over(upto - self.last, Position(self.last + 1), upto)
+
+    def _pass_over(self, count: int, first: Position, last: Position) -> None:
+        self._passed_over += count
+        if self._hides:
+            return
+        # Asked after the events were read: a purge in between only explains more.
+        purges = self._store.purges()
+        if self._passed_over > sum(purge.count for purge in purges) + len(purges):
+            self._raise_if_lost(first, last, {purge.reserved for purge in purges})
+
+    def _raise_if_lost(self, first: Position, last: Position, reserved: set[Position]) -> None:
+        """Raise if a position between two is neither an event, nor purged, nor reserved by a purge."""
+        following = first
+        for place in self._store.packed(after=Position(first - 1)):
+            self._raise_if_not(reserved, following, min(place.position - 1, last))
+            if place.position >= last:
+                return
+            following = Position(place.position + 1)
+        self._raise_if_not(reserved, following, last)
+
+    @staticmethod
+    def _raise_if_not(reserved: set[Position], first: int, last: int) -> None:
+        missing = next((place for place in range(first, last + 1) if place not in reserved), None)
+        if missing is not None:
+            end = next((place for place in range(missing, last + 1) if place in reserved), last + 1)
+            raise lost(Position(missing), Position(end - 1))
+
+
+def accounted(store: Store, records: Iterable[Recorded], after: Position) -> Iterator[Recorded]:
+    """Records that were read without a filter, up to a position that nothing accounts for."""
+    accounting, following = Accounting(store, after), after + 1
+    for recorded in records:
+        if recorded.position != following:
+            accounting.last = Position(following - 1)
+            accounting.take(recorded.position, 1)
+            following = recorded.position
+        following += 1
+        yield recorded
+
+
+def lost(first: Position, last: Position) -> Damaged:
+    """Nothing accounts for the positions from `first` to `last`, or for some of them."""
+    place = f"position {first}" if first == last else f"positions {first} to {last}"
+    return Damaged(
+        f"the log is damaged at {place}",
+        why="no event and no purge accounts for it",
+        hint="everlog verify",
+        position=first,
+        after=last,
+    )
