@@ -26,21 +26,31 @@ from everlog.sync import git
 _logger = logging.getLogger("everlog")
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from everlog.errors import Damaged
     from everlog.stores.segments.dump import Entry
     from everlog.views.view import View
     from everlog.views.views import Views
 
 
-def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str = "", create: bool = True) -> Log:
+def open(
+    url: str | None = None,
+    *,
+    catalog: Catalog | None = None,
+    actor: str = "",
+    create: bool = True,
+    past_damage: Callable[[Damaged], None] | None = None,
+) -> Log:
     """The log of a URL, made if it is not there; without one, the nearest .everlog.
 
     A URL is `sqlite:log.db`, `jsonl:log/`, `segments:log/`, `postgresql://host/database?schema=everlog` or `memory:`.
-    `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`.
+    `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`. With
+    `past_damage` every read goes on behind damage and calls that with its error; such a log takes no writes, and its
+    views keep nothing.
     """
     if url is None:
-        return open_folder(find_folder(Path.cwd()), catalog=catalog, actor=actor)
+        return open_folder(find_folder(Path.cwd()), catalog=catalog, actor=actor, past_damage=past_damage)
     settings = load(None).settings
     return _log(
         open_store(url, base=Path(), create=create, **_of_store(settings)),
@@ -48,6 +58,7 @@ def open(url: str | None = None, *, catalog: Catalog | None = None, actor: str =
         settings,
         actor,
         _Beside(settings, url, Path()),
+        past_damage,
     )
 
 
@@ -66,12 +77,13 @@ def open_folder(
     actor: str = "",
     loaded: Loaded | None = None,
     create: bool = False,
+    past_damage: Callable[[Damaged], None] | None = None,
 ) -> Log:
     """The log of a .everlog folder, with its settings and its declared types."""
     settings = (loaded or load(folder)).settings
     store = open_store(settings.store, base=folder, create=create, **_of_store(settings))
     beside = _Beside(settings, settings.store, folder, own=True)
-    return _log(store, _catalog(settings, folder, catalog), settings, actor, beside)
+    return _log(store, _catalog(settings, folder, catalog), settings, actor, beside, past_damage)
 
 
 def open_store(
@@ -341,8 +353,20 @@ def _imported(name: str) -> Catalog:
     return found
 
 
-def _log(store: Store, catalog: Catalog, settings: Settings, actor: str, beside: _Beside) -> Log:
+def _log(
+    store: Store,
+    catalog: Catalog,
+    settings: Settings,
+    actor: str,
+    beside: _Beside,
+    past_damage: Callable[[Damaged], None] | None = None,
+) -> Log:
     refuse_unfinished(store, "this log")
+    if past_damage is not None:
+        from everlog.stores.past_damage import PastDamage
+
+        store = PastDamage(store, past_damage)
+        beside.snapshots = None  # what is folded past damage is not kept
     return Log(
         store,
         catalog,

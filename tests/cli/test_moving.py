@@ -163,7 +163,7 @@ def test_a_password_in_a_url_is_not_printed(notes: Run, monkeypatch: pytest.Monk
         assert "secret-word" not in result.out + result.err
 
 
-def test_an_export_past_damage_exits_8_and_names_what_is_lost(everlog: Run, place: Path) -> None:
+def test_an_export_past_damage_names_what_is_lost(everlog: Run, place: Path) -> None:
     everlog("init", "--store", "segments:data")
     for number in (1, 2, 3):
         everlog("append", "note.added", "-s", "note/1", f"text=note-{number}")
@@ -172,5 +172,6 @@ def test_an_export_past_damage_exits_8_and_names_what_is_lost(everlog: Run, plac
     assert everlog("export", "all.jsonl").code == 8
     assert not (place / "all.jsonl").exists()
     found = everlog("export", "rest.jsonl", "--past-damage", "--json")
-    assert (found.code, found.data["events"], found.data["lost"]) == (8, 2, [[2, 2]])
+    assert (found.code, found.data["events"], found.data["lost"]) == (0, 2, [[2, 2]])
+    assert json.loads(found.err)["left_out"]["positions"] == [[2, 2]]
     assert len((place / "rest.jsonl").read_text().splitlines()) == 4

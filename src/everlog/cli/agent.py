@@ -9,7 +9,7 @@ import click
 
 from everlog.cli.doing import by_of, doing_options, tell
 from everlog.cli.output import Answer, safe
-from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 
 if TYPE_CHECKING:
     from everlog.domains.agents.commands import Step
@@ -151,6 +151,7 @@ def fail(session: Session, command: str, error: str, seconds: float, **by: Any) 
 @agent_command.command("list")
 @click.option("--pending", is_flag=True, help="Only what waits for a decision.")
 @click.option("--status", "wanted", metavar="STATUS", multiple=True, help="Only these; may be given again.")
+@past_damage_option
 @common_options
 @pass_session
 def list_commands(session: Session, pending: bool, wanted: tuple[str, ...]) -> None:
@@ -177,6 +178,7 @@ def list_commands(session: Session, pending: bool, wanted: tuple[str, ...]) -> N
 
 @agent_command.command("show")
 @click.argument("command")
+@past_damage_option
 @common_options
 @pass_session
 def show(session: Session, command: str) -> None:
@@ -194,6 +196,7 @@ def show(session: Session, command: str) -> None:
 
 @agent_command.command("trace")
 @click.argument("session_id", metavar="SESSION")
+@past_damage_option
 @common_options
 @pass_session
 def trace(session: Session, session_id: str) -> None:
@@ -212,6 +215,7 @@ def trace(session: Session, session_id: str) -> None:
 
 @agent_command.command("causes")
 @click.argument("event", metavar="ID|#POSITION")
+@past_damage_option
 @common_options
 @pass_session
 def causes(session: Session, event: str) -> None:
@@ -229,6 +233,7 @@ def causes(session: Session, event: str) -> None:
 
 
 @agent_command.command("sources")
+@past_damage_option
 @common_options
 @pass_session
 def sources(session: Session) -> None:

@@ -10,7 +10,7 @@ from everlog.cli import community_life
 from everlog.cli.community_meant import asked, listed, meant, said, scope_option
 from everlog.cli.doing import by_of, doing_options
 from everlog.cli.output import Answer, safe
-from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 
 ROLES = ("member", "moderator", "admin")
 
@@ -219,6 +219,7 @@ def describe_node(session: Session, node: str, name: str, software: str, **given
 @community_command.command("members")
 @click.option("--everybody", is_flag=True, help="Also who was invited or revoked.")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def show_members(session: Session, everybody: bool, scope: str) -> None:
@@ -236,6 +237,7 @@ def show_members(session: Session, everybody: bool, scope: str) -> None:
 
 @community_command.command("show")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def show(session: Session, scope: str) -> None:
@@ -254,6 +256,7 @@ def show(session: Session, scope: str) -> None:
 
 @community_command.command("ignored")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def show_ignored(session: Session, scope: str) -> None:

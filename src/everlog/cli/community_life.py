@@ -10,7 +10,7 @@ import click
 from everlog.cli.community_meant import asked, listed, meant, said, scope_option
 from everlog.cli.doing import doing_options, tell
 from everlog.cli.output import Answer, safe
-from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 
 
 @click.command("post")
@@ -101,6 +101,7 @@ def expire(session: Session, name: str, due: bool, reason: str, **by: Any) -> No
 @click.option("--kind", type=click.Choice(["offer", "request", "notice"]), help="Only these.")
 @click.option("--by", metavar="ACTOR", default="", help="Only those of one member.")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def posts(session: Session, over: bool, kind: str | None, by: str, scope: str) -> None:
@@ -180,6 +181,7 @@ def _mark(session: Session, thread: str, messages: tuple[str, ...], by: dict[str
 @click.argument("thread", metavar="[THREAD]", default="")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="So many messages.")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def chats(session: Session, thread: str, limit: int, scope: str) -> None:
@@ -266,6 +268,7 @@ def unpin(session: Session, cid: str, provider: str, **by: Any) -> None:
 
 @click.command("files")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def files(session: Session, scope: str) -> None:
@@ -319,6 +322,7 @@ def ingest(
 
 @click.command("documents")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def documents(session: Session, scope: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from everlog.cli.control_deploy import fence, fence_option
 from everlog.cli.output import Answer, json_text, pairs
-from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 from everlog.cli.times import AS_OF, MOMENT
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @click.command("list")
 @click.argument("place", required=False, default="")
 @fence_option
+@past_damage_option
 @common_options
 @pass_session
 def list_places(session: Session, place: str, scope: str) -> None:
@@ -49,6 +50,7 @@ def list_places(session: Session, place: str, scope: str) -> None:
 @click.argument("where", metavar="ENVIRONMENT")
 @click.option("--as-of", type=AS_OF, metavar="MOMENT", help="As it was: a time, 10m, or #1234.")
 @fence_option
+@past_damage_option
 @common_options
 @pass_session
 def desired(session: Session, where: str, as_of: Moment | None, scope: str) -> None:
@@ -75,6 +77,7 @@ def desired(session: Session, where: str, as_of: Moment | None, scope: str) -> N
 @click.option("-n", "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
 @click.option("--by-day", is_flag=True, help="Count by day, of a whole org.")
 @fence_option
+@past_damage_option
 @common_options
 @pass_session
 def audit(

@@ -8,7 +8,7 @@ import click
 
 from everlog.cli.doing import by_of, doing_options, tell
 from everlog.cli.output import Answer, safe
-from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 
 if TYPE_CHECKING:
     from everlog.domains.controlplane.commands import Step
@@ -126,6 +126,7 @@ def rollback(session: Session, deploy_id: str, to: str | None, reason: str, **by
 @click.argument("where", metavar="ENVIRONMENT")
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many.")
 @fence_option
+@past_damage_option
 @common_options
 @pass_session
 def history(session: Session, where: str, limit: int, scope: str) -> None:
@@ -149,6 +150,7 @@ def history(session: Session, where: str, limit: int, scope: str) -> None:
 @deploy.command("show")
 @click.argument("deploy_id", metavar="DEPLOY")
 @fence_option
+@past_damage_option
 @common_options
 @pass_session
 def show(session: Session, deploy_id: str, scope: str) -> None:

@@ -10,13 +10,12 @@ import click
 
 from everlog.cli.log import filter_options, query_of
 from everlog.cli.output import Answer, json_safe, safe
-from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.cutover.exporting import Export
 
-EXIT_DAMAGED = 8
 FORMATS = ("everlog", "cloudevents", "cloudevents-batch")
 
 
@@ -24,8 +23,8 @@ FORMATS = ("everlog", "cloudevents", "cloudevents-batch")
 @click.argument("file", metavar="[FILE]", default="-")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="everlog", help="What to write (everlog).")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
-@click.option("--past-damage", is_flag=True, help="Go around what cannot be read, and exit 8 if there was any.")
 @filter_options
+@past_damage_option
 @common_options
 @pass_session
 def export_command(
@@ -33,7 +32,6 @@ def export_command(
     file: str,
     form: str,
     force: bool,
-    past_damage: bool,
     since: datetime | int | None,
     until: datetime | int | None,
     **filters: Any,
@@ -46,7 +44,7 @@ def export_command(
     whole.
 
     A damaged log is refused at the first event that cannot be read. With --past-damage everything else is written,
-    the lost positions are named, here and in the last line, and the exit code is 8.
+    and the lost positions are named, on standard error and in the last line.
 
     \b
     Examples:
@@ -61,6 +59,7 @@ def export_command(
     from everlog.cutover.exporting import Export, Format, chunks
     from everlog.files import DiskFiles, replace_file_by
 
+    past_damage, session.past_damage = session.past_damage, False  # it goes past damage itself, and notes it in FILE
     log = session.log()
     after = Position(since - 1 if isinstance(since, int) and since > 0 else 0)
     upto = Position(until) if isinstance(until, int) else None
@@ -75,14 +74,9 @@ def export_command(
                 _print(piece)
         else:
             replace_file_by(DiskFiles(), path, chunks(export.pieces()))
+    for first, last in export.lost:
+        session.left_out.add(first, last)
     _answer(session, export, file, form)
-    if export.lost:
-        for first, last in export.lost:
-            session.out.warn(
-                f"position {first} cannot be read" if first == last else f"{first} to {last} cannot be read"
-            )
-        session.out.hint("everlog verify says what is wrong with them")
-        raise click.exceptions.Exit(EXIT_DAMAGED)
 
 
 def _print(piece: bytes) -> None:

@@ -17,7 +17,7 @@ import click
 from everlog._version import __version__
 from everlog.cli.output import SCHEMA_VERSION, json_text, pairs, safe
 from everlog.core.counted import counted
-from everlog.errors import EverlogError, NotFound
+from everlog.errors import Damaged, EverlogError, NotFound
 
 if TYPE_CHECKING:
     from everlog.cli.session import Session
@@ -70,7 +70,7 @@ def tell(error: Exception, session: Session) -> int:
 
 def _print(error: EverlogError, session: Session) -> None:
     out = session.out
-    hint, whole_why = out.as_typed(error.hint), out.as_typed(error.why)
+    hint, whole_why = out.as_typed(_hint(error, session)), out.as_typed(error.why)
     if session.json:
         found = {
             "code": error.code,
@@ -84,6 +84,8 @@ def _print(error: EverlogError, session: Session) -> None:
         out.note(json_text({"schema_version": SCHEMA_VERSION, "error": found}))
     elif session.agent:
         facts = {"code": error.code, "message": error.what, "why": whole_why or None, "hint": hint or None}
+        if isinstance(error, Damaged):
+            facts |= {name: error.details.get(name) for name in ("position", "after", "file")}
         out.note("ERR " + pairs({**facts, "exit": error.exit_code, "retryable": error.retryable}))
     else:
         out.note(out.paint("error:", "red", sys.stderr.isatty()) + " " + safe(error.what))
@@ -93,6 +95,14 @@ def _print(error: EverlogError, session: Session) -> None:
             out.note("again: " + safe(out.as_typed(_again(error))))
         if hint:
             out.note("  fix: " + safe(hint))
+
+
+def _hint(error: EverlogError, session: Session) -> str:
+    """What to do about an error; at damage, also how this command goes on behind it."""
+    after = error.details.get("after") if isinstance(error, Damaged) else None
+    if after is None or not session.offers_past_damage or "--past-damage" in error.hint:
+        return error.hint
+    return f"{error.hint or 'everlog verify'}; --past-damage goes on after #{after} and reports what it leaves out"
 
 
 def _reasons(error: EverlogError) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from everlog.cli.output import Answer, safe
-from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 
 _COLUMNS = ("id", "status", "owner", "labels", "changed_at", "title")
 _BACKWARDS = {"blocks": "blocked by", "duplicates": "duplicated by", "relates": "relates"}
@@ -28,6 +28,7 @@ scope_option = click.option("--scope", metavar="PATH", default="", help="Only in
 @click.option("--owner", metavar="NAME", help="Only those of this owner; empty for those without.")
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def list_issues(
@@ -63,6 +64,7 @@ def list_issues(
 @click.argument("words", metavar="WORD...", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def search(session: Session, words: tuple[str, ...], limit: int, scope: str) -> None:
@@ -85,6 +87,7 @@ def search(session: Session, words: tuple[str, ...], limit: int, scope: str) -> 
 @click.command("show")
 @click.argument("issue")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def show(session: Session, issue: str, scope: str) -> None:
@@ -103,6 +106,7 @@ def show(session: Session, issue: str, scope: str) -> None:
 @click.command("history")
 @click.argument("issue")
 @scope_option
+@past_damage_option
 @common_options
 @pass_session
 def history(session: Session, issue: str, scope: str) -> None:

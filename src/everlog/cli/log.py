@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from everlog.cli.output import Answer, json_text, pairs
-from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
 from everlog.cli.times import PLACE
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def filter_options(command: _Command) -> _Command:
 @click.option("--purges", is_flag=True, help="The records of purges, in place of events.")
 @filter_options
 @missing_ok_option
+@past_damage_option
 @common_options
 @pass_session
 def log_command(
@@ -119,6 +120,7 @@ def log_command(
 @click.option("-f", "--follow/--no-follow", default=True, help="Wait for more (it does), or do not.")
 @filter_options
 @missing_ok_option
+@past_damage_option
 @common_options
 @pass_session
 def tail_command(

@@ -16,6 +16,7 @@ import click
 if TYPE_CHECKING:
     from everlog.catalog.catalog import Catalog
     from everlog.cli.output import Output
+    from everlog.cli.past_damage import LeftOut
     from everlog.errors import NotFound
     from everlog.log.log import Log
     from everlog.settings import Loaded
@@ -34,6 +35,8 @@ class Session:
         self.quiet = False
         self.no_color = False
         self.missing_ok = False
+        self.past_damage = False
+        self.offers_past_damage = False  # this command has the option
         self.directory = Path()
         self.url = ""
         self.actor = ""
@@ -42,6 +45,7 @@ class Session:
         self._launcher = os.environ.pop("EVERLOG_LAUNCHER", "")
         self._log: Log | None = None
         self._output: Output | None = None
+        self._left_out: LeftOut | None = None
         self._hear_no_more: Callable[[], None] = lambda: None
 
     @property
@@ -124,7 +128,19 @@ class Session:
             self._log = self._open()
         return self._log
 
+    @property
+    def left_out(self) -> LeftOut:
+        """Where damage is reported that this run goes past."""
+        if self._left_out is None:
+            from everlog.cli.past_damage import LeftOut
+
+            self._left_out = LeftOut(self.out)
+        return self._left_out
+
     def close(self) -> None:
+        if self._left_out is not None:
+            self._left_out.report()
+            self._left_out = None
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -138,14 +154,15 @@ class Session:
         self._hear_warnings()
         loaded = self.settings()
         actor = loaded.settings.actor or wiring.login_actor()
+        past_damage = self.left_out.take if self.past_damage else None
         if self.url:
             try:
-                return wiring.open(self.url_from_here(), actor=actor, create=False)
+                return wiring.open(self.url_from_here(), actor=actor, create=False, past_damage=past_damage)
             except NotFound as error:
                 raise self._of_no_log(error) from error
         folder = self.folder()
         try:
-            return wiring.open_folder(folder, actor=actor, loaded=loaded)
+            return wiring.open_folder(folder, actor=actor, loaded=loaded, past_damage=past_damage)
         except NotFound as error:
             raise of_lost_store(error, folder) from error
 
@@ -217,6 +234,12 @@ def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None
     return callback
 
 
+def _remember_past_damage(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    session = context.ensure_object(Session)
+    session.offers_past_damage = True
+    session.past_damage = session.past_damage or value
+
+
 def _option(*names: str, to: str, **settings: Any) -> Callable[[_Command], _Command]:
     return click.option(*names, expose_value=False, callback=_remember(to), **settings)
 
@@ -240,6 +263,13 @@ def common_options(command: _Command) -> _Command:
 
 
 actor_option = _option("--actor", to="actor", metavar="ACTOR", help="Who acts, such as user:ada.")
+past_damage_option = click.option(
+    "--past-damage",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_past_damage,
+    help="Go on behind damage, and report what is left out.",
+)
 missing_ok_option = _option("--missing-ok", to="missing_ok", is_flag=True, help="Exit 0 if it is not there.")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlog.cli.output import Answer, json_text, safe
-from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
 from everlog.core.counted import counted
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from everlog.core.codec import Packed
     from everlog.core.event import Position, Recorded
-    from everlog.errors import NotFound
+    from everlog.errors import EverlogError
     from everlog.log.log import Log
 
 PART_CHARS_MIN = 6
@@ -27,6 +27,7 @@ CANDIDATES_MAX = 10
 @click.argument("name", metavar="ID|#POSITION|PART")
 @click.option("--raw", is_flag=True, help="The stored bytes and their hashes, computed again.")
 @missing_ok_option
+@past_damage_option
 @common_options
 @pass_session
 def show_command(session: Session, name: str, raw: bool) -> None:
@@ -79,6 +80,7 @@ def _by_part(log: Log, part: str) -> Position:
     """The one event whose id begins or ends so. Only the ids are looked at, nothing is decoded."""
     from everlog.core.event import Purged
     from everlog.errors import InvalidField, NotFound
+    from everlog.log.accounting import Places
 
     if len(part) < PART_CHARS_MIN or not part.isalnum():
         raise InvalidField(
@@ -88,13 +90,15 @@ def _by_part(log: Log, part: str) -> Position:
         )
     wanted = part.upper()
     found: list[tuple[Position, str]] = []
-    for place in log.store.packed():
+    places = Places(log.store)
+    for place in places:
         event_id = place.id if isinstance(place, Purged) else place.header[2:28].decode(errors="replace")
         if event_id.startswith(wanted) or event_id.endswith(wanted):
             found.append((place.position, event_id))
     if len(found) == 1:
         return found[0][0]
     if not found:
+        places.raise_if_lost()  # it may have been the one
         raise NotFound(
             f"no event's id is, begins or ends with {part}",
             why="none of them does",
@@ -111,9 +115,10 @@ def _by_part(log: Log, part: str) -> Position:
     )
 
 
-def _gone(log: Log, name: str, position: Position) -> NotFound:
+def _gone(log: Log, name: str, position: Position) -> EverlogError:
     from everlog.core.event import Purged
     from everlog.errors import NotFound
+    from everlog.log.accounting import lost
 
     head = log.head()
     if position > head or position < 1:
@@ -131,8 +136,8 @@ def _gone(log: Log, name: str, position: Position) -> NotFound:
     elif isinstance(place, Purged) and place.position == position:
         why = "it was purged; its place and its hash stay"
     else:
-        why = "neither an event nor a purge accounts for it: the log is damaged"
-    hint = "everlog verify" if "damaged" in why else "everlog log --purges"
+        return lost(position, position)
+    hint = "everlog log --purges"
     return NotFound(f"{name} is not there any more", why=why, hint=hint, position=position)
 
 

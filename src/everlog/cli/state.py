@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlog.cli.output import Answer, json_text, safe
-from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
 from everlog.cli.times import AS_OF, TakesMoments
 from everlog.core.counted import counted
 
@@ -38,6 +38,7 @@ _view = click.option("--view", "view_name", metavar="VIEW", help="A key of this 
 @click.argument("key", required=False, default="", metavar="[KEY]")
 @_as_of
 @missing_ok_option
+@past_damage_option
 @common_options
 @pass_session
 def state_command(session: Session, name: str, key: str, as_of: Moment | None) -> None:
@@ -86,6 +87,7 @@ def state_command(session: Session, name: str, key: str, as_of: Moment | None) -
 @click.argument("before", type=AS_OF, metavar="A")
 @click.argument("after", type=AS_OF, required=False, metavar="[B]")
 @_view
+@past_damage_option
 @common_options
 @pass_session
 def diff_command(session: Session, name: str, before: Moment, after: Moment | None, view_name: str | None) -> None:
@@ -153,6 +155,7 @@ def diff_command(session: Session, name: str, before: Moment, after: Moment | No
 @_view
 @click.option("-n", "--limit", type=click.IntRange(1), default=SHOWN_MAX, show_default=True, help="At most so many.")
 @missing_ok_option
+@past_damage_option
 @common_options
 @pass_session
 def why_command(

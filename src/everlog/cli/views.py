@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlog.cli.output import Answer, json_text, safe
-from everlog.cli.session import Session, actor_option, common_options, missing_ok_option, pass_session
+from everlog.cli.session import (
+    Session,
+    actor_option,
+    common_options,
+    missing_ok_option,
+    pass_session,
+    past_damage_option,
+)
 from everlog.cli.views_rebuild import rebuild_view
 from everlog.core.counted import counted
 
@@ -79,6 +86,7 @@ def _list(session: Session) -> None:
 @click.option("--after", metavar="KEY", default="", help="Only keys above this one.")
 @click.option("--limit", type=click.IntRange(1), default=ROWS_SHOWN, show_default=True, help="At most so many keys.")
 @missing_ok_option
+@past_damage_option
 @common_options
 @pass_session
 def get_state(session: Session, view: str, key: str | None, stale: bool, after: str, limit: int) -> None:

@@ -10,7 +10,7 @@ import click
 
 from everlog.cli.doing import by_of, doing_options, tell
 from everlog.cli.output import Answer, safe
-from everlog.cli.session import Session, common_options, pass_session
+from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 from everlog.core.counted import counted
 
 if TYPE_CHECKING:
@@ -244,6 +244,7 @@ def migrate(session: Session, file: Path, dry_run: bool) -> None:
 
 @wp_command.command("status")
 @click.argument("package", metavar="ID")
+@past_damage_option
 @common_options
 @pass_session
 def status(session: Session, package: str) -> None:
@@ -272,6 +273,7 @@ def status(session: Session, package: str) -> None:
 @wp_command.command("board")
 @click.option("--feature", metavar="SLUG", help="Only this feature's.")
 @click.option("--all", "everything", is_flag=True, help="Show all that is done, not only the newest of it.")
+@past_damage_option
 @common_options
 @pass_session
 def board(session: Session, feature: str | None, everything: bool) -> None:
@@ -310,6 +312,7 @@ def board(session: Session, feature: str | None, everything: bool) -> None:
 
 @wp_command.command("history")
 @click.argument("package", metavar="ID")
+@past_damage_option
 @common_options
 @pass_session
 def history(session: Session, package: str) -> None:

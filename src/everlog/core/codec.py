@@ -123,6 +123,7 @@ def unpack(packed: Packed) -> Recorded:
             why=str(error),
             hint="everlog verify",
             position=packed.position,
+            after=packed.position,
         ) from error
     return Recorded(packed.position, packed.sequence, packed.received_us, event)
 

@@ -151,6 +151,7 @@ def _refuse_changed(recorded: Recorded) -> None:
             why="its payload is not the one that its header commits to",
             hint="everlog verify; everlog export --past-damage writes what is left",
             position=recorded.position,
+            after=recorded.position,
         )
 
 

@@ -6,9 +6,11 @@ so that no store, and no mistake in one, can pass over a position of a log in wh
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 
-from everlog.core.event import Position, Recorded
+from everlog.core.codec import Packed
+from everlog.core.event import START, Position, Purged, Recorded
 from everlog.errors import Damaged
 from everlog.stores.contract import HidesEvents, Store
 
@@ -41,24 +43,41 @@ class Accounting:
         # Asked after the events were read: a purge in between only explains more.
         purges = self._store.purges()
         if self._passed_over > sum(purge.count for purge in purges) + len(purges):
-            self._raise_if_lost(first, last, {purge.reserved for purge in purges})
+            places = Places(self._store, after=Position(first - 1), upto=last)
+            deque(places, maxlen=0)
+            places.raise_if_lost()
 
-    def _raise_if_lost(self, first: Position, last: Position, reserved: set[Position]) -> None:
-        """Raise if a position between two is neither an event, nor purged, nor reserved by a purge."""
-        following = first
-        for place in self._store.packed(after=Position(first - 1)):
-            self._raise_if_not(reserved, following, min(place.position - 1, last))
-            if place.position >= last:
-                return
-            following = Position(place.position + 1)
-        self._raise_if_not(reserved, following, last)
 
-    @staticmethod
-    def _raise_if_not(reserved: set[Position], first: int, last: int) -> None:
-        missing = next((place for place in range(first, last + 1) if place not in reserved), None)
-        if missing is not None:
-            end = next((place for place in range(missing, last + 1) if place in reserved), last + 1)
-            raise lost(Position(missing), Position(end - 1))
+class Places:
+    """The places of a log in order, with an eye on the first positions that nothing accounts for."""
+
+    def __init__(self, store: Store, *, after: Position = START, upto: Position | None = None) -> None:
+        self._store = store
+        self._after = after
+        self._upto = store.head() if upto is None else upto
+        self._reserved = {purge.reserved for purge in store.purges(after=after)}
+        self._lost: tuple[Position, Position] | None = None
+
+    def __iter__(self) -> Iterator[Packed | Purged]:
+        following = self._after + 1
+        for place in self._store.packed(after=self._after):
+            if place.position > self._upto:
+                break
+            self._look_at(following, place.position - 1)
+            following = place.position + 1
+            yield place
+        self._look_at(following, self._upto)
+
+    def raise_if_lost(self) -> None:
+        """When all were taken: Damaged if a position is neither an event, nor purged, nor reserved by a purge."""
+        if self._lost is not None:
+            raise lost(*self._lost)
+
+    def _look_at(self, first: int, last: int) -> None:
+        missing = next((place for place in range(first, last + 1) if place not in self._reserved), None)
+        if missing is not None and self._lost is None:
+            end = next((place for place in range(missing, last + 1) if place in self._reserved), last + 1)
+            self._lost = Position(missing), Position(end - 1)
 
 
 def accounted(store: Store, records: Iterable[Recorded], after: Position) -> Iterator[Recorded]:

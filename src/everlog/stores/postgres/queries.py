@@ -189,6 +189,7 @@ def recorded(rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:
             why=str(error),
             hint="everlog verify",
             position=position,
+            after=position,
         ) from error
 
 

@@ -161,6 +161,7 @@ def records(fetch: Fetch, rows: list[Any]) -> Iterator[Recorded]:
             why=str(error),
             hint="everlog verify",
             position=position,
+            after=position,
         ) from error
 
 
