@@ -169,24 +169,23 @@ def _settings(session: Session) -> Check:
 
 
 def _file_checks(path: Path) -> Iterator[Check]:
-    from everlog.files import DiskFiles
+    import sqlite3
+    from contextlib import closing
+    from urllib.parse import quote as quoted
+
     from everlog.stores.contract import FORMAT
 
-    files = DiskFiles()
     if path.is_dir():
         yield _modes(path)
         yield _disk(path)
         return
-    handle = files.open(path)
-    try:
-        first = files.read(handle, 100, at=0)
-        size = files.size(handle)
-    finally:
-        files.close(handle)
-    # Offsets of the SQLite file format: 18 and 19 are 2 in WAL mode, 60 is the format that the log has.
-    version = int.from_bytes(first[60:64], "big")
-    yield Check("format", OK, f"format {version}, this everlog writes {FORMAT}; {size:,} bytes")
-    wal = first[18:20] == b"\x02\x02"
+    # SQLite is asked: closing a descriptor of the file would drop the locks that this process has on it.
+    mode = "mode=ro" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+    with closing(sqlite3.connect(f"file:{quoted(str(path))}?{mode}", uri=True)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+    yield Check("format", OK, f"format {version}, this everlog writes {FORMAT}; {path.stat().st_size:,} bytes")
+    wal = journal == "wal"
     yield Check(
         "journal",
         OK if wal else FAIL,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import threading
+from collections import Counter
 from pathlib import Path
 from shlex import quote as quoted
 from urllib.parse import quote
@@ -17,6 +20,7 @@ from everlog.errors import (
     StorageFull,
     WriterStopped,
 )
+from everlog.files import Files
 from everlog.stores.contract import FORMAT
 
 APPLICATION_ID = 0x65766C67  # "evlg", in the file's header, so that a foreign database is told apart
@@ -116,7 +120,47 @@ def refuse_directory(path: Path) -> None:
         )
 
 
-def refuse_foreign_file(path: Path, first_bytes: bytes) -> None:
+class Registry:
+    """The files that this process has open as logs.
+
+    POSIX drops every lock that a process has on a file as soon as the process closes any descriptor of that file. So
+    a file that SQLite has open here is never opened beside it: a process elsewhere that closes the log would take
+    itself for the last one, and remove the write-ahead log under those who still write.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._open: Counter[tuple[int, int] | None] = Counter()
+
+    def enter(self, files: Files, path: Path) -> tuple[int, int] | None:
+        """Refuse what is no database, and count the file as open from here on; `leave` it when closing."""
+        with self._mutex:
+            inode = files.inode(path)
+            if not self._open[inode]:  # else another handle has looked at it, and it may not be opened
+                handle = files.open(path)
+                try:
+                    _refuse_foreign_file(path, files.read(handle, 16, at=0))
+                finally:
+                    files.close(handle)
+            self._open[inode] += 1
+            return inode
+
+    def release_after_fork(self) -> None:
+        """In a child: whoever was opening a log just then is not there."""
+        self._mutex = threading.Lock()
+
+    def leave(self, inode: tuple[int, int] | None) -> None:
+        with self._mutex:
+            self._open[inode] -= 1
+            if not self._open[inode]:
+                del self._open[inode]
+
+
+open_files = Registry()
+os.register_at_fork(after_in_child=open_files.release_after_fork)
+
+
+def _refuse_foreign_file(path: Path, first_bytes: bytes) -> None:
     """Refuse what cannot be a log before SQLite touches it; an empty file is never taken for a new log (F04)."""
     if first_bytes.startswith(_MAGIC):
         return

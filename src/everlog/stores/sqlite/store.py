@@ -81,8 +81,12 @@ class SqliteStore:
         self.shelf = ShelfTable(self._fetch, self.write)
         if not self._files.exists(self.path):
             make_log(self._files, self._lock, self.path, identity or new_identity(now_us()), allowed=create)
-        self._identity = self._read_identity()
-        self._inode = self._files.inode(self.path)
+        self._inode = connection.open_files.enter(self._files, self.path)
+        try:
+            self._identity = self._read_identity()
+        except BaseException:
+            self.close()
+            raise
         tell_of_forks(self)
 
     @property
@@ -201,7 +205,7 @@ class SqliteStore:
 
     def close(self) -> None:
         with self._mutex:
-            self._closed = True
+            was_open, self._closed = not self._closed, True
             while self._idle_readers:
                 self._idle_readers.pop().close()
             if self._writer is not None:
@@ -210,6 +214,8 @@ class SqliteStore:
                 self._writer.close()
                 self._writer = None
             self._lock.close()
+            if was_open:
+                connection.open_files.leave(self._inode)
 
     # ---- what a write starts from
 
@@ -405,11 +411,6 @@ class SqliteStore:
         self._why_closed = WHY_ABANDONED
 
     def _read_identity(self) -> Identity:
-        handle = self._files.open(self.path)
-        try:
-            connection.refuse_foreign_file(self.path, self._files.read(handle, 16, at=0))
-        finally:
-            self._files.close(handle)
         with connection.own_errors(self.path, "opening"), self._reader() as reader:
             connection.refuse_foreign_database(self.path, reader)
             row = reader.execute("SELECT log_id, origin, epoch, created_us FROM identity").fetchone()
