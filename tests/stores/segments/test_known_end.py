@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everlog.errors import Damaged
+from everlog.errors import Damaged, WriterStopped
+from everlog.os_errors import failed_flush
 from everlog.stores.segments.frame import enclose
 from everlog.stores.segments.known_end import KnownEnd, read_end, take_back_closed
 from everlog.stores.segments.layout import Layout
@@ -134,7 +135,7 @@ def test_a_known_end_that_was_removed_stays_so(gone: str) -> None:
     assert files.calls("fsync_dir") == before + 1
 
 
-def test_a_word_that_cannot_be_taken_back_refuses_the_write_and_the_next_one_tries_again(
+def test_a_word_that_cannot_be_taken_back_stops_the_writer_and_the_next_handle_tries_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     store = SegmentsStore(tmp_path / "log")
@@ -144,7 +145,7 @@ def test_a_word_that_cannot_be_taken_back_refuses_the_write_and_the_next_one_tri
     whole = file.read_bytes()
     again = SegmentsStore(tmp_path / "log")
     really = again.files.fsync
-    failing = iter([OSError(5, "Input/output error")])
+    failing = iter([failed_flush(OSError(5, "Input/output error"), again.layout.end)])
 
     def fsync(handle: object) -> None:
         if getattr(handle, "path", None) == again.layout.end:
@@ -153,13 +154,16 @@ def test_a_word_that_cannot_be_taken_back_refuses_the_write_and_the_next_one_tri
         really(handle)  # type: ignore[arg-type]
 
     monkeypatch.setattr(again.files, "fsync", fsync)
-    with pytest.raises(OSError, match="Input/output"):
-        add(again)
+    for _ in range(2):
+        with pytest.raises(WriterStopped, match="Input/output"):
+            add(again)
     assert file.read_bytes() == whole
-    add(again)
-    assert again.head() == 2
     again.close()
-    assert known_in(again).closed
+    last = SegmentsStore(tmp_path / "log")
+    add(last)
+    assert last.head() == 2
+    last.close()
+    assert known_in(last).closed
 
 
 def test_to_read_leaves_the_word_alone_and_so_does_a_writer_that_writes_nothing(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
+from pathlib import Path
 
 from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged
 from everlog.core.ids import EventId
@@ -65,16 +66,28 @@ class Book:
         while True:
             # Before the rest, and before the writer adds to it.
             known_end = read_end(self._files, self._layout, log_id=self.identity.log_id)
+            parts = self._layout.parts(self._files)
             numbers = self._layout.numbers(self._files)
             try:
-                self._load(numbers, known_end)
-                return
+                self._load(numbers, parts, known_end)
             except FileNotFoundError:
                 # A writer that packs a segment, or unpacks one for a purge, takes the file away that was listed.
                 if self._layout.numbers(self._files) == numbers:
                     raise
+            else:
+                if self._stands(numbers):
+                    return
 
-    def _load(self, numbers: Mapping[int, bool], known_end: KnownEnd | None) -> None:
+    def _stands(self, numbers: Mapping[int, bool]) -> bool:
+        """False if a writer exchanged files while they were looked at, so that what was found fits neither before nor
+        after: a purge writes segments anew, and a list of a folder that changes may lack a file that is there."""
+        if any(self._files.inode(self._path(segment)) != segment.inode for segment in self.segments):
+            return False
+        return self.unsound() is None or self._layout.numbers(self._files) == numbers
+
+    def _load(
+        self, numbers: Mapping[int, bool], known: Mapping[int, set[int]], known_end: KnownEnd | None
+    ) -> None:
         self._frozen = None
         self._half_refreshed = False
         self.segments: list[Segment] = []
@@ -85,9 +98,8 @@ class Book:
         self._forget_state()
         if self._files.exists(self._layout.segments):
             self._files.fsync_dir(self._layout.segments)  # the names, too, are shown only when they are safe
-        last = max([*numbers, self._newest], default=0)
-        known = self._layout.parts(self._files)
-        for number in range(1, last + 1):
+        self._newest = max([*numbers, self._newest])
+        for number in range(1, self._newest + 1):
             if number not in numbers:
                 reason = f"the file {self._layout.segment(number).name} is not there"
                 self.problems.append(Problem(START, "segment_missing", reason))
@@ -183,18 +195,23 @@ class Book:
         return grown
 
     def _take_in(self) -> bool:
-        grown = packed = False
+        grown = False
         try:
-            grown = self._walk_on(self.live)
-        except FileNotFoundError:  # as after a week in which nobody asked: then the next one may be packed too
-            packed = self._files.exists(self._layout.archive(self.live.number))
+            with self.source(self.live) as source:
+                if source.size < self.live.end:
+                    raise Moved
+                grown = self._walk_on(self.live, source)
+        except Moved:
+            # Packed, as after a week in which nobody asked; or written anew; or somebody cut or removed it.
+            self.load()
+            return True
         if grown and any(isinstance(part, LivePart) and part.purges for part in self.live.parts):
             purges = sum(len(part.purges) for part in self.parts)
             if purges != len(self.purges):
                 self.load()  # the segments before it are being written anew
                 return True
         following = self.live.number + 1
-        if packed or self._files.exists(self._layout.segment(following)):
+        if self._files.exists(self._layout.segment(following)):
             self.load()
             return True
         if grown:
@@ -214,13 +231,12 @@ class Book:
     @contextmanager
     def source(self, segment: Segment) -> Iterator[Source]:
         """The bytes of a segment; `Moved` if they are not those that its parts describe."""
-        path = self._layout.archive(segment.number) if segment.archived else self._layout.segment(segment.number)
         try:
             source = self._open(segment)
         except FileNotFoundError as error:
             raise Moved from error
         try:
-            if self._files.inode(path) != segment.inode:
+            if self._files.inode(self._path(segment)) != segment.inode:
                 raise Moved
             yield source
         finally:
@@ -228,14 +244,16 @@ class Book:
 
     # ---- inside
 
+    def _path(self, segment: Segment) -> Path:
+        return self._layout.archive(segment.number) if segment.archived else self._layout.segment(segment.number)
+
     def _open(self, segment: Segment) -> Source:
-        if segment.archived:
-            return ArchiveSource(self._files, self._layout.archive(segment.number))
-        return PlainSource(self._files, self._layout.segment(segment.number))
+        path = self._path(segment)
+        return ArchiveSource(self._files, path) if segment.archived else PlainSource(self._files, path)
 
     def _look_at(self, number: int, archived: bool) -> Segment:
         segment = Segment(number, archived=archived)
-        path = self._layout.archive(number) if archived else self._layout.segment(number)
+        path = self._path(segment)
         segment.inode = self._files.inode(path)
         try:
             source = self._open(segment)
@@ -306,7 +324,14 @@ class Book:
 
     def _walk_the_rest(self, segment: Segment, known: set[int]) -> None:
         segment.parts.append(self._new_part(segment))
-        self._walk_on(segment, cuts=known)
+        try:
+            source = self._open(segment)
+        except EverlogError:
+            return  # `_look_at` has put it on record
+        try:
+            self._walk_on(segment, source, cuts=known)
+        finally:
+            source.close()
 
     def packed(self, segment: Segment, columns: Columns) -> PackedPart:
         """A part that was written to its file."""
@@ -393,33 +418,26 @@ class Book:
             segment.number, start, before.head, id_max=before.id_max, clock=before.clock, fence=before.fence
         )
 
-    def _walk_on(self, segment: Segment, *, cuts: Collection[int] = ()) -> bool:
+    def _walk_on(self, segment: Segment, source: Source, *, cuts: Collection[int] = ()) -> bool:
         """Walk from the end of what is known, and flush before anything new is shown. A part ends at each cut."""
-        try:
-            source = self._open(segment)
-        except EverlogError:
-            return False
-        try:
-            part = segment.parts[-1]
-            mark = mark_of(self.identity.log_id, segment.number)
-            walk = Walk(source, mark=mark, start=part.end, head=part.head, limit=segment.limit)
-            flushed = False
-            for found in walk:
-                if not flushed:
-                    source.flush()
-                    flushed = True
-                assert isinstance(part, LivePart)
-                if part.full or (part.end in cuts and part.end > part.start):
-                    part = self._new_part(segment)
-                    segment.parts.append(part)
-                if isinstance(found, Gap):
-                    part.add_gap(found)
-                else:
-                    part.add(found)
-            segment.tail, segment.tail_bytes = walk.tail, walk.tail_bytes
-            return flushed
-        finally:
-            source.close()
+        part = segment.parts[-1]
+        mark = mark_of(self.identity.log_id, segment.number)
+        walk = Walk(source, mark=mark, start=part.end, head=part.head, limit=segment.limit)
+        flushed = False
+        for found in walk:
+            if not flushed:
+                source.flush()
+                flushed = True
+            assert isinstance(part, LivePart)
+            if part.full or (part.end in cuts and part.end > part.start):
+                part = self._new_part(segment)
+                segment.parts.append(part)
+            if isinstance(found, Gap):
+                part.add_gap(found)
+            else:
+                part.add(found)
+        segment.tail, segment.tail_bytes = walk.tail, walk.tail_bytes
+        return flushed
 
     def _forget_state(self) -> None:
         self.clock = 0

@@ -292,11 +292,18 @@ class SegmentsStore:
             for segment, following in pairwise(self.book.segments):
                 complete_us = following.header.opened_us if following.header is not None else until_us + 1
                 if not segment.archived and complete_us <= until_us:
-                    packed.append((segment.number, *archive_segment(self.files, self.layout, segment.number)))
+                    packed.append((segment.number, *self._archive(segment.number)))
             if packed:
-                self.book.load()
+                self._load()
             writer.outdated = False
         return packed
+
+    def _archive(self, number: int) -> tuple[int, int]:
+        try:
+            return archive_segment(self.files, self.layout, number)
+        except WriterStopped as error:
+            self._stop(error)
+            raise
 
     # ---- inside: reading
 
@@ -304,7 +311,11 @@ class SegmentsStore:
         """The book, up to date. Under the mutex."""
         self._require_open()
         if self._writer is None:
-            self.book.refresh()
+            try:
+                self.book.refresh()
+            except WriterStopped as error:
+                self._stop(error)
+                raise
         return self.book
 
     def _look(self) -> Book:
@@ -324,14 +335,21 @@ class SegmentsStore:
         with self._mutex:
             writer = self._writer
             if writer is None:
-                self.book.load()
+                self._load()
                 return
             outdated, writer.outdated = writer.outdated, True  # until it is known what is there now
-            self.book.load()
+            self._load()
             if self.book.unsound() is None:
                 writer.outdated = outdated
             elif self._writing:  # it was made when nothing was wrong: whoever writes next is refused
                 refuse_damage(self.layout, self.book)
+
+    def _load(self) -> None:
+        try:
+            self.book.load()
+        except WriterStopped as error:
+            self._stop(error)
+            raise
 
     def _find(self, event_id: EventId) -> tuple[Recorded, bytes] | None:
         while True:
@@ -350,22 +368,33 @@ class SegmentsStore:
         self._require_open()
         if self._writing:
             raise RuntimeError("a write is open already in this thread")
-        if self._failed is None and self._writer is not None and self._writer.unsure:
-            self._failed = InterruptedError("interrupted")  # twice, before it could be put down
+        self._refuse_if_stopped()
+        if self._writer is not None and self._writer.outdated:
+            self._step_back(self._writer)
+        if self._writer is None:
+            self._become_writer()
+            self._refuse_if_stopped()
+        assert self._writer is not None
+        self._require_the_lock()
+        refuse_lost_file(self._writer)
+        return self._writer
+
+    def _stop(self, error: BaseException) -> None:
+        """A flush of this handle failed: it never writes again (G12)."""
+        self._failed = self._failed or error
+
+    def _refuse_if_stopped(self) -> None:
+        writer = self._writer
+        if writer is not None and writer.stopped is not None:
+            self._stop(writer.stopped)
+        if writer is not None and writer.unsure:
+            self._stop(InterruptedError("interrupted"))  # twice, before it could be put down
         if self._failed is not None:
             raise WriterStopped(
                 f"{self.path} takes no more writes from this process",
                 why=f"a write or its flush failed before ({self._failed}), so that what is on the disk is unknown",
                 hint="check the disk, then open the log again",
             ) from self._failed
-        if self._writer is not None and self._writer.outdated:
-            self._step_back(self._writer)
-        if self._writer is None:
-            self._become_writer()
-        assert self._writer is not None
-        self._require_the_lock()
-        refuse_lost_file(self._writer)
-        return self._writer
 
     def _require_the_lock(self) -> None:
         """The lock that is held must be the one that others see. If its file was removed, another writer may be
@@ -407,7 +436,9 @@ class SegmentsStore:
             remove_superseded(self.files, self.layout, self.book)
             if self.book.sweep_owed:
                 self._sweep(self._writer)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, WriterStopped):
+                self._stop(error)
             writer, self._writer = self._writer, None
             if writer is not None:
                 writer.abandon()
@@ -416,6 +447,7 @@ class SegmentsStore:
 
     def _commit(self, writer: Writer, staged: Staged) -> None:
         try:
+            self._refuse_if_stopped()
             if writer.outdated:
                 refuse_damage(self.layout, self.book)
                 raise Unavailable(
@@ -430,7 +462,7 @@ class SegmentsStore:
         except BaseException as error:
             self._sequences.clear()  # it may be recorded all the same
             if isinstance(error, WriterStopped) or writer.unsure:
-                self._failed = error  # G12: never again from this process
+                self._stop(error)  # G12: never again from this process
             elif writer.outdated:
                 self._step_back(writer)
             raise

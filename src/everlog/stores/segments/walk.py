@@ -12,7 +12,16 @@ from enum import Enum
 import msgspec
 
 from everlog.core.event import Position
-from everlog.stores.segments.frame import AROUND_BYTES, HASH_BYTES, LENGTH, Frame, decode_frame, find_frame, is_torn
+from everlog.stores.segments.frame import (
+    AROUND_BYTES,
+    HASH_BYTES,
+    LENGTH,
+    Frame,
+    decode_frame,
+    find_frame,
+    is_torn,
+    open_body,
+)
 from everlog.stores.segments.source import Source
 
 CHUNK_BYTES = 1024 * 1024
@@ -99,16 +108,38 @@ class Walk:
                     yield Found(found[0], at, self.end, data, at)
                     at = self.end
                     continue
-            gap = self._gap(at)
+            data = memoryview(self._settled(at))
+            found = decode_frame(data, 0, mark=mark, offset=at, holding=holding)
+            if found is not None:  # a writer has put it there since
+                self.end, self.head = at + found[1], found[0].head
+                yield Found(found[0], at, self.end, data[: found[1]], at)
+                at = self.end
+                continue
+            gap = self._gap(at, bytes(data))
             if gap is None:
                 return
             yield gap
             at = self.end = gap.end
 
-    def _gap(self, at: int) -> Gap | None:
-        """The damage from here to the next frame, or None at the end, when `tail` says what was found there."""
+    def _settled(self, at: int) -> bytes:
+        """All bytes from here on, read until they stay the same.
+
+        A read is not one step for a writer beside it: it may show a frame of now behind space of a moment ago. And a
+        writer that recovers wipes a torn write while it is looked at.
+        """
         data = self._read(at, self._stop() - at)
-        if not data.rstrip(b"\0") and self._limit is None:
+        if self._limit is not None:
+            return data  # nobody writes there any more
+        while data != bytes(len(data)) and open_body(memoryview(data)) is None:
+            again = self._read(at, self._stop() - at)
+            if again == data:
+                break
+            data = again
+        return data
+
+    def _gap(self, at: int, data: bytes) -> Gap | None:
+        """The damage from here to the next frame, or None at the end, when `tail` says what was found there."""
+        if self._limit is None and data == bytes(len(data)):
             return None
         found = find_frame(memoryview(data), 0, mark=self._mark, offset=at)
         if found is not None:
@@ -129,8 +160,8 @@ class Walk:
 
     def _read(self, at: int, size: int) -> bytes:
         if self._limit is not None:
-            size = max(0, min(size, self._limit - at))
-        return self._source.read(at, size)
+            size = min(size, self._limit - at)
+        return self._source.read(at, size) if size > 0 else b""  # the file may have become shorter meanwhile
 
     def _stop(self) -> int:
         return self._source.size if self._limit is None else self._limit

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from everlog.core.codec import header_bytes, payload_bytes
 from everlog.core.event import Position, Recorded
-from everlog.errors import Damaged, EverlogError, StorageFull
+from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
 from everlog.files import Files, leftover_temps, replace_file
 from everlog.stores.contract import FORMAT, Claim, Identity, Sealed
 from everlog.stores.segments.book import Book
@@ -97,6 +97,7 @@ class Writer:
         self._begun = False  # something may stand behind the end at which the log was closed
         self.unsure = False  # what is on the disk behind the last frame is unknown: never write again (G12)
         self.outdated = False  # the files are not what this writer knows: look at them again before the next write
+        self.stopped: WriterStopped | None = None  # a flush failed that no event depended on: no more writes (G12)
         refuse_damage(layout, book)
         for temp in (*leftover_temps(files, layout.segments), *leftover_temps(files, layout.root)):
             files.unlink(temp)
@@ -279,6 +280,8 @@ class Writer:
                     replace_file(self._files, path, file_of(columns))
                 except (OSError, EverlogError) as error:
                     _logger.warning("the index file %s could not be written: %s", path, error)
+                    if isinstance(error, WriterStopped):
+                        self.stopped = error
                     return
                 segment.parts[place] = book.packed(segment, columns)
                 book.changed()
@@ -313,6 +316,8 @@ class Writer:
         replace_file(self._files, self._layout.segment(number), encode_header(header))
         write_manifest(self._files, self._layout, Manifest(book.identity, number))
         self.save_index()
+        if self.stopped is not None:
+            raise self.stopped
         before, self._handle = self._handle, self._files.open(self._layout.segment(number), write=True)
         self._watch = self._files.watch(self._handle)
         self._files.close(before)
