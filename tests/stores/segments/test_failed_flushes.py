@@ -184,7 +184,7 @@ def test_a_reader_whose_flush_fails_is_refused_as_a_writer_too() -> None:
 def test_a_failed_flush_inside_a_write_stops_it_though_the_caller_goes_on() -> None:
     files = closed_log(segment_bytes_max=700)
     store = opened(files)
-    with pytest.raises(EverlogError), store.write() as writer:  # noqa: PT012 - the caller swallows the first one
+    with pytest.raises(EverlogError), store.write() as writer:
         files.fail("fsync_dir")
         with pytest.raises(WriterStopped):
             store._look_anew()

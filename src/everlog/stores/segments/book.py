@@ -85,9 +85,7 @@ class Book:
             return False
         return self.unsound() is None or self._layout.numbers(self._files) == numbers
 
-    def _load(
-        self, numbers: Mapping[int, bool], known: Mapping[int, set[int]], known_end: KnownEnd | None
-    ) -> None:
+    def _load(self, numbers: Mapping[int, bool], known: Mapping[int, set[int]], known_end: KnownEnd | None) -> None:
         self._frozen = None
         self._half_refreshed = False
         self.segments: list[Segment] = []
