@@ -18,6 +18,7 @@ VAGUE = {"utils", "util", "helpers", "helper", "common", "base", "manager", "man
 MAY_TOUCH_FILES = {
     "files.py": "the file layer itself",
     "lock_file.py": "the file layer's lock",
+    "testing/damage.py": "damages files behind the back of their owner, for tests",
     "testing/postgres_server.py": "a server of its own in a temporary directory",
     "cli/pipeline_moving.py": "a temporary directory for what Spark stages; the log itself is written by a store",
     "bench/": "measures the bare disk as its floor, in a temporary directory",
