@@ -93,10 +93,10 @@ def test_the_scope_of_the_settings_is_used_when_none_is_named(log: Run) -> None:
 
 
 def test_a_retry_with_the_same_key_says_so_and_records_nothing(log: Run) -> None:
-    first = log("append", "note.added", "-s", "note/1", "text=x", "--key", "k").rows[0]
-    again = log("append", "note.added", "-s", "note/1", "text=x", "--key", "k").rows[0]
-    assert again[:4] == first[:4]
-    assert again[4] == "replayed"
+    first = log("append", "note.added", "-s", "note/1", "text=x", "--key", "k")
+    again = log("append", "note.added", "-s", "note/1", "text=x", "--key", "k")
+    assert (again.code, again.out) == (first.code, first.out)
+    assert (first.err, again.err) == ("", "already recorded; nothing new was recorded\n")
     assert len(log("log").rows) == 1
 
 
@@ -110,7 +110,9 @@ def test_another_request_under_the_same_key_is_a_conflict(log: Run) -> None:
 
 def test_a_repeated_id_is_a_retry_and_with_other_content_a_conflict(log: Run) -> None:
     event_id = log("append", "note.added", "-s", "note/1", "text=x", "-q").out.strip()
-    assert log("append", "note.added", "-s", "note/1", "text=x", "--id", event_id).rows[0][4] == "replayed"
+    again = log("append", "note.added", "-s", "note/1", "text=x", "--id", event_id)
+    assert (again.rows[0][1], again.rows[0][4]) == (event_id, "recorded")
+    assert again.err == "already recorded; nothing new was recorded\n"
     found = log("append", "note.added", "-s", "note/1", "text=y", "--id", event_id)
     assert found.code == 5
     assert "other content" in found.err
@@ -265,8 +267,10 @@ def test_options_stand_in_for_what_the_lines_of_a_batch_leave_out(log: Run) -> N
 
 def test_a_batch_may_come_from_a_file_and_be_retried(log: Run, place: Path) -> None:
     (place / "drafts.ndjson").write_text(draft("note/1") + "\n" + draft("note/1", expect=1))
-    assert log("append", "--batch", "drafts.ndjson", "--key", "b").code == 0
-    assert [row[4] for row in log("append", "--batch", "drafts.ndjson", "--key", "b").rows] == ["replayed"] * 2
+    first = log("append", "--batch", "drafts.ndjson", "--key", "b")
+    again = log("append", "--batch", "drafts.ndjson", "--key", "b")
+    assert (first.code, again.code, again.out) == (0, 0, first.out)
+    assert again.err == "already recorded; nothing new was recorded\n"
 
 
 def test_one_bad_draft_undoes_the_batch_and_is_named(log: Run) -> None:

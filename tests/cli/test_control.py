@@ -26,11 +26,8 @@ def test_an_image_is_deployed_and_rolled_back(plane: Run) -> None:
     asked = plane("control", "deploy", "request", PROD, "shop:1", "--key", "b1")
     (name, becomes, status) = asked.rows[0]
     assert (asked.code, becomes, status) == (0, "requested", "recorded")
-    assert plane("control", "deploy", "request", PROD, "shop:1", "--key", "b1").rows[0] == [
-        name,
-        "requested",
-        "replayed",
-    ]
+    again = plane("control", "deploy", "request", PROD, "shop:1", "--key", "b1")
+    assert (again.out, again.err) == (asked.out, "already done under this key; nothing new was recorded\n")
     assert plane("control", "deploy", "start", name, *SERVICE).code == 0
     assert plane("control", "deploy", "succeed", name, "--seconds", "4.5", *SERVICE).code == 0
     assert plane("control", "desired", PROD, "--json").data["release"]["artifact"] == "shop:1"
@@ -40,6 +37,19 @@ def test_an_image_is_deployed_and_rolled_back(plane: Run) -> None:
     assert plane("control", "desired", PROD, "--as-of", "#9", "--json").data["release"]["deploy"] == name
     assert plane("control", "deploy", "history", PROD).rows[0][:3] == [name, "rolled_back", "shop:1"]
     assert plane("control", "deploy", "show", name, "--json").data["seconds"] == 4.5
+
+
+def test_every_event_of_a_control_plane_names_its_request(plane: Run) -> None:
+    request = ("control", "deploy", "request", PROD, "shop:1", "--id")
+    assert plane(*request, "d1", "--request-id", "r-17").code == 0
+    assert plane("control", "deploy", "fail", "d1", "--error", "no").code == 0
+    found = [entry["request_id"] for entry in plane("control", "audit", PROD, "--json").data]
+    assert "r-17" in found
+    assert all(found)
+    assert len(set(found)) == len(found)
+    refused = plane("control", "deploy", "start", "nobody", "--request-id", "r-18", "--json")
+    assert refused.error["request_id"] == "r-18"
+    assert plane("control", "deploy", "start", "nobody", "--json").error["request_id"]
 
 
 def test_a_deploy_can_be_called_off(plane: Run) -> None:

@@ -84,7 +84,7 @@ def test_a_look_alike_is_refused_with_its_title_and_what_to_type(log: Run) -> No
 def test_a_key_makes_a_retry_safe(log: Run) -> None:
     first = made(log, "The door squeaks", "--key", "k1")
     again = log("issue", "create", "The  door squeaks", "--key", "k1", "--force-new", "--json").data
-    assert (again["id"], again["status"]) == (first, "replayed")
+    assert (again["id"], again["status"]) == (first, "recorded")
     assert log("issue", "create", "Something else", "--key", "k1").code == 5
 
 

@@ -57,6 +57,37 @@ def test_a_cursor_ahead_of_the_log_builds_anew(log: Log) -> None:
     assert handle.audit().ok
 
 
+def test_an_answer_never_comes_from_a_build_that_was_removed_under_it(
+    make_log: Callable[..., Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer build removes the rows of the older ones: what is read of them then is not an answer."""
+    path = tmp_path / "log.db"
+    with make_log("sqlite", path) as log, make_log("sqlite", path) as other:
+        say(log, 1)
+        handle, shelf = log.view(Total), log.views.shelf
+        questions: list[Callable[[], Any]] = [
+            lambda: handle.get("all").state["values"],
+            lambda: [state["values"] for state in handle.get_many(["all"]).values()],
+            lambda: [key for key, _ in handle.items()],
+            handle.count,
+        ]
+        for question in questions:
+            wanted = question()
+            assert wanted
+            ready = handle._ready
+
+            def overtaken(fresh: bool, ready: Callable[[bool], Any] = ready) -> Any:
+                found = ready(fresh)
+                monkeypatch.undo()  # once
+                for _ in range(2):
+                    rebuild(other, other.views.shelf, Total(), fresh=True)
+                assert found.build.number not in [build.number for build in builds_of(shelf, "total")]
+                return found
+
+            monkeypatch.setattr(handle, "_ready", overtaken)
+            assert question() == wanted
+
+
 def test_two_handles_on_one_log_never_apply_twice(make_log: Callable[..., Log], tmp_path: Path, kind: str) -> None:
     if kind in ("memory", "segments"):
         pytest.skip("such a log has one writer")

@@ -65,7 +65,7 @@ def append_command(
     The payload is a JSON object, or words FIELD=VALUE, or - for JSON on stdin. When the command ends with 0, the
     event is on the disk.
 
-    Columns when piped: position, id, stream, sequence, status (recorded, replayed or dry_run).
+    Columns when piped: position, id, stream, sequence, status (recorded or dry_run).
 
     \b
     Examples:
@@ -111,20 +111,26 @@ def append_command(
         if batch is not None:
             _name_bad_lines(session, log.catalog, drafts)
         raise
-    _answer(session, receipt, one=batch is None)
+    _answer(session, receipt, one=batch is None, dry_run=dry_run)
 
 
-def _answer(session: Session, receipt: Receipt, *, one: bool) -> None:
+def _answer(session: Session, receipt: Receipt, *, one: bool, dry_run: bool) -> None:
     from everlog.cli.output import safe
+    from everlog.core.canonical import stored_form
     from everlog.core.codec import recorded_object
 
-    status = "replayed" if receipt.replayed else "dry_run" if receipt.dry_run else "recorded"
+    # A retry gets the same answer to the last byte; that it is a retry stands on stderr.
+    status = "dry_run" if dry_run else "recorded"
     rows = [
         (recorded.position, recorded.event.id, recorded.event.stream, recorded.sequence, status)
         for recorded in receipt.records
     ]
-    data: list[dict[str, Any]] = [{**recorded_object(recorded), "status": status} for recorded in receipt.records]
-    told = {"replayed": "  already recorded", "dry_run": "  dry run, nothing recorded", "recorded": ""}[status]
+    data: list[dict[str, Any]] = [
+        # The payload as a reader gets it, which is also how a retry gets it: the fields in order.
+        {**recorded_object(recorded), "payload": stored_form(recorded.event.payload), "status": status}
+        for recorded in receipt.records
+    ]
+    told = "  dry run, nothing recorded" if dry_run else ""
     lines = [f"#{row[0]} {row[1]}{told}" for row in rows]
     facts = dict(zip(COLUMNS, rows[0], strict=True)) if one else {"count": len(rows), "status": status}
     session.out.answer(
@@ -137,6 +143,8 @@ def _answer(session: Session, receipt: Receipt, *, one: bool) -> None:
             facts=facts,
         )
     )
+    if receipt.replayed:
+        session.out.hint("already recorded; nothing new was recorded")
 
 
 # ---- the payload

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -35,8 +34,8 @@ def post(
     from everlog.domains.community.events import PostCreated
 
     community, made_by = meant(session, by)
-    what = PostCreated(title=title, kind=kind, text=text, price=price, expires_at=_in_days(days, by["at"]))
-    step = commands.post(session.log(), community, what, name=name, by=made_by)
+    what = PostCreated(title=title, kind=kind, text=text, price=price)
+    step = commands.post(session.log(), community, what, name=name, days=days, by=made_by)
     said(session, step, "posted", "post")
 
 
@@ -63,8 +62,9 @@ def update(
     if all(given is None for given in (title, text, price, days)):
         raise click.UsageError("there is nothing to change: give --title, --text, --price or --days")
     community, made_by = meant(session, by)
-    what = PostUpdated(title=title, text=text, price=price, expires_at=_in_days(days, by["at"]))
-    said(session, commands.update_post(session.log(), community, name, what, by=made_by), "updated", "post")
+    what = PostUpdated(title=title, text=text, price=price)
+    step = commands.update_post(session.log(), community, name, what, days=days, by=made_by)
+    said(session, step, "updated", "post")
 
 
 @click.command("expire")
@@ -336,10 +336,6 @@ def documents(session: Session, scope: str) -> None:
     """
     found = asked(session, "documents", scope)
     listed(session, found, ("document", "title", "chunks", "model", "by", "at"), empty="there are no documents")
-
-
-def _in_days(days: int | None, at: datetime | None) -> datetime | None:
-    return None if days is None else (at or datetime.now(UTC)) + timedelta(days=days)
 
 
 COMMANDS = (post, update, expire, posts, say, deliver, read, chats, advertise, unpin, files, ingest, documents)

@@ -8,7 +8,7 @@ import click
 
 from everlog.cli.control_asking import audit, consume, desired, list_places
 from everlog.cli.control_deploy import deploy
-from everlog.cli.doing import by_of, doing_options, tell
+from everlog.cli.doing import by_of_request, doing_options, tell
 from everlog.cli.output import safe
 from everlog.cli.session import Session, common_options, pass_session
 
@@ -199,7 +199,7 @@ def set_route(session: Session, host: str, where: str, process: str, port: int, 
     from everlog.domains.controlplane.events import RouteSet
 
     wanted = RouteSet(process=process, port=port)
-    _tell(session, commands.set_route(session.log(), host, where, wanted, by=by_of(session, **by)))
+    _tell(session, commands.set_route(session.log(), host, where, wanted, by=by_of_request(session, **by)))
 
 
 @route.command("remove")
@@ -216,7 +216,7 @@ def remove_route(session: Session, host: str, reason: str, **by: Any) -> None:
     """
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.remove_route(session.log(), host, reason=reason, by=by_of(session, **by)))
+    _tell(session, commands.remove_route(session.log(), host, reason=reason, by=by_of_request(session, **by)))
 
 
 @control_command.group("secret")
@@ -247,7 +247,7 @@ def set_secret(session: Session, where: str, name: str, version_id: str, **by: A
     """
     from everlog.domains.controlplane import commands
 
-    made_by = by_of(session, **by)
+    made_by = by_of_request(session, **by)
     _tell(session, commands.set_secret(session.log(), where, name, version_id=version_id, by=made_by))
 
 
@@ -266,7 +266,7 @@ def remove_secret(session: Session, where: str, name: str, reason: str, **by: An
     """
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.remove_secret(session.log(), where, name, reason=reason, by=by_of(session, **by)))
+    _tell(session, commands.remove_secret(session.log(), where, name, reason=reason, by=by_of_request(session, **by)))
 
 
 @control_command.group("volume")
@@ -299,7 +299,7 @@ def attach_volume(session: Session, where: str, name: str, process: str, mount: 
     from everlog.domains.controlplane.events import VolumeAttached
 
     wanted = VolumeAttached(process=process, mount=mount, size_gb=size_gb)
-    _tell(session, commands.attach_volume(session.log(), where, name, wanted, by=by_of(session, **by)))
+    _tell(session, commands.attach_volume(session.log(), where, name, wanted, by=by_of_request(session, **by)))
 
 
 @volume.command("detach")
@@ -317,7 +317,7 @@ def detach_volume(session: Session, where: str, name: str, reason: str, **by: An
     """
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.detach_volume(session.log(), where, name, reason=reason, by=by_of(session, **by)))
+    _tell(session, commands.detach_volume(session.log(), where, name, reason=reason, by=by_of_request(session, **by)))
 
 
 @control_command.command("scale")
@@ -335,7 +335,7 @@ def scale(session: Session, where: str, process: str, count: int, **by: Any) -> 
     """
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.scale(session.log(), where, process, count=count, by=by_of(session, **by)))
+    _tell(session, commands.scale(session.log(), where, process, count=count, by=by_of_request(session, **by)))
 
 
 # ---- inside
@@ -344,13 +344,13 @@ def scale(session: Session, where: str, process: str, count: int, **by: Any) -> 
 def _create(session: Session, place: str, made: Any, by: dict[str, Any]) -> None:
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.create(session.log(), place, made, by=by_of(session, **by)))
+    _tell(session, commands.create(session.log(), place, made, by=by_of_request(session, **by)))
 
 
 def _close(session: Session, place: str, kind: str, reason: str, by: dict[str, Any]) -> None:
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.close(session.log(), place, kind=kind, reason=reason, by=by_of(session, **by)))
+    _tell(session, commands.close(session.log(), place, kind=kind, reason=reason, by=by_of_request(session, **by)))
 
 
 def _tell(session: Session, step: Step) -> None:

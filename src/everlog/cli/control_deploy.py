@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlog.cli.doing import by_of, doing_options, tell
+from everlog.cli.doing import by_of_request, doing_options, tell
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 
@@ -48,7 +48,7 @@ def request(session: Session, where: str, artifact: str, note: str, deploy_id: s
     from everlog.domains.controlplane.events import DeployRequested
 
     asked = DeployRequested(artifact=artifact, note=note)
-    _tell(session, commands.deploy(session.log(), where, asked, id=deploy_id, by=by_of(session, **by)))
+    _tell(session, commands.deploy(session.log(), where, asked, id=deploy_id, by=by_of_request(session, **by)))
 
 
 @deploy.command("start")
@@ -65,7 +65,7 @@ def start(session: Session, deploy_id: str, note: str, **by: Any) -> None:
     """
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.start(session.log(), deploy_id, note=note, by=by_of(session, **by)))
+    _tell(session, commands.start(session.log(), deploy_id, note=note, by=by_of_request(session, **by)))
 
 
 @deploy.command("succeed")
@@ -82,7 +82,7 @@ def succeed(session: Session, deploy_id: str, seconds: float, **by: Any) -> None
     """
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.succeed(session.log(), deploy_id, seconds=seconds, by=by_of(session, **by)))
+    _tell(session, commands.succeed(session.log(), deploy_id, seconds=seconds, by=by_of_request(session, **by)))
 
 
 @deploy.command("fail")
@@ -100,7 +100,10 @@ def fail(session: Session, deploy_id: str, error: str, seconds: float, **by: Any
     """
     from everlog.domains.controlplane import commands
 
-    _tell(session, commands.fail(session.log(), deploy_id, error=error, seconds=seconds, by=by_of(session, **by)))
+    _tell(
+        session,
+        commands.fail(session.log(), deploy_id, error=error, seconds=seconds, by=by_of_request(session, **by)),
+    )
 
 
 @deploy.command("rollback")
@@ -118,7 +121,7 @@ def rollback(session: Session, deploy_id: str, to: str | None, reason: str, **by
     """
     from everlog.domains.controlplane import commands
 
-    made_by = by_of(session, **by)
+    made_by = by_of_request(session, **by)
     _tell(session, commands.roll_back(session.log(), deploy_id, to=to, reason=reason, by=made_by))
 
 

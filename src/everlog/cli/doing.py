@@ -26,6 +26,7 @@ def doing_options(command: _Command) -> _Command:
             click.option("--scope", metavar="PATH", default="", help="Where it belongs, such as acme/shop/prod."),
             click.option("--causation", metavar="ID", default="", help="The event that led to this."),
             click.option("--correlation", metavar="ID", default="", help="What belongs together has the same."),
+            click.option("--request-id", metavar="ID", default="", help="The request that this came with."),
             click.option("--at", type=MOMENT, metavar="TIME", help="When it happened, if not now: 10m."),
             click.option("--dry-run", is_flag=True, help="Check everything, record nothing."),
             actor_option,
@@ -37,28 +38,46 @@ def doing_options(command: _Command) -> _Command:
 
 
 def by_of(
-    session: Session, *, key: str, scope: str, causation: str, correlation: str, at: datetime | None, dry_run: bool
+    session: Session,
+    *,
+    key: str,
+    scope: str,
+    causation: str,
+    correlation: str,
+    request_id: str,
+    at: datetime | None,
+    dry_run: bool,
 ) -> By:
     from everlog.domains.deciding import By
 
+    session.request_id = request_id
     loaded = session.settings().settings
     return By(
         actor=session.log().actor,
         scope=scope or loaded.scope,
         key=key,
         at=at,
+        request_id=request_id,
         causation_id=causation,
         correlation_id=correlation,
         dry_run=dry_run,
     )
 
 
+def by_of_request(session: Session, *, request_id: str, **given: Any) -> By:
+    """The same for a program whose events always name their request: it gets an id if the caller has none."""
+    from everlog.core.ids import new_id
+
+    return by_of(session, request_id=request_id or new_id().lower(), **given)
+
+
 def tell(session: Session, done: Done, line: str, **facts: Any) -> None:
-    """Say what was done: a line for people, the facts and the events' ids for programs."""
-    status = (
-        "replayed" if done.replayed else "dry_run" if done.dry_run else "recorded" if done.records else "unchanged"
-    )
-    ends = {"replayed": "  already done", "dry_run": "  dry run: nothing was recorded", "unchanged": "  as it was"}
+    """Say what was done: a line for people, the facts and the events' ids for programs.
+
+    A retry under the same key gets the same answer to the last byte; that it is a retry stands on stderr.
+    """
+    status = "dry_run" if done.dry_run else "recorded" if done.records else "unchanged"
+    ends = {"dry_run": "  dry run: nothing was recorded", "unchanged": "  as it was"}
     events = [
         {"position": one.position, "id": one.event.id, "type": one.event.type, "stream": one.event.stream}
         for one in done.records
@@ -73,3 +92,5 @@ def tell(session: Session, done: Done, line: str, **facts: Any) -> None:
             facts={**facts, "status": status},
         )
     )
+    if done.replayed:
+        session.out.hint("already done under this key; nothing new was recorded")

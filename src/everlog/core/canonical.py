@@ -34,6 +34,11 @@ def canonical(value: Any) -> bytes:
     return rfc8785.dumps(value)
 
 
+def stored_form(value: Any) -> Any:
+    """The value as a reader of its canonical form gets it: fields in order, 1 where 1.0 was said."""
+    return msgspec.json.decode(canonical(value))
+
+
 def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = NUMBER_MAX) -> Any:
     """The value of JSON text from outside, refused where two readers could disagree about it.
 

@@ -9,7 +9,9 @@ The rule sees the events that match `looks_at` (a query, or several of which an 
 since: so a decision is never based on what was not true any more. A rule that asks a kept view, because that history
 is too long to be read each time, says so with `history.relies_on(query)`. A refusal is remembered in the error log,
 and nothing is written; who repeats a mistake is told so. With a key, a retry is answered with what the first attempt
-recorded, before anything is decided; also if that was nothing, and by now there would be something to do.
+recorded, before anything is decided; also if that was nothing, and by now there would be something to do. If the rule
+refuses, or has nothing to record, the key is looked up again, inside a write: an equal request may have been faster,
+and then its answer is the answer to both. So all who send one request under one key at once get the same answer.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import msgspec
 from everlog.core.event import Event, Position, Recorded
 from everlog.core.query import Query
 from everlog.domains.domain import Domain
-from everlog.errors import EverlogError, QueryMatched
+from everlog.errors import AlreadyPurged, Damaged, EverlogError, KeyReuse, QueryMatched, Unavailable
 from everlog.log.drafts import Draft
 from everlog.log.expect import Expect, Expectation, NoMatch
 from everlog.log.log import Log
@@ -132,11 +134,21 @@ def decide(
     the key, the operation and the request as `commit` does.
     """
     try:
-        before = _answered(log, by, operation, request) if by.key else None
+        before = _answered(log.answered, by, operation, request) if by.key else None
         if before is not None:
-            return Done(before.records, replayed=True)
+            return Done(before.records, replayed=True, dry_run=by.dry_run)
         looks = [looks_at] if isinstance(looks_at, Query | Newest) else list(looks_at)
-        return _decided(log, domain, looks, stream, by, operation, request, rule, carry_out)
+        try:
+            return _decided(log, domain, looks, stream, by, operation, request, rule, carry_out)
+        except (_Refused, EverlogError) as refused:
+            if not by.key or isinstance(refused, Unavailable | Damaged | KeyReuse | AlreadyPurged):
+                raise
+            # What refused it may be what an equal request under this key recorded since it was looked up.
+            look_up = log.answered if by.dry_run else log.answered_by_now
+            since = _answered(look_up, by, operation, request)
+            if since is None:
+                raise
+            return Done(since.records, replayed=True, dry_run=by.dry_run)
     except _Refused as refused:
         _say_if_again(log, refused.error, by.actor or log.actor, operation)
         _remember(log, refused.error, by, operation, stream)
@@ -165,9 +177,9 @@ class _Refused(Exception):
         self.error = error
 
 
-def _answered(log: Log, by: By, operation: str, request: Any) -> Receipt | None:
+def _answered(look_up: Callable[..., Receipt | None], by: By, operation: str, request: Any) -> Receipt | None:
     try:
-        return log.answered(operation, by.key, request, actor=by.actor, scope=_key_scope(by))
+        return look_up(operation, by.key, request, actor=by.actor, scope=_key_scope(by))
     except EverlogError as error:  # the key was used for another request, or what it made was purged
         raise _Refused(error) from error
 
@@ -195,7 +207,9 @@ def _decided(
             raise _Refused(error) from error
         if not said:
             if by.key and not by.dry_run:
-                log.answer_nothing(operation, by.key, request, actor=by.actor, scope=_key_scope(by))
+                before = _answered(log.answer_nothing, by, operation, request)
+                if before is not None:
+                    return Done(before.records, replayed=True)
             return Done((), dry_run=by.dry_run)
         unchanged = _unchanged(history)
         drafts = [
@@ -221,7 +235,7 @@ def _decided(
             if carry_out is None or by.dry_run:
                 raise
             raise _Refused(error) from error
-        return Done(receipt.records, replayed=receipt.replayed, dry_run=receipt.dry_run)
+        return Done(receipt.records, replayed=receipt.replayed, dry_run=by.dry_run)
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -21,7 +21,7 @@ from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import Damaged, EverlogError, InvalidField, LogClosed, SchemaBroken
+from everlog.errors import Damaged, EverlogError, InvalidField, LogClosed, SchemaBroken, Unavailable
 from everlog.log import pages, subscribers
 from everlog.log.accounting import accounted
 from everlog.log.admission import admit, refuse_unacceptable
@@ -166,9 +166,28 @@ class Log:
             self.store, scope=scope, actor=actor, operation=operation, key=key, request=request
         )
 
-    def answer_nothing(self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = "") -> None:
-        """Have a request that was decided and led to nothing be answered so again, whatever becomes of the log."""
-        self._committer.submit(
+    def answered_by_now(
+        self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = ""
+    ) -> Receipt | None:
+        """`answered`, asked inside a write: nobody with the same key can be about to record something meanwhile.
+
+        For a request that was refused after `answered` had found its key free. The refusal may come from what an
+        equal request recorded in between, and then that request's answer is the answer to both.
+        """
+        asked: Any = {"scope": scope, "actor": actor, "operation": operation, "key": key, "request": request}
+        try:
+            return self._committer.submit(lambda writer: self._recorder.answered(writer, **asked))
+        except Unavailable:  # a log that cannot be written to, or not now; what it holds can still be read
+            return self._recorder.answered(self.store, **asked)
+
+    def answer_nothing(
+        self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = ""
+    ) -> Receipt | None:
+        """Have a request that was decided and led to nothing be answered so again, whatever becomes of the log.
+
+        If an equal request under this key was faster, its answer is returned, and nothing is changed.
+        """
+        return self._committer.submit(
             lambda writer: self._recorder.answer_nothing(
                 writer, scope=scope, actor=actor, operation=operation, key=key, request=request
             )

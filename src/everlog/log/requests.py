@@ -263,12 +263,18 @@ class Recorder:
 
     def answer_nothing(
         self, writer: Writer, *, scope: str, actor: str, operation: str, key: str, request: Any
-    ) -> None:
-        """Remember that there was nothing to record for a request: a retry must not find something to do later."""
-        name = idempotency.claim_name(scope, actor or self._actor, operation, key)
-        if writer.claimed(name) is None and not idempotency.was_nothing(writer, name, key, request):
+    ) -> Receipt | None:
+        """Remember that there was nothing to record for a request: a retry must not find something to do later.
+
+        If the key is taken by now, the answer is what the earlier request made: perhaps there is nothing left to
+        record because that request has recorded it.
+        """
+        found = self.answered(writer, scope=scope, actor=actor, operation=operation, key=key, request=request)
+        if found is None:
+            name = idempotency.claim_name(scope, actor or self._actor, operation, key)
             expires_us = writer.now_us + self._keys_kept_us
             idempotency.remember_extra(writer, name, request, (), None, expires_us=expires_us)
+        return found
 
     def _retry(self, writer: Writer, prepared: Sequence[Prepared]) -> Receipt | None:
         """A draft that brings its own id is a retry if that id is here with the same content (G5)."""

@@ -9,7 +9,8 @@ Every answer says how old it is: up to which position, and how many positions th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -33,13 +34,14 @@ from everlog.views.rows import row_of
 from everlog.views.runner import Mode, Restored, Runner
 from everlog.views.snapshot_folder import Entry
 from everlog.views.snapshots import Snapshots
-from everlog.views.states import Build, active_build, build_digest, every_name, letters_of
+from everlog.views.states import Build, active_build, build_digest, every_name, letters_of, read_build
 from everlog.views.view import Order, State, View, view_of
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
     from everlog.stores.staging import Staged
 
+T = TypeVar("T")
 WAIT_S = 5.0
 _PAGE_ROWS, _PAGE_ROWS_MAX = 1000, 16_000  # growing: most want a few rows, and some want all of them
 _WORDS_MAX = 256  # of a title that others are compared with; SQLite takes no more than 500 at once
@@ -80,8 +82,8 @@ class Handle:
         """The state of a key. With `fresh=False` as it was last kept, without reading on; with `as_of` as it was."""
         if as_of is not None:
             return self._get_as_of(key, as_of)
-        builder = self._ready(fresh)
-        with builder.lock:
+
+        def answer(builder: Builder) -> Answer:
             found = self._shelf.get(builder.build.rows, key)
             return Answer(
                 view=self.view.name,
@@ -93,21 +95,21 @@ class Handle:
                 stopped_at=builder.stopped_at,
             )
 
+        return self._asked(fresh, answer)
+
     def get_many(self, keys: Collection[str], *, fresh: bool = True) -> dict[str, State]:
         """The states of those of the keys that have one."""
-        builder = self._ready(fresh)
-        with builder.lock:
-            rows = self._shelf.get_many(builder.build.rows, keys)
+        rows = self._asked(fresh, lambda builder: self._shelf.get_many(builder.build.rows, keys))
         return {key: row_of(data).state for key, data in rows.items()}
 
     def items(self, *, fresh: bool = True, after: str = "", limit: int | None = None) -> Iterator[tuple[str, State]]:
         """Keys and states, in order of the keys."""
-        builder, page = self._ready(fresh), _PAGE_ROWS
+        page = _PAGE_ROWS
         while limit is None or limit > 0:
             size = page if limit is None else min(limit, page)
             # Page by page, because whoever takes them may be slow, and nobody can move the view meanwhile.
-            with builder.lock:
-                rows = list(self._shelf.scan(builder.build.rows, after=after, limit=size))
+            rows = self._asked(fresh, partial(_scan, self._shelf, after, size))
+            fresh = False  # the further pages are as of the first one, or a little later
             for key, data in rows:
                 yield key, row_of(data).state
             if len(rows) < size:
@@ -129,11 +131,11 @@ class Handle:
         return self._found(fresh, lambda rows: self._shelf.alike(rows, asked, part=part, least=least, limit=limit))
 
     def count(self, *, fresh: bool = True) -> int:
-        return self._shelf.count(self._ready(fresh).build.rows)
+        return self._asked(fresh, lambda builder: self._shelf.count(builder.build.rows))
 
     def digest(self, *, fresh: bool = True) -> str:
         """One hash over all states: equal wherever the same was derived."""
-        return build_digest(self._shelf, self._ready(fresh).build)
+        return self._asked(fresh, lambda builder: build_digest(self._shelf, builder.build))
 
     def position(self, *, fresh: bool = False) -> Position:
         """Up to which position the view is."""
@@ -255,11 +257,23 @@ class Handle:
 
     def _found(self, fresh: bool, find: Callable[[str], list[str]]) -> list[tuple[str, State]]:
         """The states of the keys that are found in the rows that answer."""
-        builder = self._ready(fresh)
-        with builder.lock:  # a thread that keeps the view says how far it got a moment before that is on the disk
+
+        def answer(builder: Builder) -> list[tuple[str, State]]:
             keys = find(builder.build.rows)
-            rows = self.get_many(keys, fresh=False)
-        return [(key, rows[key]) for key in keys if key in rows]
+            rows = self._shelf.get_many(builder.build.rows, keys)
+            return [(key, row_of(rows[key]).state) for key in keys if key in rows]
+
+        return self._asked(fresh, answer)
+
+    def _asked(self, fresh: bool, question: Callable[[Builder], T]) -> T:
+        """What the build that answers says. Another process may put a newer one in its place any time, and remove
+        the older ones with their rows: what was read of a build that is gone afterwards is asked again."""
+        while True:
+            builder = self._ready(fresh)
+            with builder.lock:  # a thread that keeps the view says how far it got before that is on the disk
+                answer = question(builder)
+                if read_build(self._shelf, builder.build.name, builder.build.number) is not None:
+                    return answer
 
     def _ready(self, fresh: bool) -> Builder:
         while not fresh:
@@ -270,6 +284,10 @@ class Handle:
                 continue
             return builder
         return self.runner.catch_up()
+
+
+def _scan(shelf: Shelf, after: str, limit: int, builder: Builder) -> list[tuple[str, bytes]]:
+    return list(shelf.scan(builder.build.rows, after=after, limit=limit))
 
 
 class Views:

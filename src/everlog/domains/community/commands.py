@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -52,7 +52,7 @@ from everlog.domains.community.events import (
 from everlog.domains.community.rights import fingerprint
 from everlog.domains.community.said import Said, in_order, saying
 from everlog.domains.community.standing import Standing
-from everlog.domains.deciding import NOBODY, By, Done, History, decide
+from everlog.domains.deciding import NOBODY, By, Done, History, On, decide
 from everlog.errors import EverlogError, InvalidField
 from everlog.log.log import Log
 
@@ -131,21 +131,31 @@ def describe_node(log: Log, community: str, what: ManifestUpdated | None = None,
 # ---- the market
 
 
-def post(log: Log, community: str, what: PostCreated, *, name: str = "", by: By = NOBODY) -> Step:
-    """Put something on the market."""
+def post(
+    log: Log, community: str, what: PostCreated, *, name: str = "", days: int | None = None, by: By = NOBODY
+) -> Step:
+    """Put something on the market. It is over at `expires_at`, or after so many days."""
     called = name or new_id().lower()
     asked = {"name": name, "post": msgspec.to_builtins(what)}
+    if days is not None:  # asked in days: so a retry, which is later, asks for the same
+        asked["days"] = days
+        what = replace(what, expires_at=_in_days(days, by))
     return _tell(log, community, POST, called, "post", what, by, f"create the post {called}", asked)
 
 
-def update_post(log: Log, community: str, name: str, what: PostUpdated, *, by: By = NOBODY) -> Step:
-    """Change what a post says. Nothing is recorded if it says so already."""
+def update_post(
+    log: Log, community: str, name: str, what: PostUpdated, *, days: int | None = None, by: By = NOBODY
+) -> Step:
+    """Change what a post says. Nothing is recorded if it says so already. `days`: how long it is open from now on."""
+    asked = {"name": name, "post": msgspec.to_builtins(what)}
+    if days is not None:
+        asked["days"] = days
+        what = replace(what, expires_at=_in_days(days, by))
 
     def is_so(subject: rules.Subject) -> bool:
         changes = {key: value for key, value in msgspec.to_builtins(what).items() if value is not None}
         return changes.items() <= subject.items()
 
-    asked = {"name": name, "post": msgspec.to_builtins(what)}
     return _tell(log, community, POST, name, "update", what, by, f"update the post {name}", asked, unless=is_so)
 
 
@@ -156,12 +166,42 @@ def expire(log: Log, community: str, name: str, *, reason: str = "", by: By = NO
 
 
 def expire_due(log: Log, community: str, *, now: datetime | None = None, by: By = NOBODY) -> list[Step]:
-    """Say of every post whose time has passed that it is over: of one's own, and as a moderator of all."""
-    actor = by.actor or log.actor
-    all_of_them = asking.standing(log, community).role(actor) in ("moderator", "admin")
-    due = [one for one in asking.posts(log, community, now=now, over=True) if one["due"]]
-    mine = [one["post"] for one in due if all_of_them or one["by"] == actor]
-    return [expire(log, community, name, reason="its time has passed", by=replace(by, key="")) for name in mine]
+    """Say of every post whose time has passed that it is over: of one's own, and as a moderator of all.
+
+    All of them are recorded together, or none.
+    """
+    given = _by(log, community, by)
+
+    def rule(history: History) -> Iterable[Any]:
+        history.relies_on(Query(stream=_stream(community)))
+        history.relies_on(Query(kind=POST, scope=community))
+        standing = asking.standing(log, community)
+        all_of_them = standing.role(given.actor) in ("moderator", "admin")
+        what = PostExpired(reason="its time has passed")
+        said = _saying(log, what, given)
+        for one in asking.posts(log, community, now=now, over=True):
+            if one["due"] and (all_of_them or one["by"] == given.actor):
+                name = one["post"]
+                stream = stream_of(POST, community, name)
+                events = [recorded.event for recorded in log.read(stream=stream, upto=history.upto)]
+                before = rules.tell(standing, POST, name, in_order(events))
+                _insist(log, standing, said, f"end the post {name}", kind=POST, subject=before.subject, name=name)
+                yield On(stream, what)
+
+    done = decide(
+        log,
+        DOMAIN,
+        looks_at=(),
+        stream=_stream(community),
+        by=given,
+        operation="community expire",
+        request={"due": True},
+        rule=rule,
+    )
+    return [
+        Step(community=community, name=one.event.stream.rpartition(":")[2], done=replace(done, records=(one,)))
+        for one in done.records
+    ]
 
 
 # ---- chats
@@ -363,6 +403,10 @@ def _insist(log: Log, standing: Standing, said: Said, tried: str, **about: Any) 
 def _by(log: Log, community: str, by: By) -> By:
     """What a community's events carry: its id as their scope, and somebody who says it."""
     return replace(by, actor=by.actor or log.actor, scope=community)
+
+
+def _in_days(days: int, by: By) -> datetime:
+    return (by.at or datetime.now(UTC)) + timedelta(days=days)
 
 
 def _saying(log: Log, what: Any, by: By) -> Said:

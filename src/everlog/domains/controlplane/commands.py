@@ -298,12 +298,13 @@ def _do(log: Log, by: By, operation: str, request: Any, plan: Callable[[], _Plan
         records = sorted([*seen, *planned.also(seen)], key=lambda recorded: recorded.position)
         return planned.rule([recorded.event for recorded in records], actor)
 
+    request_id = by.request_id or new_id().lower()  # every event of a control plane names its request
     done = decide(
         log,
         DOMAIN,
         looks_at=planned.looks,
         stream=planned.stream,
-        by=msgspec.structs.replace(by, scope=planned.at.scope, key_scope=planned.at.org),
+        by=msgspec.structs.replace(by, scope=planned.at.scope, key_scope=planned.at.org, request_id=request_id),
         operation=operation,
         request=request,
         rule=decision,

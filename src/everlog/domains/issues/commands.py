@@ -322,11 +322,12 @@ def _step(
 
 
 def _now(log: Log, name: Name, done: Done) -> Issue:
-    """The issue as it is now, or would be."""
+    """The issue as the step left it, or would leave it; as it is now, if there was nothing to record."""
+    upto = None if done.dry_run or not done.records else done.records[-1].position
     events = [
         recorded.event
         for stream in (f"{KIND}/{name.uid}", tombstone_of(name.uid))
-        for recorded in log.read(stream=stream)
+        for recorded in log.read(stream=stream, upto=upto)
     ]
     return issue_of(name.uid, [*events, *(done.events if done.dry_run else ())]) or Issue(uid=name.uid, purged=True)
 

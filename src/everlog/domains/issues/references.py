@@ -75,7 +75,8 @@ def _begun_with(log: Log, asked: str) -> list[Name]:
     start = f"{KIND}/{asked.upper()}"
     # All of them: which ones lie within the scope of who asks is not known before they are named.
     keys = takewhile(lambda key: key.startswith(start), (key for key, _ in log.view(Current).items(after=start)))
-    return list(names_of(log, [key.partition("/")[2] for key in keys]).values())
+    purged = (purge.stream for purge in log.purges() if purge.stream.startswith(start))
+    return list(names_of(log, [stream.partition("/")[2] for stream in (*keys, *purged)]).values())
 
 
 def _uid(asked: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.event import Recorded
+from everlog.core.event import Position, Recorded
 from everlog.core.query import Query
 from everlog.domains.deciding import NOBODY, By, Done, History, decide
 from everlog.domains.workpackages import DOMAIN, rules
@@ -73,7 +73,7 @@ def create(log: Log, created: Created, *, gates: Sequence[str] = (), by: By = NO
         return rules.create(package, created, needs, gates=gates)
 
     step = _step(log, created.work_package_id, "wp create", asked, by, rule)
-    return msgspec.structs.replace(step, missing=_missing(created.dependencies, needs))
+    return _with_missing(log, step, created.dependencies, needs)
 
 
 def depend(log: Log, package: str, on: Sequence[str], *, reason: str = "", by: By = NOBODY) -> Step:
@@ -86,7 +86,7 @@ def depend(log: Log, package: str, on: Sequence[str], *, reason: str = "", by: B
         return rules.depend(found, package, on, needs, reason=reason)
 
     step = _step(log, package, "wp depend", asked, by, rule)
-    return msgspec.structs.replace(step, missing=_missing(on, needs))
+    return _with_missing(log, step, on, needs)
 
 
 def move(log: Log, package: str, to: str, *, reason: str = "", by: By = NOBODY) -> Step:
@@ -232,8 +232,8 @@ def _step(
         request=asked,
         rule=decision,
     )
-    if done.replayed:  # nothing was decided: it may be anywhere by now
-        lane = _lane_of(_package(log.read(_lane_query(package)))) or ""
+    if done.replayed:  # nothing was decided here; the answer is the one of that time
+        lane = _lane_of(_package(log.read(_lane_query(package), upto=_before(done)))) or ""
     for event in done.events:
         lane = event.payload["new_status"] if event.type in _MOVES else lane or "planned"
     return Step(id=package, lane=lane, done=done)
@@ -252,8 +252,22 @@ def _needs(history: History, names: Iterable[str]) -> dict[str, list[str] | None
     return needs
 
 
-def _missing(names: Iterable[str], needs: Mapping[str, list[str] | None]) -> tuple[str, ...]:
-    return tuple(name for name in dict.fromkeys(names) if name in needs and needs[name] is None)
+def _with_missing(log: Log, step: Step, names: Iterable[str], needs: Mapping[str, list[str] | None]) -> Step:
+    """The step with those of the names that nobody has planned yet, or had not when it was recorded."""
+    wanted = tuple(dict.fromkeys(names))
+    if step.done.replayed:
+        upto = _before(step.done)
+        return msgspec.structs.replace(
+            step, missing=tuple(one for one in wanted if _package(log.read(_lane_query(one), upto=upto)) is None)
+        )
+    return msgspec.structs.replace(
+        step, missing=tuple(name for name in wanted if name in needs and needs[name] is None)
+    )
+
+
+def _before(done: Done) -> Position | None:
+    """The last position before what was recorded; None if nothing was."""
+    return Position(done.records[0].position - 1) if done.records else None
 
 
 def _package(records: Iterable[Recorded]) -> State | None:
