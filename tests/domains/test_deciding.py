@@ -179,6 +179,40 @@ def test_that_a_rule_had_nothing_to_say_is_remembered_as_long_as_a_key_is(log: L
     assert (receipt.records, receipt.replayed, log.head()) == ((), True, 0)
 
 
+@pytest.mark.parametrize("outcome", ["refused", "nothing"])
+def test_a_request_that_an_equal_one_overtook_gets_its_answer(log: Log, outcome: str) -> None:
+    """The key was free when it was looked up; then an equal request recorded what this one is refused for."""
+    faster: list[Done] = []
+
+    def rule(history: Sequence[Recorded]) -> list[Any]:
+        faster.append(decided(log, lambda history: [PROPOSAL], By(key="k")))
+        if outcome == "refused":
+            raise RuleRefused("taken", rule="once", tried="take it", hint="leave it")
+        return []
+
+    done = decided(log, rule, By(key="k"))
+    assert (done.records, done.replayed, len(faster)) == (faster[0].records, True, 1)
+    assert (log.head(), log.refusals()) == (1, [])
+
+
+def test_a_refusal_under_a_free_key_stays_one_and_a_key_that_another_request_took_meanwhile_is_reused(
+    log: Log,
+) -> None:
+    def refuse(history: Sequence[Recorded]) -> list[Any]:
+        raise RuleRefused("taken", rule="once", tried="take it", hint="leave it")
+
+    def overtaken(history: Sequence[Recorded]) -> list[Any]:
+        draft = Draft("agent.command.proposed", "command/c1", msgspec.to_builtins(PROPOSAL))
+        log.commit([draft], key="k", operation="test", request={"another": 1})
+        return refuse(history)
+
+    with pytest.raises(RuleRefused):
+        decided(log, refuse, By(key="k"))
+    with pytest.raises(KeyReuse):
+        decided(log, overtaken, By(key="k"))
+    assert [one.code for one in log.refusals()] == ["idempotency_key_reuse", "rule_refused"]
+
+
 def test_a_decision_after_a_purge_of_its_stream_is_possible(log: Log) -> None:
     decided(log, lambda history: [PROPOSAL])
     log.purge("command/c1", reason="a test")
