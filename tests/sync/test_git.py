@@ -232,7 +232,7 @@ def test_a_clone_that_does_not_know_the_driver_is_told_and_can_mend_its_conflict
     assert "UU .everlog/events/" in plain.status()
     url = f"jsonl:{plain.folder}"
 
-    assert "everlog git install" in plain.everlog("--log", url, "log")
+    assert "everlog git install" in plain.everlog("--log", url, "log", code=8)
     assert "conflict_marker" in plain.everlog("--log", url, "verify", code=8)
     told = plain.everlog("--log", url, "doctor", "--json", code=8)
     assert "this clone's git does not know how to unite day files" in told

@@ -58,8 +58,15 @@ def verify(store: Store, *, progress: Callable[[int], None] = lambda position: N
             break  # else something was purged on the way, and what was seen fits neither before nor after
     head = max(head, audit.position)
     audit.end(head)
-    problems = (*audit.problems, *store.check())[:PROBLEMS_MAX]
+    problems = _without_known(audit.problems, list(store.check()))[:PROBLEMS_MAX]
     return Report(audit.events, audit.purged, head, audit.digest.hexdigest(), problems)
+
+
+def _without_known(problems: list[Problem], of_store: list[Problem]) -> tuple[Problem, ...]:
+    """All of them; but a position at which nothing is lost is not told as missing besides."""
+    known = {problem.position for problem in of_store if problem.code == "conflict_marker"}
+    kept = [each for each in problems if each.code != "position_missing" or each.position not in known]
+    return (*kept, *of_store)
 
 
 class Audit:

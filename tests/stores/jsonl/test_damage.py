@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.stores.jsonl.own import Clock, codes, day_files, own, texts
 
+from everlog.core.event import Position
 from everlog.core.query import Query
 from everlog.errors import Damaged
 from everlog.log.verify import verify
@@ -34,7 +35,10 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_named(path: Path) -> None:
     damaged = first + second.replace(b"two", b"TWO") + third
     file.write_bytes(damaged)
 
-    assert texts(store) == ["one", "three"]
+    with pytest.raises(Damaged) as stopped:
+        texts(store)
+    assert (stopped.value.details["position"], stopped.value.details["after"]) == (2, 2)
+    assert positions(store.read(after=Position(2))) == [3]
     report = verify(store)
     reasons = [problem.reason for problem in report.problems if problem.code == "line_unreadable"]
     assert reasons == [f"events/{file.name} line 2: its checksum does not fit: the disk or somebody changed it"]
@@ -54,7 +58,12 @@ def test_conflict_markers_are_refused_with_their_line(path: Path) -> None:
     own(store)
     (file,) = day_files(path)
     file.write_bytes(b"<<<<<<< HEAD\n" + file.read_bytes() + b"=======\n>>>>>>> theirs\n")
-    assert positions(store.read()) == [1]
+    with pytest.raises(Damaged, match="conflict markers of git") as stopped:
+        list(store.read())
+    details = stopped.value.details
+    assert (details["position"], details["after"], details["line"]) == (2, 4, 1)
+    assert details["file"] == f"events/{file.name}"
+    assert positions(store.read(upto=Position(1))) == [1]
     told = [problem.reason for problem in store.check() if problem.code == "conflict_marker"]
     assert [reason.partition(":")[0] for reason in told] == [f"events/{file.name} line {n}" for n in (1, 3, 4)]
     assert all("delete this line" in reason for reason in told)
@@ -109,7 +118,9 @@ def test_events_that_vanish_stop_the_writing_until_they_are_back(path: Path) -> 
     kept = second.read_bytes()
     second.unlink()
 
-    assert (positions(store.read()), store.head()) == ([1], 2)
+    assert (positions(store.read(upto=Position(1))), store.head()) == ([1], 2)
+    with pytest.raises(Damaged):
+        list(store.read())
     assert codes(store) == ["log_cut_off"]
     with pytest.raises(Damaged, match="in no file any more"):
         own(store)

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from everlog.files import Files, Stamp
+from everlog.stores.jsonl.bad_lines import CAME_BACK, MARKER, TWICE, Unplaced, code_of, note, note_bad, place_bad
 from everlog.stores.jsonl.day_files import Found, day_names, first_of_open_write, read_from, scan, torn_at
 from everlog.stores.jsonl.index import Index, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
@@ -28,7 +29,6 @@ from everlog.stores.jsonl.rows import Rows, add_purged
 from everlog.stores.jsonl.side_by_side import Placed, side_by_side
 
 PIECE_BYTES = 1 << 20
-UNREADABLE, MARKER, TWICE, CAME_BACK = "line_unreadable", "conflict_marker", "twice", "purged_came_back"
 _ID = re.compile(rb'"id":"([^"]{1,64})"')
 
 
@@ -176,9 +176,10 @@ def record_change(index: Index, change: Change, *, own: Collection[str]) -> None
         with index.change() as connection:
             rows = Rows(index, connection, own=own)
             new: list[tuple[int, Found]] = []
+            bad: list[tuple[int, list[Unplaced]]] = []
             for read in change.read:
                 file = _file_id(connection, read)
-                _note_bad(connection, file, read.found, fresh=not read.start)
+                bad.append((file, note_bad(connection, file, read.found, fresh=not read.start)))
                 new += [
                     (file, found)
                     for found in read.found
@@ -186,6 +187,7 @@ def record_change(index: Index, change: Change, *, own: Collection[str]) -> None
                 ]
             for file, found, line in _each_once(connection, new):
                 rows.take(file, found.at, found.size, line)
+            place_bad(rows, connection, bad)
             rows.end()
         return
     with index.change(durable=True) as connection:
@@ -196,11 +198,17 @@ def fill_new(index: Index, reads: Iterable[Read], *, own: Collection[str]) -> No
     """An index from nothing: the order of the lines is the order of the positions, but for the events of a request
     that a merge put others between."""
     seen: set[str] = set()
+    markers: list[tuple[int, list[Unplaced]]] = []
     with index.change() as connection:
         rows = Rows(index, connection, own=own)
         for file, found in side_by_side(_all_lines(connection, reads), own):
             line = found.line
+            if line is None and code_of(found.reason) == MARKER:
+                markers.append((file, [(found.at, MARKER, found.reason)]))  # no event: it must not shift the others
+                continue
             if line is None:
+                rows.skip()
+                note(connection, file, found.at, code_of(found.reason), found.reason, rows.position)
                 continue
             if line.id in seen:
                 rows.end()  # the first one must be found to be compared with
@@ -208,13 +216,13 @@ def fill_new(index: Index, reads: Iterable[Read], *, own: Collection[str]) -> No
                 continue
             seen.add(line.id)
             rows.take(file, found.at, found.size, line)
+        place_bad(rows, connection, markers)
         rows.end()
 
 
 def _all_lines(connection: sqlite3.Connection, reads: Iterable[Read]) -> Iterator[Placed]:
     for read in reads:
         file = _file_id(connection, read)
-        _note_bad(connection, file, read.found, fresh=False)
         for found in read.found:
             yield file, found
 
@@ -253,18 +261,20 @@ def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, 
     anew = [read.name for read in change.read if not read.start]  # one that only grew has its lines still
     gone = {row[0]: row[1:] for row in _rows_of(index, [*change.gone, *anew])}
     for name in change.gone:
-        connection.execute("DELETE FROM bad_lines WHERE file = (SELECT file FROM files WHERE name = ?)", (name,))
+        for (file,) in connection.execute("SELECT file FROM files WHERE name = ?", (name,)).fetchall():
+            note_bad(connection, file, [], fresh=True)
         connection.execute("DELETE FROM files WHERE name = ?", (name,))
     new: list[tuple[int, Found]] = []
+    bad: list[tuple[int, list[Unplaced]]] = []
     same = _the_very_lines(change, gone)
     for read in change.read:
         file = _file_id(connection, read)
-        _note_bad(connection, file, read.found, fresh=not read.start)
+        bad.append((file, note_bad(connection, file, read.found, fresh=not read.start)))
         for found in read.found:
             if found.line is None:
                 continue
             if isinstance(found.line, EventLine) and same.get(found.line.id, found) is not found:
-                _note(connection, file, found.at, TWICE, f"event {found.line.id} stands in another line, too")
+                note(connection, file, found.at, TWICE, f"event {found.line.id} stands in another line, too")
                 continue
             before = gone.pop(found.line.id, None)
             if before is not None and isinstance(found.line, EventLine):
@@ -273,18 +283,20 @@ def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, 
                     (file, found.at, found.size, int(found.line.whole or "0", 16), before[0]),
                 )
             elif before is not None and isinstance(found.line, PurgedLine):
-                position, sequence, stream, _ = before
+                position, sequence, stream, *_ = before
                 connection.execute("DELETE FROM events WHERE position = ?", (position,))
                 add_purged(connection, position, sequence, stream, found.line)
             elif not _known_already(index, connection, file, found):
                 new.append((file, found))
-    for event_id, (position, sequence, stream, _) in gone.items():
+    for event_id, (position, sequence, stream, _, name, at) in gone.items():
         connection.execute("DELETE FROM events WHERE position = ?", (position,))
-        connection.execute("INSERT INTO missing VALUES (?, ?, ?, ?)", (position, stream, sequence, event_id))
-    _record_arrivals(index, connection, new, own=own)
+        lost = (position, stream, sequence, event_id, name, at)
+        connection.execute("INSERT INTO missing VALUES (?, ?, ?, ?, ?, ?)", lost)
+    rows = _record_arrivals(index, connection, new, own=own)
+    place_bad(rows, connection, bad)
 
 
-def _the_very_lines(change: Change, known: dict[str, tuple[int, int, int, int]]) -> dict[str, Found]:
+def _the_very_lines(change: Change, known: dict[str, Known]) -> dict[str, Found]:
     """For each event that is known, the line that it was known by, if that is still there: another line with the same
     id may stand before it (G5)."""
     return {
@@ -299,7 +311,7 @@ def _the_very_lines(change: Change, known: dict[str, tuple[int, int, int, int]])
 
 def _record_arrivals(
     index: Index, connection: sqlite3.Connection, new: list[tuple[int, Found]], *, own: Collection[str]
-) -> None:
+) -> Rows:
     arrived = _each_once(connection, new)
     ours = [each for each in arrived if writer_of(each[2]) in own]
     theirs = [each for each in arrived if writer_of(each[2]) not in own]
@@ -312,6 +324,7 @@ def _record_arrivals(
     for file, found, line in ours + theirs:
         rows.take(file, found.at, found.size, line)
     rows.end()
+    return rows
 
 
 def _each_once(connection: sqlite3.Connection, new: list[tuple[int, Found]]) -> list[tuple[int, Found, Line]]:
@@ -324,19 +337,23 @@ def _each_once(connection: sqlite3.Connection, new: list[tuple[int, Found]]) -> 
         if before is None:
             kept[line.id] = (file, found, line)
         elif isinstance(line, PurgedLine) and isinstance(before[2], EventLine):
-            _note(connection, before[0], before[1].at, CAME_BACK, f"event {line.id} was purged, and is here as well")
+            note(connection, before[0], before[1].at, CAME_BACK, f"event {line.id} was purged, and is here as well")
             kept[line.id] = (file, found, line)
         else:
-            _note(connection, file, found.at, TWICE, f"event {line.id} stands in another line, too")
+            note(connection, file, found.at, TWICE, f"event {line.id} stands in another line, too")
     return list(kept.values())
 
 
-def _rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int, int]]:
-    rows: list[tuple[str, int, int, int, int]] = []
+Known = tuple[int, int, int, int, str, int]
+"""Of an event: its position, sequence, stream and checksum, and the name of its file and where it stands there."""
+
+
+def _rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int, int, str, int]]:
+    rows: list[tuple[str, int, int, int, int, str, int]] = []
     for name in names:
         rows += index.fetch(
-            "SELECT id, position, sequence, stream, whole FROM events"
-            " WHERE file IN (SELECT file FROM files WHERE name = ?)",
+            "SELECT id, position, sequence, stream, whole, name, at FROM events JOIN files USING (file)"
+            " WHERE name = ?",
             (name,),
         )
     return rows
@@ -352,7 +369,7 @@ def _known_already(index: Index, connection: sqlite3.Connection, file: int, foun
     if purged:
         if isinstance(line, EventLine):
             reason = f"event {line.id} was purged, and is here again"
-            _note(connection, file, found.at, CAME_BACK, reason)
+            note(connection, file, found.at, CAME_BACK, reason)
         else:
             # Two clones purged it, and a merge decided whose purge it is.
             connection.execute("UPDATE purged SET purge = ? WHERE id = ?", (line.purge, line.id))
@@ -384,7 +401,7 @@ def _known_already(index: Index, connection: sqlite3.Connection, file: int, foun
         return True
     if place != [file, found.at]:
         # The same event may well stand in two lines after a merge; `check` compares what they say.
-        _note(connection, file, found.at, TWICE, f"event {line.id} stands in another line, too")
+        note(connection, file, found.at, TWICE, f"event {line.id} stands in another line, too")
     return True
 
 
@@ -397,16 +414,3 @@ def _file_id(connection: sqlite3.Connection, read: Read) -> int:
     ).fetchall()
     file: int = rows[0][0]
     return file
-
-
-def _note_bad(connection: sqlite3.Connection, file: int, lines: list[Found], *, fresh: bool) -> None:
-    if fresh:
-        connection.execute("DELETE FROM bad_lines WHERE file = ?", (file,))
-    for found in lines:
-        if found.line is None:
-            code = MARKER if "conflict marker" in found.reason else UNREADABLE
-            _note(connection, file, found.at, code, found.reason)
-
-
-def _note(connection: sqlite3.Connection, file: int, at: int, code: str, reason: str) -> None:
-    connection.execute("INSERT OR REPLACE INTO bad_lines VALUES (?, ?, ?, ?)", (file, at, code, reason))

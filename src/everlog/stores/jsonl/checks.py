@@ -13,10 +13,10 @@ from everlog.core.codec import header_bytes
 from everlog.core.counted import counted
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
-from everlog.stores.jsonl.catching_up import MARKER, UNREADABLE
+from everlog.stores.jsonl.bad_lines import MARKER, UNREADABLE
 from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan
 from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.index import Index
+from everlog.stores.jsonl.index import HOLE, Index
 from everlog.stores.jsonl.lines import EventLine, read_line
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.jsonl.refusing import line_numbers
@@ -27,8 +27,11 @@ def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem
         yield from _file_problems(folder, index, name)
     for name in other_names(folder.files, folder.events):
         yield Problem(START, "foreign_file", f"events/{name} is not named after a day, and its lines are not read")
-    for position, event_id in index.missing():
-        yield Problem(Position(position), "log_cut_off", f"event {event_id} was here and is in no file any more")
+    for position, event_id, name in index.missing():
+        reason = f"event {event_id} was in events/{name} and is in no file any more"
+        if event_id.startswith(HOLE):
+            reason = "a line that could not be read was here; everlog index rebuild closes the gap"
+        yield Problem(Position(position), "log_cut_off", reason)
     if notes.bad_lines():
         yield Problem(
             START, "notes_damaged", f"{counted(notes.bad_lines(), 'line')} of local/notes.jsonl cannot be read"
@@ -56,11 +59,13 @@ def _file_problems(folder: Folder, index: Index, name: str) -> Iterator[Problem]
         at: (position, event_id)
         for position, event_id, at in index.fetch("SELECT position, id, at FROM events WHERE file = ?", (file,))
     }
+    placed = index.fetch("SELECT at, position FROM bad_lines WHERE file = ? AND position > 0", (file,))
+    places = {at: Position(position) for at, position in placed}
     data = read_from(folder.files, folder.events / name)[: stamp.size]  # the log may be written meanwhile
     for number, found in enumerate(scan(data), 1):
         place = f"events/{name} line {number}"
         row = rows.pop(found.at, None)
-        position = Position(row[0]) if row else START
+        position = Position(row[0]) if row else places.get(found.at, START)
         if found.line is None:
             if "conflict marker" in found.reason:
                 yield Problem(position, "conflict_marker", f"{place}: {found.reason}")

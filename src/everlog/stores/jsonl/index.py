@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files as package_files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from everlog.core.event import BEGINNING, START, Link, Position, Purge
@@ -25,7 +25,7 @@ from everlog.files import Stamp
 from everlog.stores.contract import Claim
 
 STREAM, TYPE, SCOPE, KIND = 0, 1, 2, 3
-_FORMAT = 1
+_FORMAT = 2
 _NAMES_REMEMBERED_MAX = 200_000
 _NAMES_ASKED_MAX = 500
 _TABLES = ("files", "names", "events", "missing", "purged", "purges", "claims", "state", "bad_lines")
@@ -39,6 +39,27 @@ _INDEXES = (
     "CREATE INDEX IF NOT EXISTS purged_by_stream ON purged (stream)",
     "CREATE INDEX IF NOT EXISTS purged_by_purge ON purged (purge)",
 )
+
+
+_DAMAGE = (
+    "SELECT * FROM (SELECT position, name, at, '' AS code, '' AS reason FROM missing UNION ALL"
+    " SELECT position, name, at, code, reason FROM bad_lines JOIN files USING (file) WHERE position > 0)"
+    " WHERE position > ? AND position <= ?"
+)
+END = 2**62
+HOLE = "hole "
+"""In the place of an id, for a position that nobody can have any more."""
+
+
+class Damage(NamedTuple):
+    """Positions that nothing accounts for, side by side, and where the first of them is or was."""
+
+    first: int
+    last: int
+    name: str
+    at: int
+    code: str  # nothing if an event is missing, else what is wrong with the line
+    reason: str
 
 
 class IndexBroken(Damaged):
@@ -206,7 +227,8 @@ class Index:
     def head(self) -> Position:
         found = self.fetch(
             "SELECT (SELECT max(position) FROM events), (SELECT max(position) FROM missing),"
-            " (SELECT max(position) FROM purged), (SELECT max(reserved) FROM purges)"
+            " (SELECT max(position) FROM purged), (SELECT max(reserved) FROM purges),"
+            " (SELECT max(position) FROM bad_lines)"
         )
         return Position(max(position or START for position in found[0]))
 
@@ -289,8 +311,28 @@ class Index:
         )
         return bool(rows)
 
-    def missing(self) -> list[tuple[Position, str]]:
-        return self.fetch("SELECT position, id FROM missing ORDER BY position")
+    def missing(self) -> list[tuple[Position, str, str]]:
+        """(position, id, name of the file that it was in)"""
+        return self.fetch("SELECT position, id, name FROM missing ORDER BY position")
+
+    def has_holes(self) -> bool:
+        """True when only positions are missing that no event had: an index from nothing has no need of them."""
+        ids = [event_id for _, event_id, _ in self.missing()]
+        return bool(ids) and all(event_id.startswith(HOLE) for event_id in ids)
+
+    def damage(self, low: int, high: int, *, newest_first: bool = False) -> Damage | None:
+        """The first damage that a read meets between two positions, or None: as good as always."""
+        order = "DESC" if newest_first else "ASC"
+        found = self.fetch(f"{_DAMAGE} ORDER BY position {order} LIMIT 1", (low, high))
+        if not found:
+            return None
+        every = {row[0]: row for row in self.fetch(_DAMAGE, (0, END))}
+        first = last = found[0][0]
+        while last + 1 in every:
+            last += 1
+        while newest_first and first - 1 in every:
+            first -= 1
+        return Damage(first, last, *every[first][1:])
 
 
 @cache

@@ -28,12 +28,14 @@ CREATE TABLE events (
     id          TEXT NOT NULL,
     whole       INTEGER NOT NULL   -- the line's checksum: which of two lines with one id was here first
 ) STRICT;
--- Events that were here and are in no file any more: a file was damaged, or another branch was checked out.
+-- Events that were here and are in no file any more, and not by git: damage.
 CREATE TABLE missing (
     position INTEGER PRIMARY KEY,
     stream   INTEGER NOT NULL,
     sequence INTEGER NOT NULL,
-    id       TEXT NOT NULL UNIQUE
+    id       TEXT NOT NULL UNIQUE,
+    name     TEXT NOT NULL,       -- the day file that it was in
+    at       INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE purged (
     position   INTEGER PRIMARY KEY,
@@ -67,11 +69,13 @@ CREATE TABLE state (
     number INTEGER NOT NULL,
     hash   BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
--- Lines that cannot be read, set aside where they stand.
+-- Lines that cannot be read, set aside where they stand. Such a line takes a position, at which every read stops, unless
+-- it stands in the place of an event that is missing.
 CREATE TABLE bad_lines (
-    file   INTEGER NOT NULL,
-    at     INTEGER NOT NULL,
-    code   TEXT NOT NULL,
-    reason TEXT NOT NULL,
+    file     INTEGER NOT NULL,
+    at       INTEGER NOT NULL,
+    code     TEXT NOT NULL,
+    reason   TEXT NOT NULL,
+    position INTEGER NOT NULL,    -- 0: none
     PRIMARY KEY (file, at)
 ) STRICT, WITHOUT ROWID;

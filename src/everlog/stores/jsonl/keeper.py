@@ -34,6 +34,7 @@ from everlog.stores.jsonl.refusing import missing_error, refuse_damage
 from everlog.stores.jsonl.rows import Rows
 
 _LOCK_TIMEOUT_S = 30.0
+_DISTRUST_S = 2.0
 _FULL_DISK_S = 10.0  # after which a writer looks whether there is room again
 _logger = logging.getLogger("everlog")
 
@@ -114,6 +115,19 @@ class Keeper:
                 self._catch_up()
             finally:
                 self._lock.release()
+
+    def distrust(self, file: int) -> None:
+        """A line is not what the index says, though its file looks unchanged: read all of that file again."""
+        with self._mutex:
+            if not self._read_only:
+                self._lock.acquire(_DISTRUST_S)
+            try:
+                with self.index.change() as connection:
+                    connection.execute("UPDATE files SET changed_ns = -1 WHERE file = ?", (file,))
+                self._catch_up()
+            finally:
+                if not self._read_only:
+                    self._lock.release()
 
     def _glance(self) -> object:
         """What tells of a change for the price of three looks: the folder, the newest file, the index."""
@@ -267,6 +281,9 @@ class Keeper:
         change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=mend)
         if change:
             record_change(self.index, change, own=self._origins)
+            if self.index.has_holes():
+                self._drop_index()
+                self._make_index()
 
     def _finish_old_purge(self) -> None:
         plan = purging.read_plan(self._files, self._folder.purge_file)

@@ -320,6 +320,16 @@ def refuse_changed(data: bytes) -> None:
         raise BadLine("its checksum does not fit: the disk or somebody changed it")
 
 
+def are_unchanged(lines: list[bytes]) -> bool:
+    """Whether the checksum of every line fits; a line of another program has none."""
+    for line in lines:
+        if line[-_WHOLE_BYTES:] != _WHOLE % zlib.crc32(line[:-_WHOLE_BYTES]):
+            is_of_ours = b'"commitment"' in line or not seed_shape.looks_like_it(line)
+            if is_of_ours:
+                return False
+    return True
+
+
 # ---- reading
 
 

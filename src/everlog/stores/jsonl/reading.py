@@ -20,13 +20,14 @@ from everlog.core.event import START, Event, Position, Purged, Recorded, microse
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, NotCanonical
 from everlog.files import Files
-from everlog.stores.jsonl.index import KIND, SCOPE, STREAM, TYPE, Index, IndexBroken
-from everlog.stores.jsonl.lines import BadLine, EventLine, read_events, read_line
+from everlog.stores.jsonl.disk_errors import disk_errors
+from everlog.stores.jsonl.index import END, KIND, SCOPE, STREAM, TYPE, Damage, Index, IndexBroken
+from everlog.stores.jsonl.lines import BadLine, EventLine, are_unchanged, read_events, read_line
+from everlog.stores.jsonl.refusing import damage_error
 
 PAGE_ROWS = 1000
 _NAMES_AT_ONCE = 64
 _GAP_BYTES_MAX = 16_384
-END = 2**62
 _TRIES = 8
 
 _COLUMNS = "position, sequence, received_us, id, file, at, size"
@@ -35,7 +36,11 @@ T = TypeVar("T")
 
 
 class Moved(Exception):
-    """A line is not where the index said."""
+    """A line is not where the index said; `row` is its row, if it is known which line it is."""
+
+    def __init__(self, row: Row | None = None) -> None:
+        super().__init__()
+        self.row = row
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +51,16 @@ class Lines:
     events: Path
     index: Callable[[], Index]
     refresh: Callable[[], None]
+    distrust: Callable[[int], None]
+    """Have a file read again, all of it: a line of it is not what the index says."""
 
     def records(self, rows: list[Row]) -> list[Recorded]:
         found: list[Recorded] = []
         for run, data in self.runs(rows):
-            for (position, sequence, received_us, event_id, *_), event in zip(run, _events(run, data), strict=True):
+            for row, event in zip(run, _events(run, data), strict=True):
+                position, sequence, received_us, event_id, *_ = row
                 if event.id != event_id:
-                    raise Moved
+                    raise Moved(row)
                 found.append(Recorded(Position(position), sequence, received_us, event))
         return found
 
@@ -67,6 +75,14 @@ class Lines:
             yield run, self._bytes(run)
             start = stop
 
+    def refuse_damage(self, low: int, high: int) -> None:
+        damage = self.index().damage(low, high)
+        if damage is not None:
+            raise self.error(damage)
+
+    def error(self, damage: Damage) -> Damaged:
+        return damage_error(self.files, self.events, damage)
+
     def _bytes(self, rows: list[Row]) -> bytes:
         return self.span(rows[0], rows[-1])
 
@@ -76,7 +92,7 @@ class Lines:
         try:
             handle = self.files.open(self.events / self.index().file_name(first[4]))
         except (FileNotFoundError, KeyError) as error:
-            raise Moved from error
+            raise Moved(first) from error
         try:
             return self.files.read(handle, end - begin, at=begin)
         finally:
@@ -85,13 +101,21 @@ class Lines:
 
 def _events(rows: list[Row], data: bytes) -> list[Event]:
     """The events of rows in one file, upwards and not far from each other."""
+    refuse_moved(rows, data)
     try:
         found = read_events(lines_alone(rows, data))
     except BadLine:
         found = [event_of(line) for line in each_line(rows, data)]
     if len(found) != len(rows):
-        raise Moved
+        raise Moved(rows[0])
     return found
+
+
+def refuse_moved(rows: list[Row], data: bytes) -> None:
+    """Moved if a line is not what was written: its checksum does not fit."""
+    lines = each_line(rows, data)
+    if not are_unchanged(lines):
+        raise Moved(next(row for row, line in zip(rows, lines, strict=True) if not are_unchanged([line])))
 
 
 def lines_alone(rows: list[Row], data: bytes) -> bytes:
@@ -148,6 +172,11 @@ def read_records(
 def read_by_id(lines: Lines, event_id: str) -> Recorded | None:
     sql = f"SELECT {_COLUMNS} FROM events WHERE id = ?"
     records = until_it_stands(lines, lambda: lines.records(lines.index().fetch(sql, (event_id,))))
+    if not records:
+        lost = lines.index().fetch("SELECT position FROM missing WHERE id = ?", (event_id,))
+        # A line that cannot be read may be this very event.
+        low, high = (lost[0][0] - 1, lost[0][0]) if lost else (0, END)
+        lines.refuse_damage(low, high)
     return records[0] if records else None
 
 
@@ -158,7 +187,7 @@ def _read_all(
     by_person = bool(query.actor or query.correlation_id)
     size = min(PAGE_ROWS, 64 if limit is None else max(limit, 1))
     while left is None or left > 0:
-        rows, records = _page(lines, query, low, high, size, newest_first)
+        rows, records, damage = _page(lines, query, low, high, size, newest_first)
         for recorded in records:
             if not by_person or query.matches_person(recorded.event):
                 yield recorded
@@ -166,6 +195,8 @@ def _read_all(
                     left -= 1
                     if left == 0:
                         return
+        if damage is not None:
+            raise lines.error(damage)
         if len(rows) < size:
             return
         size = PAGE_ROWS
@@ -176,28 +207,55 @@ def _read_all(
 
 
 def _page(
-    lines: Lines, query: Query, low: int, high: int, size: int, newest_first: bool
-) -> tuple[list[Row], list[Recorded]]:
-    def look() -> tuple[list[Row], list[Recorded]]:
-        rows = wanted_rows(lines.index(), query, low, high, size, newest_first)
+    lines: Lines, query: Query, low: int, high: int, size: int, newest_first: bool, *, past_damage: bool = False
+) -> tuple[list[Row], list[Recorded], Damage | None]:
+    """The rows of a page, their events, and the damage that the page ends at."""
+
+    def look() -> tuple[list[Row], list[Recorded], Damage | None]:
+        index = lines.index()
+        rows = wanted_rows(index, query, low, high, size, newest_first)
+        damage = None if past_damage else damage_among(index, rows, low, high, size, newest_first)
+        if damage is not None:
+            rows = [row for row in rows if (row[0] > damage.last if newest_first else row[0] < damage.first)]
         if newest_first:
-            return rows, lines.records(rows[::-1])[::-1]  # upwards, as the lines stand
-        return rows, lines.records(rows)
+            return rows, lines.records(rows[::-1])[::-1], damage  # upwards, as the lines stand
+        return rows, lines.records(rows), damage
 
     return until_it_stands(lines, look)
 
 
+def damage_among(
+    index: Index, rows: list[Row], low: int, high: int, size: int, newest_first: bool = False
+) -> Damage | None:
+    """The first damage in the range that a page of rows covers. A filter does not matter: what is lost might have
+    matched."""
+    if len(rows) == size:
+        low, high = (rows[-1][0] - 1, high) if newest_first else (low, rows[-1][0])
+    return index.damage(low, high, newest_first=newest_first)
+
+
 def until_it_stands(lines: Lines, look: Callable[[], T]) -> T:
     """What a look at index and lines finds, once both say the same."""
-    for _ in range(_TRIES):
+    row = None
+    for number in range(_TRIES):
         try:
-            return look()
-        except (Moved, IndexBroken):
+            with disk_errors(lines.events):
+                return look()
+        except IndexBroken:
             lines.refresh()
+        except Moved as moved:
+            row = moved.row or row
+            lines.refresh()
+            if number and row is not None:
+                lines.distrust(row[4])
+    details: dict[str, Any] = {}
+    if row is not None:
+        details = {"position": row[0], "after": row[0]}
     raise Damaged(
         f"the lines in {lines.events} are not where the index says",
         why="the files change while they are read",
         hint="everlog index rebuild",
+        **details,
     )
 
 
@@ -273,7 +331,7 @@ def read_places(lines: Lines, after: Position) -> Iterator[Packed | Purged]:
     """Every place after one, as the bytes that are hashed, what is left of purged events included."""
     low = int(after)
     while True:
-        rows, records = _page(lines, EVERYTHING, low, END, PAGE_ROWS, newest_first=False)
+        rows, records, _ = _page(lines, EVERYTHING, low, END, PAGE_ROWS, newest_first=False, past_damage=True)
         last = rows[-1][0] if len(rows) == PAGE_ROWS else END
         gone = lines.index().fetch(
             "SELECT position, purged.sequence, id, origin, origin_seq, hash, previous, coalesce(reserved, 0)"

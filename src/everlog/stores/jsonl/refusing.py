@@ -5,16 +5,24 @@ What cannot be read may be our own last event: its number would be given out aga
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from everlog.core.counted import counted
 from everlog.errors import Damaged
-from everlog.stores.jsonl.catching_up import MARKER, UNREADABLE
+from everlog.files import Files
+from everlog.stores.jsonl.bad_lines import MARKER, UNREADABLE
 from everlog.stores.jsonl.day_files import read_from
 from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.index import Index
+from everlog.stores.jsonl.index import Damage, Index
 
 WITHOUT_MARKERS = (
     "delete only the lines that begin with <<<<<<<, |||||||, ======= or >>>>>>>; every other line is an event, and"
     " both sides stay; then: everlog verify"
+)
+AROUND = (
+    "everlog verify lists all damage; bring the file back, with git or from a backup, or read what is left with"
+    " --past-damage"
 )
 _NAMED_MAX = 9
 
@@ -55,6 +63,32 @@ def missing_error(folder: Folder, count: int) -> Damaged:
         " --accept-missing",
         count=count,
     )
+
+
+def damage_error(files: Files, events: Path, damage: Damage) -> Damaged:
+    """What a read raises at positions that nothing accounts for."""
+    file = f"events/{damage.name}"
+    where = f"position {damage.first}"
+    if damage.last > damage.first:
+        where = f"positions {damage.first} to {damage.last}"
+    details: dict[str, Any] = {"position": damage.first, "after": damage.last, "file": file}
+    what, hint = f"{events.parent} is damaged at {where}", AROUND
+    if not damage.name:
+        del details["file"]
+        why = "a line that could not be read was there"
+        hint = "everlog index rebuild closes the gap"
+    elif not files.exists(events / damage.name):
+        why = f"{file} is gone, and its events with it"
+    else:
+        data = read_from(files, events / damage.name)
+        number = data.count(b"\n", 0, damage.at) + 1
+        if damage.code or damage.at < len(data):
+            details["line"] = number
+        why = f"{file} line {number}: {damage.reason}" if damage.code else f"{file} lacks what was recorded in it"
+    if damage.code == MARKER:
+        what, hint = f"{events / damage.name} has conflict markers of git", WITHOUT_MARKERS
+        why = f"a merge was not finished: {why}"
+    return Damaged(what, why=why, hint=hint, **details)
 
 
 def line_numbers(folder: Folder, name: str, places: list[int]) -> list[int]:

@@ -49,6 +49,10 @@ class Rows:
             case PurgeLine():
                 self._take_purge(line)
 
+    def skip(self) -> None:
+        """Give the next position to a line that cannot be read."""
+        self.position = Position(self.position + 1)
+
     def end(self) -> None:
         """Write what is still in hand."""
         self._insert_events()

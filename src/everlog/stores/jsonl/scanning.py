@@ -16,16 +16,18 @@ from everlog.core.codec import HEADER_FIELDS, encode_header
 from everlog.core.event import Event, Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.stores.contract import Slab
-from everlog.stores.jsonl.lines import BadLine, scan_events
+from everlog.stores.jsonl.index import END, Damage
+from everlog.stores.jsonl.lines import BadLine, are_unchanged, scan_events
 from everlog.stores.jsonl.reading import (
-    END,
     Lines,
     Moved,
     Row,
+    damage_among,
     each_line,
     event_of,
     lines_alone,
     payload_text,
+    refuse_moved,
     until_it_stands,
     wanted_row,
     wanted_rows,
@@ -48,9 +50,11 @@ def slabs(lines: Lines, query: Query, *, after: Position, upto: Position | None)
                 break
             yield together
             low = together.positions[-1]
-        rows, slab = until_it_stands(lines, lambda: _page(lines, query, low, high))  # noqa: B023 - called at once
+        rows, slab, damage = until_it_stands(lines, lambda: _page(lines, query, low, high))  # noqa: B023 - likewise
         if slab is not None:
             yield slab
+        if damage is not None:
+            raise lines.error(damage)
         if len(rows) < SLAB_ROWS:
             return
         low = rows[-1][0]
@@ -72,8 +76,11 @@ def _together(lines: Lines, low: int, high: int) -> Slab | None:
     first, end = wanted_row(index, low + 1), wanted_row(index, last)
     if first is None or end is None or first[4] != end[4] or not 0 <= end[5] - first[5] <= _RUN_BYTES_MAX:
         return None
+    data = lines.span(first, end)
+    if not are_unchanged(data.split(b"\n")):
+        return None
     try:
-        events = scan_events(lines.span(first, end))
+        events = scan_events(data)
     except BadLine:
         return None
     if len(events) != count or "".join([event[0] for event in events]) != ids:
@@ -81,15 +88,19 @@ def _together(lines: Lines, low: int, high: int) -> Slab | None:
     return _slab(range(low + 1, last + 1), _numbers(sequences), _numbers(received_us), events)
 
 
-def _page(lines: Lines, query: Query, low: int, high: int) -> tuple[list[Row], Slab | None]:
-    rows = wanted_rows(lines.index(), query, low, high, SLAB_ROWS, newest_first=False)
+def _page(lines: Lines, query: Query, low: int, high: int) -> tuple[list[Row], Slab | None, Damage | None]:
+    index = lines.index()
+    rows = wanted_rows(index, query, low, high, SLAB_ROWS, newest_first=False)
+    damage = damage_among(index, rows, low, high, SLAB_ROWS)
+    if damage is not None:
+        rows = [row for row in rows if row[0] < damage.first]
     if not rows:
-        return rows, None
+        return rows, None, damage
     events = [event for run, data in lines.runs(rows) for event in _events(run, data)]
     positions, sequences, received_us, ids, *_ = zip(*rows, strict=True)
     if [event[0] for event in events] != list(ids):
-        raise Moved
-    return rows, _slab(positions, sequences, received_us, events)
+        raise Moved(next(row for row, event in zip(rows, events, strict=True) if event[0] != row[3]))
+    return rows, _slab(positions, sequences, received_us, events), damage
 
 
 def _slab(
@@ -106,6 +117,7 @@ def _slab(
 
 
 def _events(rows: list[Row], data: bytes) -> list[tuple[Any, ...]]:
+    refuse_moved(rows, data)
     try:
         found = scan_events(lines_alone(rows, data))
     except BadLine:

@@ -28,6 +28,7 @@ from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
 from everlog.stores.jsonl import checks, purging, scanning
 from everlog.stores.jsonl.day_files import Tail, day_name
+from everlog.stores.jsonl.disk_errors import disk_errors
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.keeper import Keeper
 from everlog.stores.jsonl.notes import NotesFile
@@ -76,12 +77,15 @@ class JsonlStore:
         self._tail = Tail(self._files, self._folder.events)
         self._keeper = Keeper(self._folder, self._lock, self._tail, in_memory=index_in_memory, now_us=now_us)
         self._keeper.first_epoch = epoch
-        self._lines = Lines(self._files, self._folder.events, lambda: self._keeper.index, self._keeper.refresh)
+        self._lines = Lines(
+            self._files, self._folder.events, lambda: self._keeper.index, self._keeper.refresh, self._distrust
+        )
         self._notes = NotesFile(self._folder, self._keeper.knows)
         self._keeper.clean_notes = lambda: self._notes.clean(now_us())
         self.shelf = ShelfFile(self._folder.local / "views.db", self._files)
         self._forget_committed()
-        self._keeper.refresh()
+        with disk_errors(self.path):
+            self._keeper.refresh()
         tell_of_forks(self)
 
     @property
@@ -189,7 +193,8 @@ class JsonlStore:
             self._require_writable()
             self._lock.acquire(LOCK_TIMEOUT_S)
             try:
-                self._keeper.begin_write()
+                with disk_errors(self.path):
+                    self._keeper.begin_write()
                 if self._keeper.seen != self._remembered_at:
                     # Somebody else wrote. The index may know it since long: every read brings it up to date.
                     self._forget_committed()
@@ -198,7 +203,8 @@ class JsonlStore:
                 staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
                 yield staged
                 if staged.dirty:
-                    self._commit(staged)
+                    with disk_errors(self.path):
+                        self._commit(staged)
             except WriterStopped as error:
                 self._failed = error  # G12: never again from this process
                 self._keeper.stop()
@@ -356,7 +362,12 @@ class JsonlStore:
         if self._closed:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
         if not self._in_write():
-            self._keeper.refresh()
+            with disk_errors(self.path):
+                self._keeper.refresh()
+
+    def _distrust(self, file: int) -> None:
+        if not self._in_write():  # a write has the lock, and ends with an error
+            self._keeper.distrust(file)
 
     def _require_writable(self) -> None:
         if self._closed:
