@@ -150,3 +150,25 @@ def test_a_payload_that_no_model_fits_is_not_typed(an_event: MakeEvent) -> None:
     with pytest.raises(SchemaBroken) as refused:
         BUILT_IN.typed(an_event("note.added", 2, {"text": 3}))
     assert refused.value.details["type"] == "note.added"
+
+
+def test_many_events_of_a_type_that_is_loaded_later_are_brought_up_too(an_event: MakeEvent) -> None:
+    """A page of events, before anything else has needed the type: each is read as one alone would be."""
+    lent = Catalog()
+
+    @lent.event("thing.made", version=1)
+    class First(msgspec.Struct):
+        name: str
+
+    @lent.event("thing.made", version=2)
+    class Second(msgspec.Struct):
+        title: str
+
+    @lent.upcaster("thing.made", from_version=1)
+    def call_it_a_title(old: dict[str, Any]) -> dict[str, Any]:
+        return {"title": old["name"]}
+
+    catalog = Catalog()
+    catalog.include_later(["thing.made"], lambda: lent)
+    (found,) = catalog.upcast_all([an_event("thing.made", 1, {"name": "x"})])
+    assert (found.version, found.payload) == (2, {"title": "x"})

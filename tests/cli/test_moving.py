@@ -175,3 +175,52 @@ def test_an_export_past_damage_names_what_is_lost(everlog: Run, place: Path) -> 
     assert (found.code, found.data["events"], found.data["lost"]) == (0, 2, [[2, 2]])
     assert json.loads(found.err)["left_out"]["positions"] == [[2, 2]]
     assert len((place / "rest.jsonl").read_text().splitlines()) == 4
+
+
+GOOD = {
+    "event_id": "01HN3R5K8D1234567890ABCDEF",
+    "event_type": "note.added",
+    "event_version": 2,
+    "lamport_clock": 42,
+    "entity_id": "n1",
+    "timestamp": "2026-01-27T10:30:00Z",
+    "payload": {"text": "hello"},
+}
+
+
+def test_bad_lines_are_set_aside_and_the_exit_code_says_so(notes: Run, place: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    bad = {**GOOD, "event_id": "01HN3R5K8D1234567890ABCDEG", "payload": {"text": f"the key is {secret}"}}
+    (place / "in.jsonl").write_text(json.dumps(GOOD) + "\n" + json.dumps(bad) + "\n")
+    assert notes("import", "in.jsonl").code == 3
+    result = notes("import", "in.jsonl", "--set-aside", "bad.jsonl", "--json")
+
+    assert (result.code, result.data["new"], result.data["set_aside"]) == (9, 1, 1)
+    (line,) = map(json.loads, (place / "bad.jsonl").read_text().splitlines())
+    assert (line["file"], line["line"], line["code"], line["text"]) == (
+        "in.jsonl",
+        2,
+        "secret_found",
+        json.dumps(bad),
+    )
+    assert secret not in result.out + result.err + line["reason"]
+    assert (place / "bad.jsonl").stat().st_mode & 0o077 == 0
+    again = notes("import", "in.jsonl", "--set-aside", "bad.jsonl", "--json")
+    assert (again.code, again.data["new"], again.data["known"]) == (9, 0, 1)
+
+
+def test_a_file_that_is_there_is_not_written_over_by_what_is_set_aside(notes: Run, place: Path) -> None:
+    (place / "in.jsonl").write_text(json.dumps(GOOD) + "\n{\n")
+    (place / "bad.jsonl").write_text("mine\n")
+    head = notes("log", "--json").data
+    result = notes("import", "in.jsonl", "--set-aside", "bad.jsonl", "--json")
+    assert (result.code, result.error["code"]) == (5, "conflict")
+    assert (place / "bad.jsonl").read_text() == "mine\n"
+    assert notes("log", "--json").data == head
+    assert not (place / "bad.jsonl.new").exists()
+
+
+def test_an_import_without_bad_lines_writes_no_file(notes: Run, place: Path) -> None:
+    (place / "in.jsonl").write_text(json.dumps({**GOOD, "event_id": "hash-1"}) + "\n")
+    result = notes("import", "in.jsonl", "--set-aside", "bad.jsonl", "--new-ids", "--json")
+    assert (result.code, result.data["new_ids"], (place / "bad.jsonl").exists()) == (0, 1, False)

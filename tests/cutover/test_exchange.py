@@ -226,6 +226,20 @@ def test_cloudevents_of_others_become_events_that_say_the_same() -> None:
     assert log.verify().ok
 
 
+@pytest.mark.parametrize("spelled", [int, str])
+def test_the_lamport_clock_of_a_cloudevent_decides_the_order(spelled: Any) -> None:
+    """Whatever the order of the lines, and in both spellings that an integer attribute has in the wild."""
+    late, early = (
+        {"specversion": "1.0", "id": str(clock), "source": "/shop", "type": "ping", "lamportclock": spelled(clock)}
+        for clock in (9, 4)
+    )
+    log = a_log()
+    imported(log, json.dumps(late).encode() + b"\n" + json.dumps(early).encode())
+    events = sorted((recorded.event for recorded in log.read()), key=lambda event: event.causal_order)
+    assert [(event.lamport, event.tags["was.id"]) for event in events] == [(4, "4"), (9, "9")]
+    assert log.store.clock() > 9
+
+
 def test_lines_and_an_array_of_the_same_cloudevents_give_the_same_events() -> None:
     lines, array = a_log(), a_log()
     one = imported(lines, b"\n".join(GIVEN))

@@ -34,7 +34,7 @@ from everlog.catalog.transitions import Transitions
 from everlog.catalog.upcasting import Upcaster, brought_up
 from everlog.core.event import Event
 from everlog.core.fields import require_shape
-from everlog.errors import SchemaBroken, UnknownType
+from everlog.errors import InvalidPayload, SchemaBroken, UnknownType
 
 _Model = TypeVar("_Model", bound=type[Any])
 _Function = TypeVar("_Function", bound=Upcaster)
@@ -121,16 +121,20 @@ class Catalog:
         initial: str,
         allowed: Mapping[str, Iterable[str]],
         causal: bool = False,
+        also: Mapping[str, str] | None = None,
     ) -> Transitions:
         """Allow only these moves in streams of a kind; the field `field` of `type` names the state that is next.
 
         With `causal` the state is that of the greatest `(lamport, id)`, as it is for causal views: in a log that was
-        merged, the last event to arrive may be an old one.
+        merged, the last event to arrive may be an old one. `also` are types of events imported from another program,
+        with the field that names the state: the last of them by its time counts until there is an event of `type`.
         """
         require_shape("type", type)
         require_shape("stream", f"{kind}/any")
         moves = {state: tuple(targets) for state, targets in allowed.items()}
-        rule = Transitions(kind=kind, type=type, field=field, initial=initial, allowed=moves, causal=causal)
+        rule = Transitions(
+            kind=kind, type=type, field=field, initial=initial, allowed=moves, causal=causal, also=also or {}
+        )
         refuse_other_rule(rule, self._rules.get((rule.kind, rule.type)))
         self._rules[kind, type] = rule
         self.ruled.add(type)
@@ -180,6 +184,31 @@ class Catalog:
             raise
         return version, check(payload)
 
+    def refuse_unfit(self, event: Event, *, more_fields: bool = False) -> None:
+        """Refuse a payload that was made elsewhere and does not fit its type, as `validate` would.
+
+        A type that is unknown here fits, and so does a newer version. An older version fits if its own model takes
+        it, or if the latest one takes what the upcasters make of it. What an import could not place (`_imported`) is
+        passed over, and with `more_fields` every field that the type does not have.
+        """
+        if not self.knows(event.type) or event.version > (latest := self._known_version(event.type)):
+            return
+        payload = {name: value for name, value in event.payload.items() if name != "_imported"}
+        if event.version == latest and not more_fields:
+            self.validate(event.type, payload)
+            return
+        try:
+            if event.version in self._models[event.type]:
+                self._model(event.type, event.version).build(payload)
+                return
+        except ValueError as error:
+            if event.version == latest:
+                raise InvalidPayload(event.type, [("$", str(error))]) from error
+        try:
+            self.typed(msgspec.structs.replace(event, payload=payload))
+        except SchemaBroken as error:
+            raise InvalidPayload(event.type, [("$", error.why)]) from error
+
     def transition_rule(self, kind: str, event_type: str) -> Transitions | None:
         """The rule for events of this type in streams of this kind."""
         return self._rules.get((kind, event_type))
@@ -203,7 +232,8 @@ class Catalog:
     def upcast_all(self, events: list[Event]) -> list[Event]:
         """The same for many. Mostly nothing is to be done, and that is found out without a call for each."""
         # Versions count from 1: of a type that is still at 1 there is nothing older.
-        if self._beyond_first.isdisjoint({event.type for event in events}):
+        types = {event.type for event in events}
+        if self._beyond_first.isdisjoint(types) and (not self._later or types.isdisjoint(self._later)):
             return events
         return [self.upcast(event) for event in events]
 

@@ -19,6 +19,7 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True):
     initial: str
     allowed: Mapping[str, tuple[str, ...]]
     causal: bool = False  # the state is that of the greatest (lamport, id), not of the last event to arrive
+    also: Mapping[str, str] = {}  # types of imported events that name the state too, where nothing else does
 
     def check(self, stream: str, current: str, requested: str) -> None:
         """Refuse a move that is not allowed, and say which ones are."""

@@ -24,6 +24,7 @@ EXIT_CODES = (
     (6, "the confirmation is missing or wrong", "confirmation_needed"),
     (7, "the log cannot be used now", "busy, storage_full, read_only, writer_stopped"),
     (8, "an integrity check failed", "damaged"),
+    (9, "done, but lines of an import were set aside", ""),
     (130, "interrupted by Ctrl-C", ""),
 )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from everlog.cutover.mapping import RowMapping
 
 STDIN_BYTES_MAX = 64 * 1024 * 1024
+EXIT_SET_ASIDE = 9
+PROBLEMS_SHOWN = 20
 
 
 @click.command("import")
@@ -31,6 +35,12 @@ STDIN_BYTES_MAX = 64 * 1024 * 1024
 )
 @click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML says what a row is.")
 @click.option("--trust-clock", is_flag=True, help="Accept Lamport values however far ahead.")
+@click.option(
+    "--new-ids", is_flag=True, help="Replace ids that are no ULIDs or claim a future time; a tag keeps them."
+)
+@click.option(
+    "--set-aside", metavar="FILE", default="", help="Write bad lines to FILE, import the others, and exit 9."
+)
 @click.option("--dry-run", is_flag=True, help="Check everything, record nothing.")
 @common_options
 @pass_session
@@ -41,6 +51,8 @@ def import_command(
     on_unknown_type: str,
     mapping: str,
     trust_clock: bool,
+    new_ids: bool,
+    set_aside: str,
     dry_run: bool,
 ) -> None:
     """Record the events of FILEs, in order; - is standard input.
@@ -50,7 +62,12 @@ def import_command(
     recorded as they are. Events of others get what they lack, computed from what they say: importing again, or on
     another machine, gives the same ids and the same digest, and what is there already is left out.
 
-    Everything is checked before anything is recorded, and every bad line is named.
+    Everything is checked before anything is recorded, as everlog append checks it: known types, secrets, names. Every
+    bad line is named, and then nothing is recorded. With --set-aside the bad lines are written to FILE, one JSON
+    object per line with file, line, reason, code and text; the others are recorded, and the exit code is 9.
+
+    With --new-ids an event whose id is not a ULID, or claims a future time, gets a new id. It is computed from the
+    line, so that the same file gives the same ids; the old one is kept as a tag, and references follow.
 
     With --mapping the files are CSV: the mapping says of which columns type, stream, actor and payload are made
     (docs/moving.md).
@@ -59,24 +76,57 @@ def import_command(
     Examples:
       everlog import all.jsonl --dry-run
       everlog import orders.csv --mapping orders.toml
-      everlog import kitty-specs/034-login/status.events.jsonl
+      everlog import kitty-specs/*/status.events.jsonl --new-ids --set-aside bad.jsonl
       everlog import events/2026-01-26.jsonl events/2026-01-27.jsonl --on-unknown-type refuse
     """
     from everlog.cli.progress import progress
-    from everlog.cutover.importing import Options, import_files
+    from everlog.cutover.importing import Options, import_files, passes
 
     options = Options(
         namespace,
         keep_unknown_types=on_unknown_type == "keep",
         trust_clock=trust_clock,
         mapping=mapping_of(session, mapping) if mapping else None,
+        new_ids=new_ids,
     )
+    aside = partial(_write_aside, _aside_path(session, set_aside)) if set_aside else None
     log = session.log()
     with _opened(session, files) as sources:
         size = sum(source.size for source in sources)
-        with progress(session.out, "reading and recording", 2 * size) as tell:
-            imported = import_files(log, sources, options, dry_run=dry_run, progress=tell)
-    _answer(session, imported)
+        with progress(session.out, "reading and recording", passes(options, dry_run=dry_run) * size) as tell:
+            imported = import_files(log, sources, options, dry_run=dry_run, set_aside=aside, progress=tell)
+    _answer(session, imported, set_aside)
+    if imported.set_aside:
+        raise click.exceptions.Exit(EXIT_SET_ASIDE)
+
+
+def _aside_path(session: Session, name: str) -> Path:
+    """Where the bad lines go; refused before the work is done if nothing can be written there."""
+    from everlog.cli.new_file import new_file
+
+    # A file that is there may be the one of an earlier run of the same command: its content decides.
+    return new_file(session, name, force=True)
+
+
+def _write_aside(path: Path, lines: Iterator[bytes]) -> None:
+    """Write the lines; a file that is there already must hold the same ones."""
+    from everlog.errors import Conflict
+    from everlog.files import DiskFiles, replace_file_by
+
+    files = DiskFiles()
+    draft = path.with_name(path.name + ".new") if files.exists(path) else path
+    replace_file_by(files, draft, lines, mode=0o600)
+    if draft == path:
+        return
+    same = files.read_all(draft) == files.read_all(path)
+    files.unlink(draft)
+    if not same:
+        raise Conflict(
+            f"{path} is there already, with other lines",
+            why="nothing was imported and the file was not changed",
+            hint="name another file for --set-aside",
+            path=str(path),
+        )
 
 
 def mapping_of(session: Session, name: str) -> RowMapping:
@@ -140,10 +190,14 @@ def _stdin(session: Session) -> Source:
     return Source("stdin", len(data), lambda size, at: data[at : at + size])
 
 
-def _answer(session: Session, imported: Imported) -> None:
+def _answer(session: Session, imported: Imported, set_aside: str) -> None:
     import msgspec
 
     facts = msgspec.to_builtins(imported)
+    for problem in imported.problems[:PROBLEMS_SHOWN]:
+        session.out.warn(f"set aside: {safe(problem)}")
+    if imported.set_aside > PROBLEMS_SHOWN:
+        session.out.warn(f"set aside: {imported.set_aside - PROBLEMS_SHOWN:,} more")
     for what, count in imported.not_events.items():
         session.out.warn(f"left out: {counted(count, 'line is no event', 'lines are no events')} but {what}")
     shapes = ", ".join(f"{count:,} {shape}" for shape, count in sorted(imported.shapes.items()))
@@ -155,6 +209,11 @@ def _answer(session: Session, imported: Imported) -> None:
     ]
     if imported.repeated:
         lines.insert(3, f"repeated  {counted(imported.repeated, 'line')} stood there twice")
+    if imported.new_ids:
+        lines.insert(3, f"new ids   {imported.new_ids:,}")
+    if imported.set_aside:
+        where = "  dry run, nothing written" if imported.dry_run else f", in {safe(set_aside)}"
+        lines.insert(3, f"set aside {counted(imported.set_aside, 'line')}{where}")
     if imported.origin:
         lines.append(f"origin    {safe(imported.origin)}")
     session.out.answer(Answer.of_one(imported.digest, facts, lines=lines))

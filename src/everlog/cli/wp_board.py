@@ -12,6 +12,19 @@ from everlog.core.counted import counted
 GAP = 2
 COLUMN_MAX = 40
 DONE_SHOWN = 8
+_WAY = (
+    "planned",
+    "claimed",
+    "doing",
+    "in_progress",
+    "for_review",
+    "in_review",
+    "approved",
+    "done",
+    "blocked",
+    "canceled",
+)
+"""Our lanes and those of spec-kitty, in the order in which a package goes through them."""
 """Packages in the last lane that are shown by name; the others are counted."""
 
 
@@ -52,7 +65,9 @@ def _feature_lines(
     from everlog.domains.workpackages.events import LANES
 
     # A lane of another program gets its place too: nothing is left off the board.
-    lanes = [*LANES, *sorted({one["lane"] for one in packages} - set(LANES))]
+    found = {one["lane"] for one in packages} - set(LANES)
+    known = [lane for lane in _WAY if lane in LANES or lane in found]
+    lanes = [*known, *sorted(found - set(known))]
     columns = [_lines_of([one for one in packages if one["lane"] == lane], everything) for lane in lanes]
     names = [f"{safe(lane)} {sum(one['lane'] == lane for one in packages)}" for lane in lanes]
     texts = [*names, *(text for column in columns for text, _ in column)]
@@ -191,6 +206,10 @@ def _what(type_: str, said: dict[str, Any]) -> str:
             return f"created: {text('title')}"
         case "WPStatusChanged":
             return f"{text('old_status') or '?'} -> {text('new_status') or '?'}"
+        case "workpackage.status_changed":
+            return f"{text('from_lane') or '?'} -> {text('to_lane') or '?'}"
+        case "workpackage.annotated":
+            return f"annotated: {', '.join(sorted(said.get('delta') or {}))}"
         case "WPDependenciesChanged":
             return f"depends on {', '.join(map(str, said.get('new_dependencies') or ['nothing']))}"
         case "WorkspaceCreated":

@@ -63,6 +63,11 @@ class Event(Header, frozen=True, array_like=True, gc=False):
         return (self.lamport, self.id)
 
 
+def imported_order(event: Event) -> tuple[int, str]:
+    """The order of events of a program that keeps no clock: by their time, and within it by the ids that it gave."""
+    return (microseconds(event.occurred_at), event.tags.get("was.event_id") or event.id)
+
+
 class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """An event at its place in one log."""
 

@@ -46,6 +46,7 @@ _TEXTS = {
     "evsignature": "signature",
 }
 _NUMBERS = {"evversion": "version", "evlamport": "lamport", "evoriginseq": "origin_seq"}
+_CLOCK = "lamportclock"  # of other programs' events: it decides their causal order
 _PLACE = ("evposition", "evsequence", "evreceivedtime")
 
 
@@ -132,13 +133,18 @@ def foreign_of(found: Mapping[str, Any]) -> Foreign:
     kind = fields.type("type")
     occurred_at = fields.moment("time") if "time" in found else None
     subject = fields.text("subject", source)
+    clock = fields.text(_CLOCK, "")
+    lamport = _number(clock, _CLOCK) if clock else None
     payload = _payload(fields, found)
     return Foreign(
         type=kind,
         stream=stream_of(subject, "cloudevent"),
         actor=actor_of(source, "source"),
         id=event_id,
+        lamport=lamport,
         occurred_at=occurred_at,
+        id_field="id",
+        old_id=given,
         payload=fields.keep_rest(payload),
         tags={name: text for name, text in fields.tags.items() if text},
     )

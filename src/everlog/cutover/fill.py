@@ -51,10 +51,22 @@ class Filler:
         """The origin of the events; empty as long as the first one has not been seen."""
         return f"import-{_sha256(b'origin', self._name).hex()[:32]}" if self._name else ""
 
+    def new_id(self, foreign: Foreign, said: bytes) -> EventId:
+        """The id that is made for an event which has none, or whose own is not wanted."""
+        return _id(foreign.occurred_at or self.moment, self._seed(said))
+
+    def skip(self, foreign: Foreign, said: bytes) -> None:
+        """Go on after an event as `fill` would, and make nothing."""
+        self._seed(said)
+        self.moment = foreign.occurred_at or self.moment
+
+    def _seed(self, said: bytes) -> bytes:
+        self._name = self._name or b"first " + _sha256(b"first", said)
+        return _sha256(b"event", self._name, said)
+
     def fill(self, foreign: Foreign, said: bytes) -> Sealed:
         """The event of an object that was read as `foreign` and `said_by` turns into these bytes."""
-        self._name = self._name or b"first " + _sha256(b"first", said)
-        seed = _sha256(b"event", self._name, said)
+        seed = self._seed(said)
         self.moment = foreign.occurred_at or self.moment
         salt = _sha256(b"salt", seed)[:SALT_BYTES]
         number = self._link.origin_seq + 1

@@ -1,4 +1,5 @@
-"""JSON values out of a file that nobody vouches for: line by line or out of one array, never the whole file at once.
+"""JSON values out of a file that nobody vouches for: line by line, out of one array or out of the records of a
+segment file (`lighthouse.py`), also if it is packed with gzip. Never the whole file at once.
 
 Lines are parted by the byte `\\n` and by nothing else. Every value comes with the line it begins on. What is too
 long, too deep, no JSON, or the mark of an unresolved merge is refused with that line; the file is never touched.
@@ -7,10 +8,12 @@ long, too deep, no JSON, or the mark of an unresolved merge is refused with that
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from everlog.core.canonical import parse_json
+from everlog.cutover import lighthouse
 from everlog.errors import NotCanonical
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -18,6 +21,8 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 
 _CHUNK = 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b\x08"
+_BEGINNING = 1000  # bytes of a line that is too long, for the one who looks for it
 _MERGE_MARKS = (b"<<<<<<< ", b"=======", b">>>>>>> ", b"||||||| ")
 # An event's object stands around a payload that may itself be as deep as any; kata's and CloudEvents' add one more.
 _LEVELS_AROUND = 2
@@ -34,24 +39,74 @@ class Found(NamedTuple):
     line: int
     value: Any
     problem: str = ""
+    raw: bytes = b""  # the bytes of the value, or what of them is known
 
 
-def values(read: Read, *, seen: Callable[[bytes], object] = lambda chunk: None) -> Iterator[Found]:
-    """Every JSON value of a file, in order. `seen` is shown each piece of the file on the way."""
+def values(
+    read: Read, *, seen: Callable[[bytes], object] = lambda chunk: None, past_long_lines: bool = False
+) -> Iterator[Found]:
+    """Every JSON value of a file, in order. `seen` is shown each piece of the file on the way.
+
+    A line that is too long ends the reading, unless `past_long_lines` asks for what follows it.
+    """
     chunks = _chunks(read, seen)
     first = next(chunks, b"").removeprefix(_BOM)
-    pieces = _elements if first.lstrip(b" \t\r\n").startswith(b"[") else _lines
-    for line, data, problem in pieces(_again(first, chunks)):
-        yield Found(line, None, problem) if problem else _parsed(line, data)
+    chunks = _again(first, chunks)
+    packed = _Gzip() if first.startswith(_GZIP) else None
+    if packed is not None:
+        chunks = packed.unpacked(chunks)
+        first = next(chunks, b"").removeprefix(_BOM)
+        chunks = _again(first, chunks)
+    line = 0
+    for line, data, problem in _pieces(first, chunks, past_long_lines):
+        yield Found(line, None, problem, data) if problem else _parsed(line, data)
+    if packed is not None and packed.problem:
+        yield Found(line + 1, None, packed.problem)
+
+
+def _pieces(first: bytes, chunks: Iterable[bytes], past_long_lines: bool) -> Iterator[_Piece]:
+    if lighthouse.is_segment(first):
+        return (_Piece(*record) for record in lighthouse.records(chunks))
+    if first.lstrip(b" \t\r\n").startswith(b"["):
+        return _elements(chunks)
+    return _lines(chunks, past_long_lines)
 
 
 def _parsed(line: int, data: bytes) -> Found:
     if data.startswith(_MERGE_MARKS):
-        return Found(line, None, f"{data[:40].decode(errors='replace').strip()!r} is the mark of an unresolved merge")
+        mark = data[:40].decode(errors="replace").strip()
+        return Found(line, None, f"{mark!r} is the mark of an unresolved merge", data)
     try:
-        return Found(line, parse_json(data, levels_around=_LEVELS_AROUND, number_max=_NUMBER_MAX))
+        return Found(line, parse_json(data, levels_around=_LEVELS_AROUND, number_max=_NUMBER_MAX), "", data)
     except NotCanonical as error:
-        return Found(line, None, error.reason if error.path == "$" else f"{error.path}: {error.reason}")
+        return Found(line, None, error.reason if error.path == "$" else f"{error.path}: {error.reason}", data)
+
+
+class _Gzip:
+    """The content of a packed file, a piece at a time, so that a small file cannot fill the memory."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+
+    def unpacked(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        packed, begun = zlib.decompressobj(wbits=31), False
+        try:
+            for chunk in chunks:
+                while chunk:
+                    begun = True
+                    piece = packed.decompress(chunk, _CHUNK)
+                    if piece:
+                        yield piece
+                    chunk = packed.unconsumed_tail
+                    if packed.eof:
+                        chunk, packed, begun = packed.unused_data, zlib.decompressobj(wbits=31), False
+            if rest := packed.flush():
+                yield rest
+        except zlib.error as error:
+            self.problem = f"the file is packed with gzip, and what follows is damaged: {error}"
+        else:
+            if begun:
+                self.problem = "the file is packed with gzip and cut off"
 
 
 class _Piece(NamedTuple):
@@ -73,24 +128,29 @@ def _again(first: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
     yield from chunks
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[_Piece]:
-    held, number = b"", 0
+def _lines(chunks: Iterable[bytes], past_long_lines: bool = False) -> Iterator[_Piece]:
+    held, number, too_long = b"", 0, False
     for chunk in chunks:
         *whole, held = (held + chunk).split(b"\n")
         for data in whole:
             number += 1
-            if data.strip():
+            if data.strip() and not too_long:
                 yield _limited(number, data)
-        if len(held) > LINE_BYTES_MAX:
+            too_long = False
+        if too_long:
+            held = b""  # the rest of a line that was reported
+        elif len(held) > LINE_BYTES_MAX:
             yield _limited(number + 1, held)
-            return
+            if not past_long_lines:
+                return
+            held, too_long = b"", True
     if held.strip():
         yield _limited(number + 1, held)
 
 
 def _limited(line: int, data: bytes) -> _Piece:
     if len(data) > LINE_BYTES_MAX:
-        return _Piece(line, b"", f"it is longer than {LINE_BYTES_MAX:,} bytes")
+        return _Piece(line, data[:_BEGINNING], f"it is longer than {LINE_BYTES_MAX:,} bytes")
     return _Piece(line, data)
 
 

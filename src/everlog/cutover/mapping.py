@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -123,13 +124,21 @@ def rows(read: Read, mapping: RowMapping, *, seen: Callable[[bytes], object] = l
                     reader.line_num,
                     None,
                     f"it has {counted(len(cells), 'cell')}, and there are {len(header)} columns",
+                    _row(cells),
                 )
             else:
-                yield Found(reader.line_num, dict(zip(header, cells, strict=True)))
+                yield Found(reader.line_num, dict(zip(header, cells, strict=True)), "", _row(cells))
     except csv.Error as error:
         yield Found(reader.line_num, None, f"it is not CSV: {error}")
     except UnicodeDecodeError as error:
         yield Found(reader.line_num + 1, None, f"it is not UTF-8: byte {error.start} of the piece")
+
+
+def _row(cells: list[str]) -> bytes:
+    """The row as CSV again, for a person who corrects it."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(cells)
+    return text.getvalue().encode()
 
 
 def _text_lines(read: Read, seen: Callable[[bytes], object]) -> Iterator[str]:

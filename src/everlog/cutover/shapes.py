@@ -1,13 +1,15 @@
 """Events of other programs, told apart by their fields, as the fields of ours.
 
     shape           recognised by                          stream                         id
-    spec-kitty      wp_id, to_lane                         workpackage/MISSION:WP         event_id
+    spec-kitty      wp_id, to_lane; or wp_id, delta        workpackage/MISSION:WP         event_id
     cli             event_id, lamport_clock, entity_id     ENTITY_TYPE/ENTITY_ID          event_id
     envelope        event_id, aggregate_type, timestamp    AGGREGATE_TYPE/AGGREGATE_ID    event_id
+                    of WPCreated with a mission            workpackage/MISSION:WP         event_id
     agents          event_id, metadata, timestamp          source/SOURCE                  event_id
     community       event_id, community_id, wall_clock     community/COMMUNITY_ID         event_id
     control-plane   aggregate_seq, occurred_at             AGGREGATE_TYPE/AGGREGATE_ID    made
-    kata            kind, data                             issue/UID or project/UID       uid
+
+Exports of kata are read in `kata.py`, because a line of theirs may need what stood above it.
 
 What has no place in an event of ours becomes a tag `was.NAME`, or if it is no short text, a field of `_imported` in
 the payload: nothing is left out.
@@ -15,7 +17,9 @@ the payload: nothing is left out.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -53,6 +57,23 @@ class Foreign(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str = ""
     idempotency_key: str = ""
     tags: dict[str, str] = {}
+    id_field: str = "event_id"  # what the id is called in the file
+    old_id: str = ""  # the id as it stands in the file
+
+
+@dataclass
+class Context:
+    """What a line needs besides itself. One per file."""
+
+    new_ids: bool = False  # an id that is no ULID is left out: the event gets a new one
+    mission: str = ""  # the mission that the file is about, as far as its lines above say it
+    find_mission: Callable[[], str] = lambda: ""  # looks for it in the lines below
+    kata: dict[str, Any] = field(default_factory=dict)  # see kata.py
+
+    def mission_of_file(self) -> str:
+        if not self.mission:
+            self.mission = self.find_mission()
+        return self.mission
 
 
 _TAGS_MAX = 24
@@ -70,8 +91,10 @@ class Wrong(Exception):
 class Fields:
     """The fields of a foreign object. Whoever takes one says what it must be; what nobody took is kept too."""
 
-    def __init__(self, found: Mapping[str, Any]) -> None:
+    def __init__(self, found: Mapping[str, Any], context: Context | None = None) -> None:
         self._left = dict(found)
+        self.context = context or Context()
+        self.id_field, self.old_id = "event_id", ""
         self.tags: dict[str, str] = {}
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -96,6 +119,9 @@ class Fields:
             raise Wrong(f"{name} is not an object")
         return dict(value)
 
+    def has(self, name: str) -> bool:
+        return self._left.get(name) is not None
+
     def take(self, name: str) -> Any:
         return self._left.pop(name, None)
 
@@ -116,12 +142,17 @@ class Fields:
             self.tags["was." + name] = text
         return type_of(text)
 
-    def id(self, name: str) -> EventId:
-        text = self.text(name)
+    def id(self, name: str) -> EventId | None:
+        """Return the id, or None if it is not an id and a new one is wanted; then a tag keeps it."""
+        self.old_id = text = self.text(name)
+        self.id_field = name
         try:
             return parse_id(text)
         except InvalidField:
-            raise Wrong(f"{name} {text[:60]!r} is neither a ULID nor a UUID") from None
+            if not self.context.new_ids:
+                raise Wrong(f"{name} {text[:60]!r} is neither a ULID nor a UUID; --new-ids replaces it") from None
+        self.tags["was." + name] = short_text(text)
+        return None
 
     def moment(self, name: str) -> datetime:
         text = self.text(name)
@@ -175,15 +206,24 @@ class Fields:
         return {**payload, "_imported": odd}
 
 
+def short_text(text: str) -> str:
+    """Return a text that fits into a tag: the whole if it does, else its beginning and its SHA-256."""
+    if len(text) <= TEXT_CHARS_MAX and text.isprintable():
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    start = "".join(character for character in text[:100] if character.isprintable())
+    return f"{start}… sha256:{digest}"
+
+
 def _is_tag(name: str) -> bool:
     return len(name) <= 64 and name.isascii() and all(c.isalnum() or c in "_.-" for c in name)
 
 
-def foreign_of(found: Mapping[str, Any]) -> tuple[str, Foreign]:
+def foreign_of(found: Mapping[str, Any], context: Context | None = None) -> tuple[str, Foreign]:
     """The shape of an object and its event; Wrong if it is of no known shape."""
     for shape, (needed, read) in SHAPES.items():
         if needed <= found.keys():
-            return shape, read(Fields(found))
+            return shape.partition(" ")[0], read(Fields(found, context))
     named = ", ".join(sorted(map(str, found))[:12])
     raise Wrong(f"it is of no known shape; its fields are {named or 'none'}")
 
@@ -194,25 +234,57 @@ def foreign_of(found: Mapping[str, Any]) -> tuple[str, Foreign]:
 def _spec_kitty(fields: Fields) -> Foreign:
     """A line of status.events.jsonl; the lane it came from and went to are what it says."""
     mission = fields.text("mission_slug", "") or fields.text("feature_slug", "")
+    fields.context.mission = mission or fields.context.mission
+    return _of_package(fields, "workpackage.status_changed", mission)
+
+
+def _annotation(fields: Fields) -> Foreign:
+    """A line that adds to what is known of a work package, and moves it nowhere. It does not say its mission."""
+    if fields.text("kind", "annotation") != "annotation":
+        raise Wrong("kind is not annotation, which is the one with a delta")
+    mission = fields.text("mission_slug", "") or fields.context.mission_of_file()
+    return _of_package(fields, "workpackage.annotated", mission)
+
+
+def _of_package(fields: Fields, type: str, mission: str) -> Foreign:
     package = fields.text("wp_id")
     event_id, occurred_at = fields.id("event_id"), fields.moment("at")
-    actor = actor_of(fields.text("actor"), "agent")
+    actor, described = _spec_kitty_actor(fields.take("actor"))
     payload = {name: value for name, value in fields.rest().items() if value is not None}
+    if described:
+        payload["_imported"] = {"actor": described}
     return Foreign(
-        type="workpackage.status_changed",
-        stream=f"workpackage/{name_of(f'{mission}:{package}' if mission else package)}",
+        type=type,
+        stream=package_stream(mission, package),
         scope=name_of(mission),
         actor=actor,
         payload=payload,
         tags=fields.tags,
         id=event_id,
+        old_id=fields.old_id,
         occurred_at=occurred_at,
     )
 
 
+def package_stream(mission: str, package: str) -> str:
+    """Return the stream of a work package. Every mission counts its own from WP01."""
+    return f"workpackage/{name_of(f'{mission}:{package}' if mission else package)}"
+
+
+def _spec_kitty_actor(found: Any) -> tuple[str, dict[str, Any] | None]:
+    """Return the actor of a line, and the object if it was one: `claude:opus:renata:reviewer` in four fields."""
+    if isinstance(found, dict):
+        known = {name: value for name, value in found.items() if value not in (None, "")}
+        parts = [known[name] for name in ("tool", "model", "profile", "role") if isinstance(known.get(name), str)]
+        return actor_of(":".join(parts) or "unknown", "agent"), known
+    if found is not None and not isinstance(found, str):
+        raise Wrong(f"actor is a {type(found).__name__}, neither a text nor an object")
+    return actor_of(found or "unknown", "agent"), None
+
+
 def _cli(fields: Fields) -> Foreign:
     kind, name = kind_of(fields.text("entity_type", "entity")), name_of(fields.text("entity_id"))
-    return _finish(
+    return finish(
         fields,
         type=fields.type("event_type"),
         stream=f"{kind}/{name}",
@@ -229,13 +301,17 @@ def _cli(fields: Fields) -> Foreign:
 
 def _envelope(fields: Fields) -> Foreign:
     payload = fields.object("payload", {})
-    kind, name = kind_of(fields.text("aggregate_type")), name_of(fields.text("aggregate_id"))
-    actor = payload.get("actor")
+    kind, subject = kind_of(fields.text("aggregate_type")), fields.text("aggregate_id")
+    actor, mission = payload.get("actor"), payload.get("mission_slug")
+    if not isinstance(mission, str):
+        mission = ""
+    fields.context.mission = fields.context.mission or mission
+    stream = package_stream(mission, subject) if kind == "workpackage" else f"{kind}/{name_of(subject)}"
     given = fields.number("lamport_clock", 0)
-    return _finish(
+    return finish(
         fields,
         type=fields.type("event_type"),
-        stream=f"{kind}/{name}",
+        stream=stream,
         id=fields.id("event_id"),
         version=fields.version("schema_version"),
         lamport=given if given >= 1 else None,
@@ -249,7 +325,7 @@ def _envelope(fields: Fields) -> Foreign:
 
 
 def _agents(fields: Fields) -> Foreign:
-    inner = Fields(fields.object("metadata"))
+    inner = Fields(fields.object("metadata"), fields.context)
     moment = fields.number("timestamp")
     try:
         occurred_at = moment_of_ns(moment)
@@ -260,7 +336,7 @@ def _agents(fields: Fields) -> Foreign:
     source = inner.text("source")
     tags = inner.object("tags", {})
     causes = {name: inner.text(name, "") for name in ("causation_id", "correlation_id")}
-    made = _finish(
+    made = finish(
         fields,
         type=fields.type("event_type"),
         stream=f"source/{name_of(source)}",
@@ -277,7 +353,7 @@ def _agents(fields: Fields) -> Foreign:
 
 def _community(fields: Fields) -> Foreign:
     community = fields.text("community_id")
-    return _finish(
+    return finish(
         fields,
         type=fields.type("event_type"),
         stream=f"community/{name_of(community)}",
@@ -295,7 +371,7 @@ def _control_plane(fields: Fields) -> Foreign:
     kind, name = kind_of(fields.text("aggregate_type")), name_of(fields.text("aggregate_id"))
     acting, acted = fields.text("actor_type"), fields.text("actor_id", "")
     acting = {"service_principal": "service"}.get(acting, acting)
-    return _finish(
+    return finish(
         fields,
         type=fields.type("event_type"),
         stream=f"{kind}/{name}",
@@ -311,29 +387,24 @@ def _control_plane(fields: Fields) -> Foreign:
     )
 
 
-def _kata(fields: Fields) -> Foreign:
-    """A line of a kata export. Only its events are events; the other kinds are state that follows from them."""
-    kind = fields.text("kind")
-    if kind != "event":
-        raise NotAnEvent(f"kata {kind}")
-    inner = Fields(fields.object("data"))
-    issue, project = inner.text("issue_uid", ""), inner.text("project_uid", "")
-    payload = inner.json_object("payload")
-    return _finish(
-        inner,
-        type=inner.type("type"),
-        stream=f"issue/{name_of(issue)}" if issue else f"project/{name_of(project or 'unknown')}",
-        scope=inner.scope("project_name"),
-        id=inner.id("uid"),
-        occurred_at=inner.moment("created_at"),
-        actor=actor_of(inner.text("actor", "unknown"), "user"),
-        payload=payload,
-    )
-
-
-def _finish(fields: Fields, *, payload: dict[str, Any], **known: Any) -> Foreign:
+def finish(fields: Fields, *, payload: dict[str, Any], **known: Any) -> Foreign:
     payload = fields.keep_rest(payload)
-    return Foreign(payload=payload, tags=fields.tags, **known)
+    return Foreign(payload=payload, tags=fields.tags, id_field=fields.id_field, old_id=fields.old_id, **known)
+
+
+def renamed(foreign: Foreign, new_of: Callable[[str], str]) -> Foreign:
+    """Return the event with its references to other events replaced where those got new ids."""
+    changed: dict[str, Any] = {}
+    for name in ("causation_id", "correlation_id"):
+        old = getattr(foreign, name)
+        if old and (new := new_of(old)) != old:
+            changed[name] = new
+    after = foreign.payload.get("after") if foreign.type == "WPStatusChanged" else None
+    if isinstance(after, list):
+        known = [new_of(one) if isinstance(one, str) else one for one in after]
+        if known != after:
+            changed["payload"] = {**foreign.payload, "after": known}
+    return msgspec.structs.replace(foreign, **changed) if changed else foreign
 
 
 def _texts(tags: Mapping[str, Any]) -> dict[str, str]:
@@ -345,10 +416,10 @@ def _texts(tags: Mapping[str, Any]) -> dict[str, str]:
 # In this order: the first whose fields are all there.
 SHAPES: dict[str, tuple[frozenset[str], Callable[[Fields], Foreign]]] = {
     "spec-kitty": (frozenset({"event_id", "wp_id", "to_lane"}), _spec_kitty),
+    "spec-kitty annotation": (frozenset({"event_id", "wp_id", "delta"}), _annotation),
     "cli": (frozenset({"event_id", "event_type", "lamport_clock", "entity_id"}), _cli),
     "community": (frozenset({"event_id", "lamport", "wall_clock", "community_id"}), _community),
     "control-plane": (frozenset({"aggregate_type", "aggregate_id", "aggregate_seq", "occurred_at"}), _control_plane),
     "envelope": (frozenset({"event_id", "event_type", "aggregate_type", "aggregate_id", "timestamp"}), _envelope),
     "agents": (frozenset({"event_id", "event_type", "timestamp", "metadata"}), _agents),
-    "kata": (frozenset({"kind", "data"}), _kata),
 }

@@ -91,6 +91,8 @@ TYPES: dict[str, tuple[str, ...]] = {
         "WPDependenciesChanged",
         "WPStatusChanged",
         "WorkspaceCreated",
+        "workpackage.annotated",
+        "workpackage.status_changed",
     ),
 }
 """The event types of each domain, kept here so that knowing them loads nothing."""

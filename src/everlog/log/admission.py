@@ -16,6 +16,15 @@ from everlog.core.event import Event, Recorded
 from everlog.core.fields import require_shape, require_tags, require_text
 from everlog.core.ids import parse_id, refuse_future_id
 from everlog.errors import IdConflict, InvalidField
+from everlog.log.secrets import (
+    NUMBER_CHARS,
+    innocent,
+    innocent_words,
+    known_clean,
+    refuse_secrets,
+    remember_clean,
+    suspicious,
+)
 from everlog.stores.contract import Sealed, Writer
 
 _HASH_BYTES = 32
@@ -40,6 +49,29 @@ def refuse_unacceptable(event: Event, *, now_ms: int) -> None:
     _require(len(event.commitment) == _HASH_BYTES, "commitment", event.commitment, "it is a SHA-256 hash")
     _require(len(event.previous) in (0, _HASH_BYTES), "previous", event.previous, "it is a SHA-256 hash, or empty")
     refuse_wrong_commitment(event)
+
+
+_TEXTS = ("type", "stream", "actor", "scope", "request_id", "causation_id", "correlation_id", "idempotency_key")
+
+
+def refuse_secret(sealed: Sealed) -> None:
+    """Refuse an event from outside that holds a secret, in its payload, its tags or its names, as an append does."""
+    event = sealed.event
+    if not known_clean(event.payload):
+        if suspicious(sealed.payload):
+            refuse_secrets(event.type, event.payload)
+        remember_clean(event.payload)
+    for field in _TEXTS:
+        _refuse_secret_text(field, getattr(event, field))
+    for name, text in event.tags.items():
+        _refuse_secret_text(name, text)
+
+
+def _refuse_secret_text(name: str, text: str) -> None:
+    if not text or text.rstrip(NUMBER_CHARS) in innocent_words or innocent(text):
+        return
+    if suspicious(f'"{text}"'.encode()):
+        refuse_secrets("the envelope", {name: text})
 
 
 def admit(

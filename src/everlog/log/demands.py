@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.transitions import Transitions
-from everlog.core.event import Event
+from everlog.core.event import Event, imported_order
 from everlog.core.query import Query
 from everlog.log.drafts import Draft, Prepared
 from everlog.log.expect import Expect, require
@@ -48,7 +48,14 @@ def _current_state(writer: Writer, draft: Draft, rule: Transitions, catalog: Cat
             return _state_after(last.event, rule, catalog)
         return rule.initial
     every = [recorded.event for recorded in writer.read(query)]
-    return _state_after(max(every, key=_real_and_late), rule, catalog) if every else rule.initial
+    if every:
+        return _state_after(max(every, key=_real_and_late), rule, catalog)
+    if rule.also:
+        imported = writer.read(Query(stream=draft.stream, types=frozenset(rule.also)))
+        last_one = max((recorded.event for recorded in imported), key=imported_order, default=None)
+        if last_one is not None:
+            return str(last_one.payload.get(rule.also[last_one.type]) or rule.initial)
+    return rule.initial
 
 
 def _real_and_late(event: Event) -> tuple[bool, tuple[int, str]]:

@@ -34,7 +34,7 @@ from everlog.log.refusals import Refusal, Refusals
 from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, TellsOfCommits, Writer, seal
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Sealed, Store, TellsOfCommits, Writer, seal
 from everlog.stores.past_damage import PastDamage
 
 if TYPE_CHECKING:
@@ -222,6 +222,13 @@ class Log:
             refuse_unacceptable(event, now_ms=now_ms)
         sealed = [seal(event) for event in events]
 
+        return self._committer.submit(
+            lambda writer: admit(writer, events, sealed, origin=self.identity.origin, jump_max=jump_max)
+        )
+
+    def admit_sealed(self, sealed: Sequence[Sealed], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
+        """Record events as `admit` does, which the caller has sealed and has found acceptable."""
+        events = [item.event for item in sealed]
         return self._committer.submit(
             lambda writer: admit(writer, events, sealed, origin=self.identity.origin, jump_max=jump_max)
         )

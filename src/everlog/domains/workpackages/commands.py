@@ -23,6 +23,7 @@ from everlog.log.log import Log
 from everlog.views.views import Answer
 
 _MOVES = frozenset(["WPStatusChanged"])
+_IMPORTED = frozenset(["workpackage.status_changed"])
 _DEPENDENCIES = frozenset(["WPCreated", "WPDependenciesChanged"])
 _LATELY = 100
 """Among how many of the newest refusals those about one package are looked for."""
@@ -276,7 +277,7 @@ def _package(records: Iterable[Recorded]) -> State | None:
 
 def _lane_query(package: str) -> Query:
     """What decides the lane of a package, and what it depends on."""
-    return Query(stream=_stream(package), types=_MOVES | _DEPENDENCIES)
+    return Query(stream=_stream(package), types=_MOVES | _IMPORTED | _DEPENDENCIES)
 
 
 def _lane_of(package: State | None) -> str | None:

@@ -64,11 +64,15 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
 
 @CATALOG.upcaster("WPCreated", from_version=1)
 def say_the_feature_and_the_subtasks(old: dict[str, Any]) -> dict[str, Any]:
+    """An event of spec-kitty's own log says it in other words, and names other packages without their mission."""
+    mission = _text(old.get("mission_slug"))
+    needed = [f"{mission}:{one}" if mission else one for one in _texts(old.get("depends_on"))]
+    package = _text(old.get("wp_id"))
     return {
-        "work_package_id": _text(old.get("work_package_id")),
-        "title": _text(old.get("title")),
-        "feature_slug": _text(old.get("feature_slug")),
-        "dependencies": _texts(old.get("dependencies")),
+        "work_package_id": _text(old.get("work_package_id")) or (f"{mission}:{package}" if mission else package),
+        "title": _text(old.get("title")) or _text(old.get("wp_title")),
+        "feature_slug": _text(old.get("feature_slug")) or mission,
+        "dependencies": _texts(old.get("dependencies")) or needed,
         "subtasks": _texts(old.get("subtasks")),
     }
 
@@ -129,7 +133,31 @@ MOVES = CATALOG.transitions(
         "done": ("doing",),
     },
     causal=True,
+    also={"workpackage.status_changed": "to_lane"},
 )
+
+
+@CATALOG.event("workpackage.status_changed")
+class StatusChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a spec-kitty status.events.jsonl, as it was imported: the package went to another of its lanes."""
+
+    from_lane: str = ""
+    to_lane: Annotated[str, Meta(min_length=1, max_length=100)]
+    force: bool = False
+    reason: str | None = None
+    execution_mode: str = ""
+    review_ref: Any = None
+    review_result: Any = None
+    evidence: Any = None
+    policy_metadata: Any = None
+    mission_id: str = ""
+
+
+@CATALOG.event("workpackage.annotated")
+class Described(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the same file that moves nothing: what else is known of the package, such as its subtasks."""
+
+    delta: dict[str, Any]
 
 
 @CATALOG.event("WorkspaceCreated")

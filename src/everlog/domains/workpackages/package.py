@@ -6,6 +6,7 @@ or several after a merge of clones in which the package went different ways. The
 follows all of them.
 
 What was migrated from older files (tag `migrated`) has made-up clocks: it says what was, until a real event says it.
+So does what was imported from spec-kitty, whose lines are ordered by their time and their id, as there.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from everlog.core.event import Event
+from everlog.core.event import Event, imported_order
 from everlog.domains.workpackages.events import LANES
 
 State = dict[str, Any]
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
 def nothing() -> State:
@@ -39,6 +41,7 @@ def nothing() -> State:
         "created_by": "",
         "changed_at": "",
         "real": [],
+        "imported": "",
     }
 
 
@@ -151,8 +154,9 @@ def _heads(state: State, event: Event, lane: str, at: str) -> list[State]:
     }
     if migrated(event):
         return [{**head, "migrated": True}]
-    strangers = [other for other in state["heads"] if not other.get("migrated") and not _knew(event, other)]
-    return [*strangers, head]
+    made_up = ("migrated", "imported")
+    real = [other for other in state["heads"] if not any(other.get(mark) for mark in made_up)]
+    return [*(other for other in real if not _knew(event, other)), head]
 
 
 def _knew(event: Event, other: State) -> bool:
@@ -163,6 +167,55 @@ def _knew(event: Event, other: State) -> bool:
     # An event of the seed's own program, or one that was appended by hand, does not say what it followed.
     came_from = _text(event.payload, "old_status")
     return event.origin == other["origin"] or came_from in ("", other["lane"])
+
+
+def _status_changed(state: State, event: Event, at: str) -> State:
+    """A line of spec-kitty's: its lanes are shown as it calls them."""
+    lane, order = _text(event.payload, "to_lane"), "{:020d} {}".format(*imported_order(event))
+    found: State = {"feature": state["feature"] or event.scope}
+    if not lane or "lane" in state["real"]:
+        return found
+    found["moves"] = state["moves"] + 1
+    if order <= state["imported"]:
+        return found
+    head = {
+        "id": event.id,
+        "lane": lane,
+        "from": _text(event.payload, "from_lane"),
+        "by": event.actor,
+        "at": at,
+        "origin": event.origin,
+        "imported": True,
+    }
+    return {
+        **found,
+        "lane": lane,
+        "moved_at": at,
+        "moved_by": event.actor,
+        "reason": _text(event.payload, "reason"),
+        "heads": [head],
+        "imported": order,
+    }
+
+
+def _described(state: State, event: Event, at: str) -> State:
+    """The subtasks that an annotation speaks of, such as {"T007": "done"}; of two, the later one counts."""
+    found: State = {"feature": state["feature"] or event.scope}
+    delta = event.payload.get("delta")
+    said = delta.get("subtasks") if isinstance(delta, dict) else None
+    if not isinstance(said, dict):
+        return found
+    known = {one["index"]: one for one in state["subtasks"]}
+    for name, status in said.items():
+        digits = name.lstrip(_LETTERS)
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 6):
+            continue
+        before = known.get(int(digits), {})
+        if before.get("said_at", "") > at or (before and "said_at" not in before):
+            continue
+        done = {"done_at": at, "done_by": event.actor} if status == "done" else {"done_at": "", "done_by": ""}
+        known[int(digits)] = {"index": int(digits), "text": name, "planned": True, "said_at": at, **done}
+    return {**found, "subtasks": [known[index] for index in sorted(known)]}
 
 
 def _housed(state: State, event: Event, at: str) -> State:
@@ -215,6 +268,8 @@ _STEPS = {
     "WPCreated": _created,
     "WPDependenciesChanged": _depended,
     "WPStatusChanged": _moved,
+    "workpackage.status_changed": _status_changed,
+    "workpackage.annotated": _described,
     "WorkspaceCreated": _housed,
     "SubtaskCompleted": _completed,
     "GateCreated": _gated,
