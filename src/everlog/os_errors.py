@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from everlog.errors import EverlogError, ReadOnly, StorageFull, WriterStopped
+from everlog.errors import EverlogError, ReadOnly, StorageFull, Unavailable, WriterStopped
 
 _READING = ("read", "list", "look at", "look for")
 _TEMPORARY = ".everlog-tmp"
@@ -28,6 +28,18 @@ def explained(error: OSError, what: str, *, verb: str = "", path: Path | None = 
             )
         case errno.EACCES | errno.EPERM:
             return ReadOnly(what, why=error.strerror or "not permitted", hint=_who_may(verb, path))
+        case errno.EMFILE | errno.ENFILE:
+            return Unavailable(
+                what,
+                why=error.strerror or "too many files are open",
+                hint="ulimit -n says how many files a process may open; close some, and try again",
+            )
+        case errno.EIO if verb in _READING:
+            return Unavailable(
+                what,
+                why=error.strerror or "the disk failed",
+                hint="look at the disk (dmesg says what failed), and try again; restore a backup if it stays",
+            )
     return None
 
 

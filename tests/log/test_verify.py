@@ -279,7 +279,9 @@ def test_damage_is_not_written_over(edited: Path, make_log: Callable[..., Log]) 
     with make_log("sqlite", edited) as log:
         with pytest.raises(Damaged):
             log.append("thing.said", stream="thing/1")
-        assert len(list(log.read())) == 10
+        left_out: list[Damaged] = []
+        assert len(list(log.read(past_damage=left_out.append))) == 10
+        assert [error.details["position"] for error in left_out] == [14]
 
 
 def test_bytes_that_are_not_even_text_do_not_pass_in_silence(edited: Path, make_log: Callable[..., Log]) -> None:

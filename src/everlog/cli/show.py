@@ -118,7 +118,7 @@ def _by_part(log: Log, part: str) -> Position:
 def _gone(log: Log, name: str, position: Position) -> EverlogError:
     from everlog.core.event import Purged
     from everlog.errors import NotFound
-    from everlog.log.accounting import lost
+    from everlog.stores.lost import lost
 
     head = log.head()
     if position > head or position < 1:

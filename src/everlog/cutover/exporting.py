@@ -24,6 +24,7 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.cutover import cloudevents
 from everlog.errors import Damaged
 from everlog.stores.contract import Identity, Store
+from everlog.stores.lost import first_gap, lost
 
 FORMAT = 1
 HEAD, END = "everlog_export", "everlog_end"
@@ -116,15 +117,9 @@ class Export:
         if self._purged is None:
             gone = [place.position for place in self._store.packed() if isinstance(place, Purged)]
             self._purged = {*gone, *(purge.reserved for purge in self._store.purges())}
-        lost = [position for position in range(first, end) if position not in self._purged]
-        if lost:
-            raise Damaged(
-                f"position {lost[0]} of the log cannot be read",
-                why="no event is there, and no purge took it away",
-                hint="everlog verify; everlog export --past-damage writes what is left",
-                position=lost[0],
-                after=lost[-1],
-            )
+        gap = first_gap(self._purged, first - 1, end - 1)
+        if gap is not None:
+            raise lost(*gap)
 
     def _readable(self) -> Iterator[Recorded]:
         """What can be read on both sides of whatever cannot, which is noted."""

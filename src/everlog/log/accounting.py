@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 
 from everlog.core.codec import Packed
 from everlog.core.event import START, Position, Purged, Recorded
-from everlog.errors import Damaged
 from everlog.stores.contract import HidesEvents, Store
+from everlog.stores.lost import first_gap, lost
 
 
 class Accounting:
@@ -56,7 +56,7 @@ class Places:
         self._after = after
         self._upto = store.head() if upto is None else upto
         self._reserved = {purge.reserved for purge in store.purges(after=after)}
-        self._lost: tuple[Position, Position] | None = None
+        self._lost: tuple[int, int] | None = None
 
     def __iter__(self) -> Iterator[Packed | Purged]:
         following = self._after + 1
@@ -74,10 +74,8 @@ class Places:
             raise lost(*self._lost)
 
     def _look_at(self, first: int, last: int) -> None:
-        missing = next((place for place in range(first, last + 1) if place not in self._reserved), None)
-        if missing is not None and self._lost is None:
-            end = next((place for place in range(missing, last + 1) if place in self._reserved), last + 1)
-            self._lost = Position(missing), Position(end - 1)
+        if self._lost is None and first <= last:
+            self._lost = first_gap(self._reserved, first - 1, last)
 
 
 def accounted(store: Store, records: Iterable[Recorded], after: Position) -> Iterator[Recorded]:
@@ -90,15 +88,3 @@ def accounted(store: Store, records: Iterable[Recorded], after: Position) -> Ite
             following = recorded.position
         following += 1
         yield recorded
-
-
-def lost(first: Position, last: Position) -> Damaged:
-    """Nothing accounts for the positions from `first` to `last`, or for some of them."""
-    place = f"position {first}" if first == last else f"positions {first} to {last}"
-    return Damaged(
-        f"the log is damaged at {place}",
-        why="no event and no purge accounts for it",
-        hint="everlog verify",
-        position=first,
-        after=last,
-    )

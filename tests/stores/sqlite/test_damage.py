@@ -9,6 +9,7 @@ import pytest
 from tests.stores.sqlite.own import Failing, own_event, without_triggers
 
 from everlog.catalog.builtin import BUILT_IN
+from everlog.core.event import Position
 from everlog.errors import Damaged, StorageFull, WriterStopped
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
@@ -86,7 +87,7 @@ def test_a_full_disk_refuses_the_write_and_takes_the_next_one(path: Path) -> Non
 
 
 def test_a_log_whose_last_event_was_cut_off_takes_no_writes(path: Path) -> None:
-    """G10, F60: it is not written over, and it can still be read."""
+    """G10, F60: it is not written over, and what is left can still be read."""
     store = SqliteStore(path)
     for _ in range(3):
         own_event(store)
@@ -94,7 +95,11 @@ def test_a_log_whose_last_event_was_cut_off_takes_no_writes(path: Path) -> None:
     without_triggers(path, "DELETE FROM events WHERE position = 3")
 
     cut = SqliteStore(path)
-    assert positions(cut.read()) == [1, 2]
+    assert positions(cut.read(upto=Position(2))) == [1, 2]
+    assert cut.head() == 3
+    with pytest.raises(Damaged) as raised:
+        list(cut.read())
+    assert (raised.value.details["position"], raised.value.details["after"]) == (3, 3)
     assert "log_cut_off" in {problem.code for problem in cut.check()}
     with pytest.raises(Damaged):
         own_event(cut)

@@ -13,8 +13,9 @@ from everlog.core.codec import assemble, header_hash
 from everlog.core.event import START, Position
 from everlog.stores.contract import Identity, Problem
 from everlog.stores.shelf_rows import TABLE as SHELF_TABLE
+from everlog.stores.sqlite.careful import Fetch
 from everlog.stores.sqlite.making import identity_hash
-from everlog.stores.sqlite.queries import BLOCK, INDEXED, PAGE_ROWS, SCOPE, STREAM, TYPE, Fetch
+from everlog.stores.sqlite.queries import BLOCK, INDEXED, PAGE_ROWS, SCOPE, STREAM, TYPE
 from everlog.stores.text_rows import TABLES as TEXT_TABLES
 
 

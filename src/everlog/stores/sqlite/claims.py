@@ -18,7 +18,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from everlog.core.event import Position
 from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Claimed
-from everlog.stores.sqlite.queries import INDEXED, Fetch
+from everlog.stores.sqlite.careful import Fetch
+from everlog.stores.sqlite.queries import INDEXED
 
 _IN_TAIL = f"SELECT position, claim FROM events WHERE position > {INDEXED}"
 _TABLES = ("claims_even", "claims_odd")

@@ -18,9 +18,10 @@ from everlog.errors import (
     NotALog,
     ReadOnly,
     StorageFull,
+    Unavailable,
     WriterStopped,
 )
-from everlog.files import Files
+from everlog.files import DiskFiles, Files
 from everlog.stores.contract import FORMAT
 
 APPLICATION_ID = 0x65766C67  # "evlg", in the file's header, so that a foreign database is told apart
@@ -230,6 +231,8 @@ def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
         )
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Busy(what, why="another program holds the database", hint="end it, or try again", path=str(path))
+    if name.startswith("SQLITE_CANTOPEN") and (refused := _refused(path)) is not None:
+        return refused
     if name.startswith(("SQLITE_READONLY", "SQLITE_PERM", "SQLITE_CANTOPEN", "SQLITE_AUTH")):
         return ReadOnly(
             what,
@@ -239,6 +242,17 @@ def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CONSTRAINT")):
         return Damaged(what, why=why, hint=_hint_for_damage(doing, path), path=str(path))
+    if name == "SQLITE_IOERR_SHORT_READ":
+        return Damaged(
+            what, why="the file ends in the middle of a page", hint=_hint_for_damage(doing, path), path=str(path)
+        )
+    if name.startswith("SQLITE_IOERR") and doing in _READING:
+        return Unavailable(
+            what,
+            why=why,
+            hint="check the disk (dmesg), then try again; nothing was written",
+            path=str(path),
+        )
     if name.startswith("SQLITE_IOERR"):
         return WriterStopped(
             what,
@@ -247,6 +261,26 @@ def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
             path=str(path),
         )
     return EverlogError(what, why=why, hint="everlog doctor", path=str(path))
+
+
+_READING = ("reading", "checking", "opening")
+
+
+def _refused(path: Path) -> EverlogError | None:
+    """Why the system does not open the file, where SQLite says only that it cannot: too many files may be open."""
+    files = DiskFiles()
+    try:
+        files.close(files.open(path))
+    except Unavailable as error:
+        return error
+    except FileNotFoundError:
+        return Damaged(
+            f"{path} is gone",
+            why="it was removed while the log was open",
+            hint="put it back or restore a backup, then open the log again",
+            path=str(path),
+        )
+    return None
 
 
 def _hint_for_damage(doing: str, path: Path) -> str:

@@ -7,16 +7,18 @@ is a scan. The order is always that of positions, so a filter never changes it (
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from everlog.core.codec import Packed, assemble
 from everlog.core.event import Position, Purged, Recorded, microseconds
-from everlog.core.query import Query
+from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
 from everlog.stores.contract import Slab
+from everlog.stores.lost import lost
+from everlog.stores.sqlite.careful import HEAD, Accounted, Fetch, Suspicion, careful_rows
 
 STREAM, TYPE, SCOPE = 0, 1, 2
 """The families of names."""
@@ -26,6 +28,7 @@ PAGE_ROWS = 1000
 SLAB_ROWS = 5000
 # Blocks looked up at once; with all their rows they are at most a few megabytes.
 _BLOCKS_AT_ONCE = 64
+_PART = 1024
 
 # The texts as bytes: one that is not UTF-8 any more is damage of one row, and must not hide the rows around it.
 COLUMNS = (
@@ -36,36 +39,43 @@ _BY_POSITION = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <=
 INDEXED = "coalesce((SELECT number FROM state WHERE name = 'indexed'), 0)"
 """Up to which position the index of streams and the table of claims hold everything."""
 
-# A stream's events in its index, and those behind it. CROSS, because the order of the tables is the plan.
+# A stream's events in its index, and those behind it. LEFT, because the order of the tables is the plan, and because
+# an entry of the index whose event is not there is a sign of damage: its columns are NULL.
 _BOUNDS = "sequence > ? AND {0}sequence < ? AND {0}position > ? AND {0}position <= ?"
 _IN_INDEX = (
-    f"SELECT {COLUMNS} FROM stream_places AS place CROSS JOIN events ON events.position = place.position"
-    " WHERE place.stream = ? AND place." + _BOUNDS.format("place.")
+    f"SELECT {COLUMNS} FROM stream_places AS place LEFT JOIN events ON events.position = place.position"
+    " WHERE place.stream = ? AND place." + _BOUNDS.format("place.") + " AND (events.position IS NULL OR (TRUE{0}))"
 )
 _IN_TAIL = f"SELECT {COLUMNS} FROM events WHERE position > {INDEXED} AND stream = ? AND " + _BOUNDS.format("")
 _END = 2**62
 
-Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
-"""Runs one statement to its end on some connection, so that no read holds one while its caller thinks."""
-
 
 def read_records(
-    fetch: Fetch, query: Query, *, after: Position, upto: Position | None, limit: int | None, newest_first: bool
+    fetch: Fetch,
+    query: Query,
+    *,
+    after: Position,
+    upto: Position | None,
+    limit: int | None,
+    newest_first: bool,
+    accounted: Accounted,
 ) -> Iterator[Recorded]:
     left = limit
     size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit)
-    for rows in _pages(fetch, query, after, upto, size, newest_first):
+    for rows in _pages(fetch, query, after, upto, size, newest_first, accounted):
         if left is not None:
             rows = rows[:left]
             left -= len(rows)
-        yield from records(fetch, rows)
+        yield from records(fetch, rows, accounted.file)
         if left == 0:
             return
 
 
-def scan_slabs(fetch: Fetch, query: Query, *, after: Position, upto: Position | None) -> Iterator[Slab]:
+def scan_slabs(
+    fetch: Fetch, query: Query, *, after: Position, upto: Position | None, accounted: Accounted
+) -> Iterator[Slab]:
     """What `read_records` gives, as the stored bytes by the column."""
-    for rows in _pages(fetch, query, after, upto, SLAB_ROWS, newest_first=False):
+    for rows in _pages(fetch, query, after, upto, SLAB_ROWS, newest_first=False, accounted=accounted):
         positions, sequences, received_us, headers, payloads, salts = zip(*rows, strict=True)
         slab = Slab(positions, sequences, received_us, headers, (), payloads, salts)
         proofs = read_proofs(fetch, rows)
@@ -78,15 +88,50 @@ def scan_slabs(fetch: Fetch, query: Query, *, after: Position, upto: Position | 
 
 
 def _pages(
-    fetch: Fetch, query: Query, after: Position, upto: Position | None, size: int, newest_first: bool
+    fetch: Fetch,
+    query: Query,
+    after: Position,
+    upto: Position | None,
+    size: int,
+    newest_first: bool,
+    accounted: Accounted,
 ) -> Iterator[list[Any]]:
-    """The rows that match, a list for each page that is not empty."""
-    plan = _plan(fetch, query) if size > 0 else None
-    if plan is None:
+    """The rows that match, a list for each page that is not empty; read carefully behind the first sign of damage."""
+    low, high = after, Position(_END) if upto is None else upto
+    if size <= 0:
         return
-    last = Position(_END) if upto is None else upto
-    pages = _stream_pages if query.stream else _position_pages
-    yield from pages(fetch, plan, after, last, size, newest_first)
+    try:
+        plan = _plan(fetch, query)
+        if plan is None:
+            return
+        pages = _stream_pages if query.stream else _position_pages
+        for rows in pages(fetch, plan, low, high, size, newest_first, accounted):
+            if newest_first:
+                high = Position(rows[-1][0] - 1)
+            else:
+                low = rows[-1][0]
+            yield rows
+    except (Suspicion, Damaged):
+        for rows in careful_rows(fetch, _BY_POSITION, low, high, newest_first=newest_first, file=accounted.file):
+            yield from _matching(fetch, rows, query, accounted)
+
+
+def _matching(fetch: Fetch, rows: list[Any], query: Query, accounted: Accounted) -> Iterator[list[Any]]:
+    """Those of some rows that match, by what their headers say; the columns may be what is damaged."""
+    if query == EVERYTHING:
+        yield rows
+        return
+    found: list[Any] = []
+    try:
+        for row, recorded in zip(rows, records(fetch, rows, accounted.file), strict=True):
+            if query.matches(recorded):
+                found.append(row)
+    except Damaged:
+        if found:
+            yield found
+        raise
+    if found:
+        yield found
 
 
 class _Plan(NamedTuple):
@@ -97,33 +142,46 @@ class _Plan(NamedTuple):
 
 
 def _position_pages(
-    fetch: Fetch, plan: _Plan, after: Position, last: Position, size: int, newest_first: bool
+    fetch: Fetch, plan: _Plan, after: Position, last: Position, size: int, newest_first: bool, accounted: Accounted
 ) -> Iterator[list[Any]]:
     ranges = _marked_ranges(fetch, plan.marked, after, last, newest_first) if plan.marked else iter([(after, last)])
+    if plan.conditions:
+        ranges = _in_parts(fetch, ranges, accounted, newest_first)
     order = " ORDER BY position DESC LIMIT ?" if newest_first else " ORDER BY position LIMIT ?"
     for low, high in ranges:
         while True:
             rows = fetch(_BY_POSITION + plan.conditions + order, (low, high, *plan.values, size))
+            whole = len(rows) < size  # all of the range was looked at
+            reached = low if whole or not newest_first else Position(rows[-1][0] - 1)
+            last = high if whole or newest_first else rows[-1][0]
+            if not (not plan.conditions and len(rows) == last - reached) and not accounted.all_there(
+                fetch, reached, last
+            ):
+                raise Suspicion
             if rows:
                 yield rows
-            if len(rows) < size:
+            if whole:
                 break
             if newest_first:
-                high = Position(rows[-1][0] - 1)
+                high = reached
             else:
-                low = rows[-1][0]
+                low = last
 
 
 def _stream_pages(
-    fetch: Fetch, plan: _Plan, after: Position, last: Position, size: int, newest_first: bool
+    fetch: Fetch, plan: _Plan, after: Position, last: Position, size: int, newest_first: bool, accounted: Accounted
 ) -> Iterator[list[Any]]:
     """A stream's events from its index and from behind it, page by page.
 
     Events move from behind the index into it, so whoever reads forward looks there once more when he has come to its
     end, in the same statement as behind it; whoever reads backward has been behind it before.
     """
-    low, high = 0, _END
-    indexed = _IN_INDEX + plan.conditions
+    if accounted.indexed is None:
+        ((accounted.indexed,),) = fetch(f"SELECT {INDEXED}", ())
+    if not accounted.all_there(fetch, max(after, accounted.indexed), last):
+        raise Suspicion
+    low, high, seen = 0, _END, 0
+    indexed = _IN_INDEX.replace("{0}", plan.conditions)
     behind = _IN_TAIL + plan.conditions
     if newest_first:
         steps = [behind + " ORDER BY sequence DESC LIMIT ?", indexed + " ORDER BY place.sequence DESC LIMIT ?"]
@@ -135,6 +193,9 @@ def _stream_pages(
             bounds = (plan.stream, low, high, after, last, *plan.values)
             rows = fetch(step, (*bounds, *bounds, size) if "UNION ALL" in step else (*bounds, size))
             if rows:
+                if any(row[0] is None for row in rows) or not (plan.conditions or _follow(rows, seen)):
+                    raise Suspicion
+                seen = rows[-1][1]
                 yield rows
                 if newest_first:
                     high = rows[-1][1]
@@ -144,25 +205,27 @@ def _stream_pages(
                 break
 
 
-def records(fetch: Fetch, rows: list[Any]) -> Iterator[Recorded]:
+def _follow(rows: list[Any], seen: int) -> bool:
+    """True if the sequences of a stream's rows have no gap, up or down, also to the one seen before them."""
+    first, last = rows[0][1], rows[-1][1]
+    return abs(last - first) == len(rows) - 1 and (not seen or abs(first - seen) == 1)
+
+
+def records(fetch: Fetch, rows: list[Any], file: str = "") -> Iterator[Recorded]:
     proofs = read_proofs(fetch, rows)
     position = Position(0)
     try:
         for position, sequence, received_us, header, payload, salt in rows:
+            if type(sequence) is not int or type(received_us) is not int:
+                raise TypeError("its row holds impossible values")
             event = (
                 assemble(header, payload, salt, *proofs.get(position, ()))
                 if proofs
                 else assemble(header, payload, salt)
             )
             yield Recorded(position, sequence, received_us, event)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Damaged(
-            f"the event at position {position} cannot be read",
-            why=str(error),
-            hint="everlog verify",
-            position=position,
-            after=position,
-        ) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        raise lost(position, position, why=f"the event cannot be read: {error}", file=file) from error
 
 
 def read_proofs(fetch: Fetch, rows: list[Any]) -> dict[int, tuple[bytes, tuple[bytes, ...]]]:
@@ -192,6 +255,23 @@ def find_row(fetch: Fetch, event_id: str) -> list[Any]:
     places = fetch("SELECT position, position FROM id_strays WHERE id = ?", (event_id,))
     places = places or fetch(_BLOCK_OF_ID, (event_id,))
     return fetch(_BY_ID, (*places[0], event_id)) if places else []
+
+
+def get_record(fetch: Fetch, event_id: str, accounted: Accounted) -> Recorded | None:
+    """The record of an id. If it is not found, and a place where it would be is lost, that is Damaged."""
+    try:
+        rows = find_row(fetch, event_id)
+        places = [] if rows else fetch(_BLOCK_OF_ID, (event_id,))
+        if rows or all(accounted.all_there(fetch, first - 1, last) for first, last in places):
+            return next(records(fetch, rows, accounted.file), None)
+    except Damaged as error:
+        if "position" in error.details:
+            raise
+    for some in careful_rows(fetch, _BY_POSITION, 0, _END, newest_first=False, file=accounted.file):
+        for row in some:
+            if row[3][2:28] == event_id.encode():
+                return next(records(fetch, [row], accounted.file))
+    return None
 
 
 def name_ids(fetch: Fetch, family: int, names: list[str]) -> list[int]:
@@ -277,6 +357,23 @@ def _marked_ranges(
             high_block = blocks[-1] - 1
         else:
             low_block = blocks[-1] + 1
+
+
+def _in_parts(
+    fetch: Fetch, ranges: Iterator[tuple[Position, Position]], accounted: Accounted, newest_first: bool
+) -> Iterator[tuple[Position, Position]]:
+    """Ranges in parts that are counted while their pages are still in SQLite's cache, where that was not done yet."""
+    head = None
+    for low, high in ranges:
+        if head is None:
+            ((head,),) = fetch(f"SELECT {HEAD}", ())
+        last = min(high, head)
+        if accounted.known_from(low) >= last:
+            yield low, high
+            continue
+        starts = range(low, last, _PART)
+        for start in reversed(starts) if newest_first else starts:
+            yield Position(start), Position(min(start + _PART, last))
 
 
 def _runs(blocks: list[int], newest_first: bool) -> list[tuple[int, int]]:

@@ -29,17 +29,18 @@ from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
 from everlog.stores.shelf_rows import ShelfTable, write_changes
 from everlog.stores.sqlite import checks, connection
+from everlog.stores.sqlite.careful import HEAD, Accounted
 from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.insert import Inserter
-from everlog.stores.sqlite.making import make_log, schema_text
+from everlog.stores.sqlite.making import identity_hash, make_log, schema_text
 from everlog.stores.sqlite.queries import (
     INDEXED,
     STREAM,
     find_row,
+    get_record,
     name_ids,
     read_places,
     read_records,
-    records,
     scan_slabs,
 )
 from everlog.stores.sqlite.scrubbing import Scrub
@@ -66,6 +67,7 @@ class SqliteStore:
         self._lock = self._files.lock(self.path.with_name(self.path.name + "-lock"))
         self._idle_readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
+        self._accounted = Accounted(self.path.name)
         self._claims = Claims(claims_kept_us)
         self._tail = Tail(self._claims)
         self._inserter = Inserter(self._tail)
@@ -104,23 +106,32 @@ class SqliteStore:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Recorded]:
-        return read_records(self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first)
+        return read_records(
+            self._fetch,
+            query,
+            after=after,
+            upto=upto,
+            limit=limit,
+            newest_first=newest_first,
+            accounted=self._accounted,
+        )
 
     def scan(
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
     ) -> Iterator[Slab]:
-        return scan_slabs(self._fetch, query, after=after, upto=upto)
+        return scan_slabs(self._fetch, query, after=after, upto=upto, accounted=self._accounted)
 
     def get(self, event_id: EventId) -> Recorded | None:
-        return next(records(self._fetch, find_row(self._fetch, event_id)), None)
+        return get_record(self._fetch, event_id, self._accounted)
 
     def head(self) -> Position:
         if self._in_write() and self._head is not None:
             return self._head
-        ((events, reserved),) = self._fetch(
-            "SELECT (SELECT max(position) FROM events), (SELECT max(reserved) FROM purges)", ()
-        )
-        return Position(max(events or 0, reserved or 0))
+        try:
+            ((head,),) = self._fetch(f"SELECT {HEAD}", ())
+        except Damaged:
+            head = self._fetch("SELECT position FROM state WHERE name = 'clock'", ())[0][0]
+        return Position(head)
 
     def purges(self, *, after: Position = START) -> list[Purge]:
         rows = self._fetch(
@@ -414,4 +425,12 @@ class SqliteStore:
         with connection.own_errors(self.path, "opening"), self._reader() as reader:
             connection.refuse_foreign_database(self.path, reader)
             row = reader.execute("SELECT log_id, origin, epoch, created_us FROM identity").fetchone()
+            digest = reader.execute("SELECT hash FROM state WHERE name = 'identity'").fetchone()
+        if row is None or (digest is not None and digest[0] != identity_hash(Identity(*row))):
+            raise Damaged(
+                f"{self.path} is damaged",
+                why="who the log is, is not as it was made",
+                hint="restore a backup",
+                path=str(self.path),
+            )
         return Identity(*row)

@@ -14,8 +14,9 @@ from collections.abc import Collection
 
 from everlog.core.event import START
 from everlog.stores.contract import Claim
+from everlog.stores.sqlite.careful import Fetch
 from everlog.stores.sqlite.claims import Claims, read_claim
-from everlog.stores.sqlite.queries import INDEXED, Fetch
+from everlog.stores.sqlite.queries import INDEXED
 from everlog.stores.staging import Staged
 
 TAIL_MAX = 1_024

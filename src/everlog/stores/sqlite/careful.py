@@ -1,0 +1,157 @@
+"""Reading around damage: which positions nothing accounts for, and the rows on both sides of them.
+
+The usual way of reading is quick and looks for signs of damage: SQLite says that a page is malformed, an index leads
+to a row that is not there, or there are fewer rows than positions. At such a sign the rest is read here, along the
+positions alone and without any index, so that damage of an index costs time and no event, and damage of an event is
+found exactly.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from everlog.errors import Damaged
+from everlog.stores.lost import first_gap, lost
+
+Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
+"""Runs one statement to its end on some connection, so that no read holds one while its caller thinks."""
+
+_ROWS = 1000
+_RANGES_MAX = 10_000
+
+HEAD = (
+    "max(coalesce((SELECT max(position) FROM events), 0), coalesce((SELECT max(reserved) FROM purges), 0),"
+    " coalesce((SELECT position FROM state WHERE name = 'clock'), 0))"
+)
+"""The last position given. The state remembers it too: the newest events may be the ones that are lost."""
+
+# One statement, and so one moment: the log may be written meanwhile.
+_ACCOUNTED = (
+    "SELECT (SELECT count(*) FROM events WHERE position > ?1 AND position <= ?2)"
+    " + (SELECT count(*) FROM purged WHERE position > ?1 AND position <= ?2)"
+    " + (SELECT count(*) FROM purges WHERE reserved > ?1 AND reserved <= ?2)"
+)
+
+
+class Suspicion(Exception):
+    """A sign of damage: the rest must be read carefully."""
+
+
+class Accounted:
+    """What an open store knows of its damage: which file it is, and which positions it found accounted for.
+
+    A position that is accounted for stays so, whatever other processes append or purge, so each range is counted
+    once. Rows that are lost later are noticed by a read without a filter, and by whoever opens the log again.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._lock = threading.Lock()
+        self._lows: list[int] = []  # of ranges (low, high], in order, of which none touches another
+        self._highs: list[int] = []
+        self.indexed: int | None = None  # behind this the index of streams does not lead; it only grows
+
+    def all_there(self, fetch: Fetch, low: int, high: int) -> bool:
+        """True if an event, a purged place or a purge is at every position above `low` up to `high` or the head."""
+        low = self.known_from(low)
+        if low >= high:
+            return True
+        ((head,),) = fetch(f"SELECT {HEAD}", ())
+        high = min(high, head)
+        if low >= high:
+            return True
+        ((accounted,),) = fetch(_ACCOUNTED, (low, high))
+        if accounted != high - low:
+            return False
+        self._remember(low, high)
+        return True
+
+    def known_from(self, low: int) -> int:
+        """Up to which position all from `low` on are known to be accounted for."""
+        with self._lock:
+            place = bisect_right(self._lows, low) - 1
+            return max(low, self._highs[place]) if place >= 0 else low
+
+    def _remember(self, low: int, high: int) -> None:
+        with self._lock:
+            first, last = bisect_left(self._highs, low), bisect_right(self._lows, high)
+            if first < last:  # those that it touches become one
+                low, high = min(low, self._lows[first]), max(high, self._highs[last - 1])
+            self._highs[first:last] = [high]
+            self._lows[first:last] = [low]
+            del self._lows[_RANGES_MAX:], self._highs[_RANGES_MAX:]
+
+
+def careful_rows(
+    fetch: Fetch, select: str, low: int, high: int, *, newest_first: bool, file: str
+) -> Iterator[list[Any]]:
+    """The rows of `select` above `low` up to `high` or the head, in lists; then Damaged, if there is a position in
+    between that nothing accounts for, or a row that cannot be read."""
+    select += " ORDER BY position DESC LIMIT ?" if newest_first else " ORDER BY position LIMIT ?"
+    ((head,),) = fetch(f"SELECT {HEAD}", ())
+    high, size = min(high, head), _ROWS
+    while low < high:
+        try:
+            rows = fetch(select, (low, high, size))
+        except Damaged as error:
+            if size == 1:
+                first, last = _unreadable(fetch, select, low, high, newest_first=newest_first)
+                raise lost(first, last, why=error.why, file=file) from error
+            size = max(1, size // 8)  # what comes before the damage is still good
+            continue
+        seen_low, seen_high = low, high  # the rows are all there is between these
+        if len(rows) == size and newest_first:
+            seen_low = rows[-1][0] - 1
+        elif len(rows) == size:
+            seen_high = rows[-1][0]
+        gap = _gap(fetch, rows, seen_low, seen_high, newest_first=newest_first)
+        if gap is not None:
+            rows = [row for row in rows if (row[0] > gap[1] if newest_first else row[0] < gap[0])]
+        if rows:
+            yield rows
+        if gap is not None:
+            raise lost(*gap, file=file)
+        if newest_first:
+            high = seen_low
+        else:
+            low = seen_high
+
+
+def _gap(fetch: Fetch, rows: list[Any], low: int, high: int, *, newest_first: bool) -> tuple[int, int] | None:
+    """The positions above `low` up to `high` that a reader meets first and that nothing accounts for."""
+    there = {row[0] for row in rows}
+    if len(there) == high - low:
+        return None
+    # Asked after the rows were read: a purge in between only explains more.
+    for sql in (
+        "SELECT position FROM purged WHERE position > ? AND position <= ?",
+        "SELECT reserved FROM purges WHERE reserved > ? AND reserved <= ?",
+    ):
+        there.update(place for (place,) in fetch(sql, (low, high)))
+    return first_gap(there, low, high, newest_first=newest_first)
+
+
+def _unreadable(fetch: Fetch, select: str, low: int, high: int, *, newest_first: bool) -> tuple[int, int]:
+    """How far the rows cannot be read from where a reader stands. A page holds neighbouring positions, so it is one
+    stretch: its end is found by steps that double, and then by halves."""
+
+    def readable(skipped: int) -> bool:
+        try:
+            fetch(select, (low, high - skipped, 1) if newest_first else (low + skipped, high, 1))
+        except Damaged:
+            return False
+        return True
+
+    bad, good, step = 0, high - low, 1  # all of it is passed over if nothing can be read
+    while bad + step < good:
+        if readable(bad + step):
+            good = bad + step
+        else:
+            bad, step = bad + step, step * 2
+    while good - bad > 1:
+        middle = (bad + good) // 2
+        bad, good = (bad, middle) if readable(middle) else (middle, good)
+    return (high - good + 1, high) if newest_first else (low + 1, low + good)
