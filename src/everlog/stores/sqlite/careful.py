@@ -29,11 +29,11 @@ HEAD = (
 """The last position given. The state remembers it too: the newest events may be the ones that are lost."""
 
 # One statement, and so one moment: the log may be written meanwhile.
-_ACCOUNTED = (
-    "SELECT (SELECT count(*) FROM events WHERE position > ?1 AND position <= ?2)"
-    " + (SELECT count(*) FROM purged WHERE position > ?1 AND position <= ?2)"
+_GONE = (
+    "SELECT (SELECT count(*) FROM purged WHERE position > ?1 AND position <= ?2)"
     " + (SELECT count(*) FROM purges WHERE reserved > ?1 AND reserved <= ?2)"
 )
+_ACCOUNTED = _GONE + " + (SELECT count(*) FROM events WHERE position > ?1 AND position <= ?2)"
 
 
 class Suspicion(Exception):
@@ -44,7 +44,8 @@ class Accounted:
     """What an open store knows of its damage: which file it is, and which positions it found accounted for.
 
     A position that is accounted for stays so, whatever other processes append or purge, so each range is counted
-    once. Rows that are lost later are noticed by a read without a filter, and by whoever opens the log again.
+    once. Rows that are lost later are noticed by a read without a filter or of a stream, and when the log is opened
+    again.
     """
 
     def __init__(self, file: str) -> None:
@@ -83,6 +84,20 @@ class Accounted:
             self._highs[first:last] = [high]
             self._lows[first:last] = [low]
             del self._lows[_RANGES_MAX:], self._highs[_RANGES_MAX:]
+
+
+def nothing_missing(fetch: Fetch, rows: list[Any], low: int, high: int) -> bool:
+    """True if these rows are all events above `low` up to `high` or the head, and purges explain the rest. A purge
+    that comes in between may make it False, and what is read carefully then is right too."""
+    if len(rows) == high - low:
+        return True
+    first, last = sorted((rows[0][0], rows[-1][0])) if rows else (low + 1, low)
+    if last - first + 1 != len(rows):
+        ((gone,),) = fetch(_GONE, (first - 1, last))
+        if gone != last - first + 1 - len(rows):
+            return False
+    fresh = Accounted("")  # what is remembered does not know of rows that were lost since
+    return (low + 1 == first or fresh.all_there(fetch, low, first - 1)) and fresh.all_there(fetch, last, high)
 
 
 def careful_rows(
