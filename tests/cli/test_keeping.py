@@ -82,7 +82,7 @@ def test_a_header_that_cannot_be_read_is_damage(notes: Run) -> None:
     assert notes("verify").code == 8
     found = notes("log")
     assert found.code == 8
-    assert "error: the event at position 3 cannot be read" in found.err
+    assert "error: the log is damaged at position 3" in found.err
     assert notes("show", "3", "--raw", "--json").data["sound"] is False
 
 

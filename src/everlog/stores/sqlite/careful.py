@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from operator import lt
 from typing import Any
 
 from everlog.errors import Damaged
@@ -86,13 +87,24 @@ class Accounted:
             del self._lows[_RANGES_MAX:], self._highs[_RANGES_MAX:]
 
 
+def in_order(rows: list[Any]) -> bool:
+    """True if positions only grow, or only shrink: a damaged row may say that it is another one."""
+    places = [row[0] for row in rows]
+    if len(places) > 1 and places[0] > places[-1]:
+        places.reverse()
+    return all(map(lt, places, places[1:]))
+
+
 def nothing_missing(fetch: Fetch, rows: list[Any], low: int, high: int) -> bool:
     """True if these rows are all events above `low` up to `high` or the head, and purges explain the rest. A purge
     that comes in between may make it False, and what is read carefully then is right too."""
-    if len(rows) == high - low:
-        return True
-    first, last = sorted((rows[0][0], rows[-1][0])) if rows else (low + 1, low)
-    if last - first + 1 != len(rows):
+    places = [row[0] for row in rows]
+    if len(places) > 1 and places[0] > places[-1]:
+        places.reverse()
+    first, last = (places[0], places[-1]) if places else (low + 1, low)
+    if places != list(range(first, last + 1)):
+        if not in_order(rows):
+            return False
         ((gone,),) = fetch(_GONE, (first - 1, last))
         if gone != last - first + 1 - len(rows):
             return False

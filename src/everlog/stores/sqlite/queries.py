@@ -18,7 +18,7 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
 from everlog.stores.contract import Slab
 from everlog.stores.lost import lost
-from everlog.stores.sqlite.careful import HEAD, Accounted, Fetch, Suspicion, careful_rows, nothing_missing
+from everlog.stores.sqlite.careful import HEAD, Accounted, Fetch, Suspicion, careful_rows, in_order, nothing_missing
 
 STREAM, TYPE, SCOPE = 0, 1, 2
 """The families of names."""
@@ -155,7 +155,7 @@ def _position_pages(
             reached = low if whole or not newest_first else Position(rows[-1][0] - 1)
             last = high if whole or newest_first else rows[-1][0]
             if plan.conditions:
-                sound = accounted.all_there(fetch, reached, last)
+                sound = in_order(rows) and accounted.all_there(fetch, reached, last)
             else:
                 sound = nothing_missing(fetch, rows, reached, last)
             if not sound:
