@@ -170,8 +170,8 @@ def _read(
     return read
 
 
-def record_change(index: Index, change: Change, *, own: Collection[str]) -> None:
-    """Bring the index up to what was found."""
+def record_change(index: Index, change: Change, *, own: Collection[str], origin: str) -> None:
+    """Bring the index up to what was found. `own` are all origins of this copy, `origin` is the one in use."""
     if change.appended_only:
         with index.change() as connection:
             rows = Rows(index, connection, own=own)
@@ -191,7 +191,7 @@ def record_change(index: Index, change: Change, *, own: Collection[str]) -> None
             rows.end()
         return
     with index.change(durable=True) as connection:
-        _record_merge(index, connection, change, own=own)
+        _record_merge(index, connection, change, own=own, origin=origin)
 
 
 def fill_new(index: Index, reads: Iterable[Read], *, own: Collection[str]) -> None:
@@ -257,9 +257,11 @@ def _pieces(files: Files, events: Path, name: str) -> Iterator[Read]:
 # ---- a merge
 
 
-def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, *, own: Collection[str]) -> None:
+def _record_merge(
+    index: Index, connection: sqlite3.Connection, change: Change, *, own: Collection[str], origin: str
+) -> None:
     anew = [read.name for read in change.read if not read.start]  # one that only grew has its lines still
-    gone = {row[0]: row[1:] for row in _rows_of(index, [*change.gone, *anew])}
+    gone = {row[0]: row[1:] for row in rows_of(index, [*change.gone, *anew])}
     for name in change.gone:
         for (file,) in connection.execute("SELECT file FROM files WHERE name = ?", (name,)).fetchall():
             note_bad(connection, file, [], fresh=True)
@@ -292,7 +294,7 @@ def _record_merge(index: Index, connection: sqlite3.Connection, change: Change, 
         connection.execute("DELETE FROM events WHERE position = ?", (position,))
         lost = (position, stream, sequence, event_id, name, at)
         connection.execute("INSERT INTO missing VALUES (?, ?, ?, ?, ?, ?)", lost)
-    rows = _record_arrivals(index, connection, new, own=own)
+    rows = _record_arrivals(index, connection, new, own=own, origin=origin)
     place_bad(rows, connection, bad)
 
 
@@ -310,11 +312,12 @@ def _the_very_lines(change: Change, known: dict[str, Known]) -> dict[str, Found]
 
 
 def _record_arrivals(
-    index: Index, connection: sqlite3.Connection, new: list[tuple[int, Found]], *, own: Collection[str]
+    index: Index, connection: sqlite3.Connection, new: list[tuple[int, Found]], *, own: Collection[str], origin: str
 ) -> Rows:
     arrived = _each_once(connection, new)
-    ours = [each for each in arrived if writer_of(each[2]) in own]
-    theirs = [each for each in arrived if writer_of(each[2]) not in own]
+    # What this copy wrote as another origin comes from another branch, as the events of others do.
+    ours = [each for each in arrived if origin and writer_of(each[2]) == origin]
+    theirs = [each for each in arrived if not origin or writer_of(each[2]) != origin]
     theirs.sort(key=lambda each: causal_order(each[2]))
     if ours:
         # Written here and not in the index: a power cut took the index back. Readers may have seen them at positions
@@ -348,7 +351,7 @@ Known = tuple[int, int, int, int, str, int]
 """Of an event: its position, sequence, stream and checksum, and the name of its file and where it stands there."""
 
 
-def _rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int, int, str, int]]:
+def rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int, int, str, int]]:
     rows: list[tuple[str, int, int, int, int, str, int]] = []
     for name in names:
         rows += index.fetch(

@@ -10,6 +10,7 @@
         notes.jsonl            small state that is not history
         purge.json             a purge under way, to be finished after a crash
         index.db               derived from the events; may be deleted
+        epochs/                the index of each branch of git that is not checked out; may be deleted
         views.db               what views keep, derived too
         lock  lock.queue       never deleted
 
@@ -144,6 +145,13 @@ class Folder:
         former = [each for each in self.origins() if each]
         self._write(self.origin_file, {"former": former, "origin": origin} if former else {"origin": origin})
         return origin
+
+    def set_origin(self, origin: str) -> None:
+        """Go on as an origin that this copy had before, or, with nothing, as a new one from the next write on."""
+        known = self.origins()
+        if known[0] != origin:
+            former = [each for each in known if each and each != origin]
+            self._write(self.origin_file, {"former": former, "origin": origin} if former else {"origin": origin})
 
     # ---- the clock, for others
 

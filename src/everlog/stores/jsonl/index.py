@@ -131,7 +131,26 @@ class Index:
         return Index(memory, None)
 
     @classmethod
-    def make(cls, path: Path | None, *, origin: str, epoch: str = "") -> Index:
+    def open_as_drafted(cls, path: Path) -> Index:
+        """An index that nobody else knows of yet."""
+        return cls(_connect(path, "rw"), path)
+
+    def copy_to(self, path: Path) -> None:
+        """A copy in a file, whole and closed."""
+        copy = _connect(path, "rwc")
+        try:
+            with self.mutex:
+                self._connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # so that nothing of it is in a file beside it
+        finally:
+            copy.close()
+
+    def use_wal(self) -> None:
+        with self.mutex:
+            self._connection.execute("PRAGMA journal_mode = WAL")
+
+    @classmethod
+    def make(cls, path: Path | None, *, origin: str, epoch: str = "", branch: str = "") -> Index:
         """An empty index without its SQL indexes: they are made when it is full (`finish`)."""
         if path is None:
             connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -141,7 +160,7 @@ class Index:
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
         connection.executescript(_schema())
-        connection.execute("INSERT INTO about VALUES (?, ?, ?)", (epoch or new_epoch(), _FORMAT, origin))
+        connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", (epoch or new_epoch(), _FORMAT, origin, branch))
         return cls(connection, path)
 
     def finish(self) -> None:
@@ -223,6 +242,21 @@ class Index:
     def epoch(self) -> str:
         """Asked every time: another process may have met a merge."""
         return str(self.fetch("SELECT epoch FROM about")[0][0])
+
+    @property
+    def branch(self) -> str:
+        """The branch of git that was checked out when it was last written."""
+        return str(self.fetch("SELECT branch FROM about")[0][0])
+
+    def set_branch(self, branch: str) -> None:
+        with self.change() as connection:
+            connection.execute("UPDATE about SET branch = ?", (branch,))
+
+    def become(self, *, epoch: str, branch: str, origin: str) -> None:
+        """Be the index of another epoch: for a copy."""
+        with self.change() as connection:
+            connection.execute("UPDATE about SET epoch = ?, branch = ?, origin = ?", (epoch, branch, origin))
+        self.origin = origin
 
     def head(self) -> Position:
         found = self.fetch(

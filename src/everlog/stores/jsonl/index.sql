@@ -1,6 +1,6 @@
 -- The index of a JSONL log: where each line stands, which position it has, and what filters ask for. Derived from the
 -- day files, but for the positions of what a merge brought: those are this copy's own order of arrival.
-CREATE TABLE about (epoch TEXT NOT NULL, format INTEGER NOT NULL, origin TEXT NOT NULL);
+CREATE TABLE about (epoch TEXT NOT NULL, format INTEGER NOT NULL, origin TEXT NOT NULL, branch TEXT NOT NULL);
 CREATE TABLE files (
     file       INTEGER PRIMARY KEY AUTOINCREMENT,  -- a number never comes to mean another file
     name       TEXT NOT NULL UNIQUE,

@@ -20,6 +20,7 @@ from everlog.errors import Busy, LogClosed, ReadOnly, StorageFull
 from everlog.files import Lock, leftover_temps
 from everlog.stores.jsonl import purging
 from everlog.stores.jsonl.catching_up import (
+    Change,
     Read,
     fill_new,
     find_change,
@@ -27,8 +28,10 @@ from everlog.stores.jsonl.catching_up import (
     record_change,
 )
 from everlog.stores.jsonl.day_files import Tail, day_names
+from everlog.stores.jsonl.epochs import Kept, git_took, lines_gone, read_here
 from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.index import Index, IndexBroken, Unusable
+from everlog.stores.jsonl.git_state import GitState
+from everlog.stores.jsonl.index import Index, IndexBroken, Unusable, new_epoch
 from everlog.stores.jsonl.lines import Line
 from everlog.stores.jsonl.refusing import missing_error, refuse_damage
 from everlog.stores.jsonl.rows import Rows
@@ -51,6 +54,7 @@ class Keeper:
         self._closed = False
         self._stopped = False
         self._must_make = False
+        self._damaged = False
         self._may_cut = False  # only a write cuts what a crash left: a read leaves every byte (G11)
         self._torn = self._torn_told = ""  # what was left for the next write to cut, and what was told of it
         self._mutex = threading.RLock()
@@ -62,6 +66,9 @@ class Keeper:
         self._newest = ""
         self._left_disk_s = 0.0  # when the disk was full and the index went on in memory
         self._origins = folder.origins()
+        self._git = GitState(folder)
+        self._kept = Kept(folder)
+        self.index_replaced: Callable[[], None] = lambda: None
         self.clean_notes: Callable[[], None] = lambda: None  # what a purge does to the notes
         self.first_epoch = ""  # a copy that is being made goes by the epoch of what it copies
 
@@ -96,7 +103,7 @@ class Keeper:
                 self._must_make = True
             if self._index is None:
                 self._open_without_lock()
-            if self._index is not None and not self._was_replaced() and self._matches():
+            if self._index is not None and not self._was_replaced() and not self._damaged and self._matches():
                 self._seen = self._glance()  # somebody wrote and told the index of it
                 return
             try:
@@ -139,7 +146,8 @@ class Keeper:
         newest = self._files.stamp(events / self._newest) if self._newest else None
         path = self.index.path
         version = self.index.fetch("PRAGMA data_version")[0][0]
-        return folder, newest, None if path is None else self._files.inode(path), version
+        git = self._git.stamps() if self._damaged else None  # it may come to say that the lines were its own to take
+        return folder, newest, None if path is None else self._files.inode(path), version, git
 
     def _matches(self) -> bool:
         """True when every file is as the index knows it."""
@@ -177,6 +185,9 @@ class Keeper:
                     self._catch_up()
                 finally:
                     self._may_cut = False
+            if self._damaged:
+                self._catch_up()
+            self._note_branch()
             if not self.origin:
                 # Another process of this copy may have been the first to write.
                 self._origins = self._folder.origins()
@@ -252,9 +263,9 @@ class Keeper:
         if self._was_replaced():
             self._drop_index()
             self._origins = self._folder.origins()  # whoever made it anew may have begun a new one
-        if not self.origin:
+        if not self.origin or self._index is None:
             # Another process of this copy may have been the first to write, and was killed: half of what it wrote is
-            # torn, and not a part that came through git.
+            # torn, and not a part that came through git. Or it has followed git to another branch.
             self._origins = self._folder.origins()
         if self._index is None:
             self._open_index()
@@ -273,17 +284,110 @@ class Keeper:
                 self._make_index()
         if not self._read_only:
             self._finish_old_purge()
+        self._damaged = bool(self.index.missing())
         self._seen = self._glance()
 
     def _catch_up_lines(self) -> None:
         mend = None if self._read_only else self._mend
         self._torn = ""
-        change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=mend)
+        # Before anything is mended: git knows by the time of a file whether it wrote it.
+        first = None if self._git.inside else mend
+        change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=first)
+        if self._git.inside and (change or self.index.missing()):
+            self._follow_git(change)
+            change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=mend)
         if change:
-            record_change(self.index, change, own=self._origins)
+            record_change(self.index, change, own=self._origins, origin=self.origin)
             if self.index.has_holes():
                 self._drop_index()
                 self._make_index()
+
+    # ---- branches of git
+
+    def _follow_git(self, change: Change) -> None:
+        """Use the index of what is checked out, if git took lines away or another branch is checked out."""
+        branch = self._git.branch()
+        other = bool(branch and self.index.branch and branch != self.index.branch)
+        if change.appended_only and not other and not self.index.missing():
+            return
+        gone = lines_gone(self.index, self._folder, change)
+        if gone and not git_took(self._git, self._folder, gone):
+            return  # damage
+        if gone or other:
+            self._change_epoch(branch, may_go_on=not gone)
+        elif branch and self._kept.has(branch):
+            here = read_here(self._files, self._folder.events)
+            better = self._kept.best(here, branch, only_branch=True, in_use=self.index.epoch)
+            if better is not None and better.head() > self.index.head():
+                self._put_aside()
+                self._install_kept(better, branch)
+
+    def _change_epoch(self, branch: str, *, may_go_on: bool) -> None:
+        """Use the kept index of a branch. If there is none, go on with a copy of this one under a new epoch, or make
+        one from nothing."""
+        here = read_here(self._files, self._folder.events)
+        kept = self._kept.best(here, branch, only_branch=may_go_on, in_use=self.index.epoch)
+        self._put_aside()
+        if kept is not None:
+            self._install_kept(kept, branch)
+        elif may_go_on:
+            self._install(self.index, new_epoch(), branch, "")
+        else:
+            _logger.info("%s: other events are checked out, with an epoch of their own", self._folder.path)
+            self._set_origin("")
+            self._drop_index()
+            self._make_index()
+
+    def _install_kept(self, kept: Index, branch: str) -> None:
+        """Go on with the index of the branch. That of another branch is its own, and so are its epoch and origin."""
+        if kept.branch == branch:
+            epoch = kept.epoch
+            self._install(kept, epoch, branch, kept.origin)
+            if not self._read_only:
+                self._kept.remove(epoch)
+        else:
+            self._install(kept, new_epoch(), branch, "")
+
+    def _put_aside(self) -> None:
+        if not self._read_only and not self._in_memory:
+            self._kept.put(self.index)
+
+    def _install(self, source: Index, epoch: str, branch: str, origin: str) -> None:
+        """Use a copy of an index."""
+        self._set_origin(origin)  # first: an index of another origin is not used
+        path = None if self._in_memory or self._read_only else self._folder.index_file
+        if path is None:
+            index = source.copy()
+            index.become(epoch=epoch, branch=branch, origin=origin)
+        else:
+            self._clear_draft()
+            source.copy_to(self._draft)
+            draft = Index.open_as_drafted(self._draft)
+            draft.become(epoch=epoch, branch=branch, origin=origin)
+            draft.use_wal()
+            index = self._put_in_place(draft, path)
+        self._drop_index()
+        self._use(index)
+
+    def _set_origin(self, origin: str) -> None:
+        if self._read_only:
+            self._origins = (origin, *[each for each in self._origins if each and each != origin])
+        else:
+            self._folder.set_origin(origin)
+            self._origins = self._folder.origins()
+
+    def _note_branch(self) -> None:
+        """In a write: the events that are written belong to the branch that is checked out."""
+        branch = self._git.branch()
+        known = self.index.branch
+        if not branch or branch == known:
+            return
+        if known:
+            self._change_epoch(branch, may_go_on=True)
+            self._catch_up_lines()
+            self._seen = self._glance()
+        else:
+            self.index.set_branch(branch)
 
     def _finish_old_purge(self) -> None:
         plan = purging.read_plan(self._files, self._folder.purge_file)
@@ -422,35 +526,45 @@ class Keeper:
         draft = None
         if path is not None:
             draft = self._draft
-            for name in (draft.name, draft.name + "-wal", draft.name + "-shm", draft.name + "-journal"):
-                if self._files.exists(path.with_name(name)):
-                    self._files.unlink(path.with_name(name))
+            self._clear_draft()
             self._files.close(self._files.open(draft, exclusive=True))
-        index = Index.make(draft, origin=self.origin, epoch=self.first_epoch)
+        index = Index.make(draft, origin=self.origin, epoch=self.first_epoch, branch=self._git.branch())
         self.first_epoch = ""
         mend = None if self._read_only else self._mend
         self._torn = ""
         reads = read_whole(self._files, self._folder.events, own=self.origin, mend=mend)
         fill_new(index, reads, own=self._origins)
         index.finish()
-        if path is not None and draft is not None:
-            index.close()
-            for suffix in ("-wal", "-shm"):
-                for name in (path.name + suffix, draft.name + suffix):
-                    if self._files.exists(path.with_name(name)):
-                        self._files.unlink(path.with_name(name))
-            handle = self._files.open(draft, write=True)
-            try:
-                self._files.fsync(handle)
-            finally:
-                self._files.close(handle)
-            self._files.rename(draft, path)
-            index = Index.open(path, origin=self.origin)
+        if path is not None:
+            index = self._put_in_place(index, path)
         self._must_make = False
         self._use(index)
 
+    def _clear_draft(self) -> None:
+        draft = self._draft
+        for name in (draft.name, draft.name + "-wal", draft.name + "-shm", draft.name + "-journal"):
+            if self._files.exists(draft.with_name(name)):
+                self._files.unlink(draft.with_name(name))
+
+    def _put_in_place(self, index: Index, path: Path) -> Index:
+        """Give the index that is drafted the name by which all others find it."""
+        draft = self._draft
+        index.close()
+        for suffix in ("-wal", "-shm"):
+            for name in (path.name + suffix, draft.name + suffix):
+                if self._files.exists(path.with_name(name)):
+                    self._files.unlink(path.with_name(name))
+        handle = self._files.open(draft, write=True)
+        try:
+            self._files.fsync(handle)
+        finally:
+            self._files.close(handle)
+        self._files.rename(draft, path)
+        return Index.open(path, origin=self.origin)
+
     def _use(self, index: Index) -> None:
         self._index = index
+        self.index_replaced()
         self._inode = None if index.path is None else self._files.inode(index.path)
 
     def _drop_index(self) -> None:

@@ -56,7 +56,7 @@ class NotesFile:
         self._files: Files = folder.files
         self._path = folder.notes_file
         self._is_known = is_known
-        self._forget()
+        self.forget()
 
     def notes(self) -> dict[str, tuple[str, int | None]]:
         self._refresh()
@@ -125,10 +125,11 @@ class NotesFile:
         ]
         lines += [_Line(at=0, notes={key: note}) for key, note in live.items()]
         replace_file(self._files, self._path, b"".join(ended(_encode(line)) for line in lines))
-        self._forget()
+        self.forget()
         self._refresh()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Read the file again when it is asked next: which events are known may have changed."""
         self._stamp = None
         self._waiting = False
         self._notes = {}
@@ -140,7 +141,7 @@ class NotesFile:
         stamp = self._files.stamp(self._path)
         if stamp is not None and stamp == self._stamp and not self._waiting:
             return
-        self._forget()
+        self.forget()
         if stamp is None:
             return
         data = read_from(self._files, self._path)

@@ -58,8 +58,8 @@ def missing_error(folder: Folder, count: int) -> Damaged:
     return Damaged(
         f"{counted(count, 'event that was', 'events that were')} recorded in {folder.path}"
         f" {'is' if count == 1 else 'are'} in no file any more, and the log takes no writes",
-        why="a file was removed or cut, or another branch was checked out",
-        hint="bring the files back (git checkout, git merge); or go on without them: everlog index rebuild"
+        why="a file was removed or cut, and not by git",
+        hint="bring the files back, with git or from a backup; or go on without them: everlog index rebuild"
         " --accept-missing",
         count=count,
     )

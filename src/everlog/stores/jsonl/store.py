@@ -81,6 +81,7 @@ class JsonlStore:
             self._files, self._folder.events, lambda: self._keeper.index, self._keeper.refresh, self._distrust
         )
         self._notes = NotesFile(self._folder, self._keeper.knows)
+        self._keeper.index_replaced = self._notes.forget
         self._keeper.clean_notes = lambda: self._notes.clean(now_us())
         self.shelf = ShelfFile(self._folder.local / "views.db", self._files)
         self._forget_committed()
