@@ -25,7 +25,7 @@ import msgspec
 from everlog.consumers.delivery import Delivery
 from everlog.consumers.member import Member
 from everlog.core.event import START, Recorded
-from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
+from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, require_query
 from everlog.errors import EverlogError, LogClosed
 from everlog.log.committer import Item
 from everlog.log.drafts import Draft
@@ -140,6 +140,7 @@ async def subscribe(
     log: Log, after: Cursor | int | str = START, query: Query = EVERYTHING, *, to_end: bool = False
 ) -> AsyncIterator[Recorded | Reset]:
     """Everything after the cursor and then everything new. There is no seam: both are pages of the log."""
+    require_query(query)
     cursor = Cursor.of(after)
     grown = asyncio.Event()
     loop = asyncio.get_running_loop()

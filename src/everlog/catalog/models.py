@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from everlog.catalog.defects import strays, struct_defects
+from everlog.catalog.keys import silent_changes
 from everlog.catalog.schema import DEFINITIONS, object_schema, parts, resolve
 from everlog.errors import InvalidPayload, SchemaBroken
 
@@ -124,11 +125,15 @@ def _struct_check(
         except (msgspec.ValidationError, TypeError, RecursionError) as error:
             raise _invalid(event_type, model, given, error) from error
 
+    typed_keys = _has_typed_keys(model)
     has_models = _has_models(top, definitions)
     has_objects = any(part.get("type") == "object" for part in _parts(top))
 
     def check_nested(payload: Any) -> dict[str, Any]:
         given = payload if type(payload) is dict else _as_dict(event_type, model, payload)
+        changed = list(silent_changes(given, typed_keys=typed_keys, numbers=False))
+        if changed:
+            raise InvalidPayload(event_type, changed)
         try:
             converted: Any = convert(given, strict, str_keys=True)
             dropped = list(strays(given, converted)) if has_models else []
@@ -167,6 +172,24 @@ def _parts(top: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(parts({"properties": top["properties"]}))
 
 
+def _has_typed_keys(model: type[msgspec.Struct]) -> bool:
+    """Whether it says itself that the keys of an object are no texts, so that they are read back as they were."""
+    from msgspec import inspect as found
+
+    waiting: list[Any] = [found.type_info(model)]
+    seen: set[int] = set()
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif isinstance(part, found.Type | found.Field) and id(part) not in seen:
+            seen.add(id(part))
+            if isinstance(part, found.DictType) and not isinstance(part.key_type, found.StrType | found.AnyType):
+                return True
+            waiting += [getattr(part, name) for name in part.__struct_fields__]
+    return False
+
+
 def _has_models(top: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
     """Whether it holds other models, which may have code of their own."""
     return any("$ref" in part and "enum" not in resolve(part, definitions) for part in _parts(top))
@@ -179,8 +202,9 @@ def _as_dict(event_type: str, model: type[msgspec.Struct], payload: Any) -> dict
         wanted = f"expected an object or a {model.__qualname__}, got a {type(payload).__qualname__}"
         raise InvalidPayload(event_type, [("$", wanted)])
     try:
-        # An instance is not checked by its construction, so it takes the same way as a dict.
-        found: dict[str, Any] = msgspec.to_builtins(payload, str_keys=True)
+        # An instance is not checked by its construction, so it takes the same way as a dict; its keys as they are,
+        # because two of them may be the same as texts.
+        found: dict[str, Any] = msgspec.to_builtins(payload)
     except (TypeError, RecursionError) as error:
         named = zip(model.__struct_encode_fields__, model.__struct_fields__, strict=True)
         given = {name: getattr(payload, field) for name, field in named}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from everlog.catalog.defects import MISSING, Defect, no_such_field
+from everlog.catalog.keys import silent_changes
 from everlog.catalog.schema import DEFINITIONS, object_schema
 from everlog.core.paths import below
 from everlog.errors import InvalidPayload
@@ -41,6 +42,11 @@ class PydanticModel:
             raise InvalidPayload(self._event_type, [("$", wanted)])
         try:
             found = self._model.model_validate(given, extra="forbid" if self._forbids else None)
+            # Its JSON has null in the place of NaN, and one key where two have the same spelling.
+            said = found.model_dump(by_alias=True, exclude_computed_fields=True, warnings=False)
+            changed = [*silent_changes(given, typed_keys=True), *silent_changes(said, typed_keys=True)]
+            if changed:
+                raise InvalidPayload(self._event_type, list(dict.fromkeys(changed)))
             # A computed field is derived, not said: stored, it would be refused as unknown when it is read back.
             return found.model_dump(mode="json", by_alias=True, exclude_computed_fields=True)
         except ValidationError as error:

@@ -39,6 +39,20 @@ def stored_form(value: Any) -> Any:
     return msgspec.json.decode(canonical(value))
 
 
+def canonical_pair(value: Any) -> tuple[bytes, Any]:
+    """The canonical bytes of a value, and a value that equals what a reader of them gets, in the types too.
+
+    A plain value is that itself. One with floats is not: 1.0 is stored as 1, and -0.0 as 0.
+    """
+    if _is_plain(value, 1):
+        try:
+            return encode_plain(value), value
+        except UnicodeEncodeError:  # refused below, in words
+            pass
+    body = canonical(value)
+    return body, msgspec.json.decode(body)
+
+
 def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = NUMBER_MAX) -> Any:
     """The value of JSON text from outside, refused where two readers could disagree about it.
 

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from everlog.core.event import START, Event, Position, Recorded
 from everlog.errors import InvalidField
 
+POSITION_MAX = 2**63 - 1
+"""Every store counts positions in 64 bits."""
+
+TYPES_MAX = 10_000
+"""Types in one query: each is a variable of a statement, and SQLite takes no more than 32,766 of these."""
+
+_TEXTS = ("stream", "kind", "scope", "actor", "correlation_id")
+
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter. Every part that is given must match; a filter never changes the order of what it lets through."""
+    """A filter. Every part that is given must match; a filter never changes the order of what it lets through.
+
+    A part that no event could have, such as a text with NUL or a time without a zone, is refused here, once, so that
+    every store gives the same answer to the same query.
+    """
 
     types: frozenset[str] = frozenset()
     stream: str = ""
@@ -22,6 +36,23 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str = ""
     since: datetime | None = None  # by the time of arrival, inclusive
     until: datetime | None = None  # by the time of arrival, exclusive
+
+    def __post_init__(self) -> None:
+        # The usual query in a few tests: one is made for every decision, and for every question to a view.
+        if (
+            type(self.types) is frozenset
+            and type(self.stream) is type(self.kind) is type(self.scope) is type(self.actor) is str
+            and type(self.correlation_id) is str
+            and self.since is None
+            and self.until is None
+        ):
+            try:
+                together = "".join((self.stream, self.kind, self.scope, self.actor, self.correlation_id, *self.types))
+            except TypeError:  # one of the types is no text
+                together = "\0"
+            if together.isascii() and "\0" not in together and len(self.types) <= TYPES_MAX:
+                return
+        _check(self)
 
     def matches(self, recorded: Recorded) -> bool:
         event = recorded.event
@@ -40,6 +71,110 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         return (not self.actor or event.actor == self.actor) and (
             not self.correlation_id or event.correlation_id == self.correlation_id
         )
+
+
+def _check(query: Query) -> None:
+    """Refuse a part of a query that is not what it should be; texts and types end up as plain ones."""
+    set_part = msgspec.structs.force_setattr
+    types: Any = query.types  # past the type checker it may be anything
+    if isinstance(types, str | bytes) or not isinstance(types, Collection):
+        raise InvalidField(
+            f"the types of the query are {types!r:.60}",
+            why="types are a set of names, not a single text",
+            hint=f"Query(types=frozenset([{types!r:.60}]))",
+            field="types",
+        )
+    if len(query.types) > TYPES_MAX:
+        raise InvalidField(
+            f"the query names {len(query.types):,} types",
+            why=f"a query takes at most {TYPES_MAX:,}",
+            hint="leave the types out and look at the events as they come",
+            field="types",
+        )
+    set_part(query, "types", frozenset([_text("types", name) for name in query.types]))
+    for field in _TEXTS:
+        set_part(query, field, _text(field, getattr(query, field)))
+    for field in ("since", "until"):
+        moment = getattr(query, field)
+        if moment is None:
+            continue
+        if not isinstance(moment, datetime):
+            why = f"a time is a datetime, not a {type(moment).__name__}"
+        elif moment.utcoffset() is None:
+            why = "a time without a zone means another moment on every machine"
+        else:
+            continue
+        raise InvalidField(
+            f"the query asks for what arrived {field} {str(moment)[:60]!r}",
+            why=why,
+            hint="give a datetime with a zone, such as datetime(2026, 11, 15, 12, tzinfo=UTC)",
+            field=field,
+        )
+
+
+def _text(field: str, found: object) -> str:
+    if not isinstance(found, str):
+        why = f"it is a text, not a {type(found).__name__}"
+    elif "\0" in found:
+        why = "it holds NUL, which no event has there"
+    else:
+        try:
+            found.encode()
+        except UnicodeEncodeError:
+            why = "it holds half of a character (a lone surrogate), which no event has there"
+        else:
+            return str(found)
+    raise InvalidField(
+        f"the {field} of the query {'hold' if field == 'types' else 'is'} {found!r:.60}",
+        why=why,
+        hint="check where it comes from",
+        field=field,
+    )
+
+
+def require_query(query: object) -> None:
+    """Refuse what is given in the place of a query."""
+    if isinstance(query, Query):
+        return
+    shown = f"{query!r:.60}"
+    raise InvalidField(
+        f"the query is {shown}",
+        why=f"a query is an everlog.Query, not a {type(query).__name__}",
+        hint=f"to read one stream: read(stream={shown})" if isinstance(query, str) else "Query(stream=…, types=…)",
+        field="query",
+    )
+
+
+def require_position(field: str, found: object) -> None:
+    """Refuse what is no position: 0 stands for the start of the log."""
+    if type(found) is int or (isinstance(found, int) and not isinstance(found, bool)):
+        if 0 <= found <= POSITION_MAX:
+            return
+        why = "positions are numbers from 0, the start, to 2^63-1"
+    else:
+        why = f"a position is a whole number, not a {type(found).__name__}"
+    raise InvalidField(
+        f"{field} is {str(found)[:60]!r}",
+        why=why,
+        hint="use the position of an event, or 0 for the start of the log",
+        field=field,
+    )
+
+
+def require_limit(found: object) -> None:
+    """Refuse what is no number of events to read."""
+    if type(found) is int or (isinstance(found, int) and not isinstance(found, bool)):
+        if 1 <= found <= POSITION_MAX:
+            return
+        why = "a limit is a number from 1 to 2^63-1"
+    else:
+        why = f"a limit is a whole number, not a {type(found).__name__}"
+    raise InvalidField(
+        f"the limit is {str(found)[:60]}",
+        why=why,
+        hint="ask for 1 or more, or leave the limit out",
+        field="limit",
+    )
 
 
 EVERYTHING = Query()
@@ -78,6 +213,8 @@ class Cursor(msgspec.Struct, frozen=True):
     def of(cls, value: Cursor | int | str) -> Cursor:
         """The cursor of its text, of a plain position, or of itself."""
         if isinstance(value, Cursor):
+            require_position("the position of the cursor", value.position)
+            require_position("what the cursor knows", value.knows)
             return value
         found = _CURSOR.fullmatch(str(value))
         if found is None:

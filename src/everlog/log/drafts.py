@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from everlog.catalog.catalog import Catalog
-from everlog.core.canonical import canonical, encode_plain
+from everlog.core.canonical import canonical_pair, encode_plain
 from everlog.core.codec import SALT_BYTES, commitment
 from everlog.core.fields import TEXT_CHARS_MAX, require_shape, require_tags, require_text
 from everlog.core.ids import EventId, parse_id
@@ -109,7 +109,7 @@ def prepare(
             draft = _owned(draft)
         version, payload = validate(draft.type, draft.payload)
         known = familiar(payload)
-        body = encode_plain(payload) if known else canonical(payload)
+        body, payload = (encode_plain(payload), payload) if known else canonical_pair(payload)
         if len(body) > bytes_looked_at:
             _require_size(draft, body, limits)
         event_id = parse_id(draft.id) if draft.id else None

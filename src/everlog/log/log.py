@@ -20,8 +20,17 @@ from everlog.core.clock import JUMP_MAX
 from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
-from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset
-from everlog.errors import Damaged, EverlogError, InvalidField, LogClosed, SchemaBroken, Unavailable
+from everlog.core.query import (
+    EVERYTHING,
+    Cursor,
+    Page,
+    Query,
+    Reset,
+    require_limit,
+    require_position,
+    require_query,
+)
+from everlog.errors import Damaged, EverlogError, LogClosed, SchemaBroken, Unavailable
 from everlog.log import pages, subscribers
 from everlog.log.accounting import accounted
 from everlog.log.admission import admit, refuse_unacceptable
@@ -245,13 +254,8 @@ class Log:
         position that nothing accounts for: the next page raises Damaged, whose details say after which position to
         go on.
         """
-        if limit < 1:
-            raise InvalidField(
-                f"the limit is {limit}",
-                why="a page holds at least one event",
-                hint="ask for 1 or more",
-                field="limit",
-            )
+        require_query(query)
+        require_limit(limit)
         start = Cursor.of(cursor)
         page = pages.page_after(self.store, start, query, limit=limit)
         events: list[Recorded] = []
@@ -281,7 +285,13 @@ class Log:
         At a position that nothing accounts for it raises Damaged; its details say where and after which position to
         go on. With `past_damage` it goes on itself, and calls that with each error.
         """
-        if stream:
+        require_query(query)
+        require_position("after", after)
+        if upto is not None:
+            require_position("upto", upto)
+        if limit is not None:
+            require_limit(limit)
+        if stream != "":
             query = msgspec.structs.replace(query, stream=stream)
         store = self.store if past_damage is None else PastDamage(self.store, past_damage)
         found = store.read(
@@ -302,6 +312,7 @@ class Log:
 
     def at(self, position: int) -> Recorded | None:
         """The event at a position."""
+        require_position("the position", position)
         return next(self.read(after=position - 1, upto=position, limit=1), None) if position > 0 else None
 
     def head(self) -> Position:
@@ -316,6 +327,7 @@ class Log:
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorded | Reset]:
         """Everything after the cursor and then everything new, for ever or until `stop()` says so."""
+        require_query(query)
         if not to_end:
             self._hear_of_others()
         return subscribers.follow(

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from everlog.core.codec import Packed, header_bytes, header_hash, payload_bytes
+from everlog.core.canonical import canonical_pair
+from everlog.core.codec import Packed, header_bytes, header_hash
 from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
@@ -44,8 +45,12 @@ class Sealed(msgspec.Struct, frozen=True, gc=False):
 
 def seal(event: Event) -> Sealed:
     """An event that came whole, from a peer or another store, made ready to be stored as it is."""
-    header = header_bytes(event)
-    return Sealed(event, header, payload_bytes(event.payload) if event.salt else b"", header_hash(header))
+    header, payload = header_bytes(event), b""
+    if event.salt:
+        payload, stored = canonical_pair(event.payload)
+        if stored is not event.payload:  # who gets it from here gets what a reader will get
+            event = msgspec.structs.replace(event, payload=stored)
+    return Sealed(event, header, payload, header_hash(header))
 
 
 class Problem(msgspec.Struct, frozen=True):
