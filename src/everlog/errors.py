@@ -51,23 +51,64 @@ what happened, why, and what to type or change next (the hint).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
+
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"'<>]*:)[^\s/@\"']+(?=@)")
+_OPTION = re.compile(r"([?&][^=&\s]*password[^=&\s]*=)[^&\s\"']+", re.IGNORECASE)
+HIDDEN = "***"
+
+
+def hide_passwords(text: str) -> str:
+    """Return the text with *** in place of every password of a URL."""
+    if "://" not in text:
+        return text
+    return _OPTION.sub(rf"\g<1>{HIDDEN}", _ADDRESS.sub(rf"\g<1>{HIDDEN}", text))
+
+
+_hide: Callable[[str], str] = hide_passwords
+
+
+def hide_with(hide: Callable[[str], str]) -> None:
+    """Have every error hide more than passwords. `everlog.log.secrets`, which knows what a secret is, calls this."""
+    global _hide  # errors are below everything, and this is about all of them
+    _hide = hide
+
+
+def hidden(value: Any) -> Any:
+    """Return the same value without any secret in its texts: what an error says is printed, logged and kept."""
+    match value:
+        case str():
+            return _hide(value)
+        case dict():
+            return {key: hidden(item) for key, item in value.items()}
+        case list():
+            return [hidden(item) for item in value]
+        case tuple() if type(value) is tuple:
+            return tuple(map(hidden, value))
+        case _:
+            return value
+
+
+def shown(value: Any, chars_max: int = 80) -> str:
+    """Return the beginning of a value as an error quotes it. A secret is hidden before it is cut."""
+    return repr(hidden(value))[:chars_max]
 
 
 class EverlogError(Exception):
-    """Something everlog refuses or cannot do, told so that the reader can act."""
+    """Something everlog refuses or cannot do, told so that the reader can act. No part of it holds a secret."""
 
     code: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
 
     def __init__(self, what: str, *, why: str = "", hint: str = "", **details: Any) -> None:
-        super().__init__(what)
-        self.what = what
-        self.why = why
-        self.hint = hint
-        self.details = details
+        self.what: str = hidden(what)
+        self.why: str = hidden(why)
+        self.hint: str = hidden(hint)
+        super().__init__(self.what)
+        self.details: dict[str, Any] = hidden(details)
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}" if self.why else self.what

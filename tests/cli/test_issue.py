@@ -92,7 +92,7 @@ def test_deleting_and_purging_want_the_exact_words(log: Run) -> None:
     door = made(log, "The door squeaks")
     refused = log("issue", "delete", door)
     assert refused.code == 6
-    assert f"fix: everlog issue delete {door} --force --confirm 'delete {door}'" in refused.err
+    assert f"repeat the command with --force --confirm 'delete {door}'" in refused.err
     assert log("issue", "delete", door, "--force").code == 6
     assert log("issue", "delete", door, "--confirm", f"delete {door}").code == 6
     assert log("issue", "delete", door, "--force", "--confirm", f"delete {door} ").code == 6

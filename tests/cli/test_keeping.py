@@ -365,9 +365,13 @@ def test_verify_does_not_send_to_itself(notes: Run, monkeypatch: pytest.MonkeyPa
     assert "everlog verify" not in found.error["hint"]
 
 
-def test_the_confirmation_to_type_has_the_reason_that_was_given(notes: Run) -> None:
-    hint = notes("purge", "note/1", "--reason", "it's request 17", "--json").error["hint"]
-    assert notes(*shlex.split(hint)[1:]).code == 0
+def test_the_words_to_confirm_are_told_and_the_whole_command_is_not(notes: Run) -> None:
+    """What is pasted without reading must not purge anything."""
+    command = ("purge", "note/1", "--reason", "it's request 17")
+    hint = notes(*command, "--json").error["hint"]
+    assert "everlog purge" not in hint
+    words = shlex.split(hint[hint.index("--confirm") :])
+    assert notes(*command, *words).code == 0
     assert notes("log", "--purges", "--json").data[0]["reason"] == "it's request 17"
 
 

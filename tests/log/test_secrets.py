@@ -75,7 +75,7 @@ def test_there_are_enough_planted_kinds_to_touch_every_pattern() -> None:
     touched = {finding.kind for secret in planted(1).values() for finding in find_secrets({"a": secret})}
 
     assert len(KINDS) >= 40
-    assert touched == {pattern.kind for pattern in PATTERNS} | {ADDRESS.kind}
+    assert touched >= {pattern.kind for pattern in PATTERNS} | {ADDRESS.kind}
 
 
 @pytest.mark.parametrize(

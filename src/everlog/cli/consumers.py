@@ -196,7 +196,7 @@ def reset_group(session: Session, name: str, to: str, forget: bool, confirm: str
         raise ConfirmationNeeded(
             f"resetting {name} has events handled again, or not at all",
             why=f"it needs the exact words: {words}",
-            hint=f'everlog consumers {words} --to {to} --confirm "{words}"',
+            hint=f'if that is what you want, repeat the command with --confirm "{words}"',
             confirm=words,
         )
     if forget:

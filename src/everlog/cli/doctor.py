@@ -157,7 +157,7 @@ def _folder(folder: Path) -> Check:
             "folder",
             WARN,
             f"{counted(len(left), 'temporary file')} of writers that were killed",
-            f"when nobody writes: rm {quote(str(left[0]))}",
+            f"when nobody writes, {quote(str(left[0]))} may be removed",
         )
     return Check("folder", OK, str(folder))
 

@@ -69,7 +69,7 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
         found = {**facts, "dry_run": True}
         session.out.answer(Answer.of_one(stream, found, lines=lines))
         return
-    _require_confirmation(session, stream, len(positions), reason, confirm)
+    _require_confirmation(session, stream, len(positions), confirm)
     purge = log.purge(stream, reason=reason)
     found = {**facts, "events": purge.count, "reserved": purge.reserved, "reason": reason, "actor": purge.actor}
     lines = [
@@ -106,7 +106,7 @@ def _size(payload: dict[str, object]) -> int:
     return len(canonical(payload))
 
 
-def _require_confirmation(session: Session, stream: str, count: int, reason: str, confirm: str | None) -> None:
+def _require_confirmation(session: Session, stream: str, count: int, confirm: str | None) -> None:
     from shlex import quote
 
     from everlog.errors import ConfirmationNeeded
@@ -122,7 +122,7 @@ def _require_confirmation(session: Session, stream: str, count: int, reason: str
         if confirm is None
         else "the confirmation does not match",
         why=f"it needs the exact words: {words}",
-        hint=f"everlog purge {quote(stream)} --reason {quote(reason)} --confirm {quote(words)}",
+        hint=f"if that is what you want, repeat the command with --confirm {quote(words)}",
         confirm=words,
         events=count,
     )

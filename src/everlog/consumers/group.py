@@ -188,7 +188,7 @@ class Group:
             raise GroupDiffers(
                 f"the group {self.name} is defined with another {' and '.join(differing)}",
                 why="its cursors and the order of its keys hold for the definition that it began with",
-                hint=f"use a new name, or everlog consumers reset {self.name} --forget",
+                hint="use a new name; everlog consumers reset --help shows how to forget the group that is there",
                 group=self.name,
                 differing=differing,
             )

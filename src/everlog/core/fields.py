@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from everlog.errors import InvalidField
+from everlog.errors import InvalidField, shown
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._:@+=~-]{0,199}"
 _SHAPES: dict[str, tuple[re.Pattern[str], str]] = {
@@ -44,7 +44,7 @@ def require_shape(field: str, value: str) -> None:
         return
     pattern, expected = _SHAPES[field]
     if not isinstance(value, str) or pattern.fullmatch(value) is None:
-        found = "nothing" if value == "" else repr(value)[:80]
+        found = "nothing" if value == "" else shown(value)
         raise InvalidField(
             f"the {field} is {found}", why=expected, hint=f"give the {field} in that form", field=field
         )
@@ -58,7 +58,7 @@ def require_text(field: str, value: str) -> None:
     if isinstance(value, str) and len(value) <= TEXT_CHARS_MAX and value.isprintable():
         return
     raise InvalidField(
-        f"the {field} is {value!r:.80}",
+        f"the {field} is {shown(value)}",
         why=f"it may have at most {TEXT_CHARS_MAX} printable characters",
         hint="put longer text into the payload",
         field=field,
@@ -77,6 +77,6 @@ def require_tags(tags: Mapping[str, str]) -> None:
         require_shape("tag", name)
         if not isinstance(value, str):
             raise InvalidField(
-                f"the tag {name} is {value!r:.60}", why="a tag's value is text", hint="quote it", field="tags"
+                f"the tag {name} is {shown(value, 60)}", why="a tag's value is text", hint="quote it", field="tags"
             )
         require_text(f"tag {name}", value)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NewType
 
-from everlog.errors import IdFromTheFuture, InvalidField
+from everlog.errors import IdFromTheFuture, InvalidField, shown
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -63,7 +63,7 @@ def parse_id(text: str) -> EventId:
         if _UUID.fullmatch(text):
             return id_text(int(text.replace("-", ""), 16))
     raise InvalidField(
-        f"{str(text)[:60]!r} is not an event id",
+        f"{shown(str(text), 62)} is not an event id",
         why="an id is a ULID of 26 characters or a UUID",
         hint="everlog log -n 5 -q prints ids; a new event gets one of its own if none is given",
         field="id",

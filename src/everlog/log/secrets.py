@@ -21,7 +21,16 @@ import msgspec
 
 from everlog.core.canonical import NUMBER_MAX
 from everlog.core.paths import below
-from everlog.errors import SecretFound
+from everlog.errors import HIDDEN, SecretFound, hide_passwords, hide_with
+from everlog.log.secret_texts import (
+    ASSIGNED_KIND,
+    AWS_CHARS,
+    AWS_KIND,
+    AWS_WORDS,
+    assigns_a_secret,
+    hide_assigned,
+    holds_an_aws_secret,
+)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -140,7 +149,10 @@ DENIED_NAMES: dict[str, str] = {
     **dict.fromkeys(("secret", "clientsecret", "appsecret", "sharedsecret", "jwtsecret"), 'ret":'),
     **dict.fromkeys(("webhooksecret", "signingsecret", "tokensecret", "accesstokensecret"), 'ret":'),
     **dict.fromkeys(("accesstoken", "refreshtoken", "authtoken", "bearertoken", "apitoken"), 'ken":'),
-    **dict.fromkeys(("idtoken", "sessiontoken", "oauthtoken", "bottoken", "githubtoken"), 'ken":'),
+    **dict.fromkeys(("idtoken", "sessiontoken", "oauthtoken", "bottoken", "githubtoken", "token"), 'ken":'),
+    **dict.fromkeys(("pwd", "dbpwd", "userpwd", "adminpwd", "rootpwd"), 'pwd":'),
+    "awssecret": 'ret":',
+    "awssecretkey": 'key":',
     **dict.fromkeys(("apikey", "privatekey", "secretkey", "secretaccesskey", "awssecretaccesskey"), 'key":'),
     **dict.fromkeys(("encryptionkey", "signingkey", "sshprivatekey", "masterkey"), 'key":'),
     **dict.fromkeys(("accountkey", "xapikey", "apisecretkey", "serviceaccountkey"), 'key":'),
@@ -168,7 +180,7 @@ _PLACEHOLDER = re.compile(
 
 # Lower case, and letters that fall together so that several markers become one test: a test of 150 bytes costs
 # 0.07 µs, and `key":`, `secret":` and `token":` share theirs, as do `passw` and `passp`, `ghp_`, `gho_` and `ghu_`.
-_FOLD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZwourynWOURYN", b"abcdefghijklmnopqrstuvwxyzpppkttpppktt")
+_FOLD = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZwourynWOURYN\\'", b"abcdefghijklmnopqrstuvwxyzpppkttpppktt==")
 _RUNS = bytes(
     ord("a") if chr(byte).isascii() and (chr(byte).isalnum() or chr(byte) in "-_+/") else ord(" ")
     for byte in range(256)
@@ -187,6 +199,11 @@ _SHORT = tuple(
     )
 )
 _LONG = tuple(sorted({fold(group[0].encode()) for p in PATTERNS if p.long for group in p.markers}))
+# Names of secrets inside of a text: before an equals sign, or before a quote, which is escaped there or a single one.
+# All three signs fold to one, and `key`, `token` and `secret` end alike when they are folded.
+_KEY_IN_TEXT, _PWD_IN_TEXT = fold(b"key="), fold(b"pwd=")
+_AWS_WORDS = tuple(fold(word.encode()) for word in AWS_WORDS)
+_AWS_RUN = "a" * AWS_CHARS
 _RUN = "a" * RUN_CHARS_MIN
 _CHARS_A_RUN = 64
 # The tokens that are letters and digits throughout: AWS, Twilio, Databricks, and by chance Google and JWT.
@@ -202,10 +219,14 @@ def suspicious(texts: bytes) -> bool:
             return True
     if "@" in folded and "://" in folded:
         return True
+    if "=" in folded and (_KEY_IN_TEXT in folded or _PWD_IN_TEXT in folded):
+        return True
     # Every other token is one long run, and most payloads hold none: that spares them the long list.
     runs = texts.translate(_RUNS).decode("latin-1")
     if _RUN not in runs:
         return False
+    if _AWS_RUN in runs and (_AWS_WORDS[0] in folded or _AWS_WORDS[1] in folded):
+        return True
     markers: Sequence[str] = _LONG
     if len(texts) < _CHARS_A_RUN * runs.count(_RUN):
         # Little else than long runs, as keys are: to look for the markers costs less than to cut the runs out.
@@ -245,6 +266,7 @@ _STEMS = tuple(
             for pattern in (*PATTERNS, ADDRESS)
             for group in pattern.markers
         }
+        | {fold(name) for name in (b"passw", b"passp", b"pwd", b"token", b"secret", b"key", b"aws")}
     )
 )
 innocent_words: set[str] = set()
@@ -410,7 +432,28 @@ def _kinds(text: str) -> Iterator[str]:
         for match in ADDRESS.expression.finditer(text):
             if _PLACEHOLDER.fullmatch(match[1]) is None:
                 yield ADDRESS.kind
-                return
+                break
+    if assigns_a_secret(text, is_placeholder=_is_placeholder):
+        yield ASSIGNED_KIND
+    if len(text) >= AWS_CHARS and holds_an_aws_secret(text):
+        yield AWS_KIND
+
+
+def hide_secrets(text: str) -> str:
+    """Return the text with *** in place of every secret in it."""
+    text = hide_passwords(text)
+    if not suspicious(f'"{text}"'.encode(errors="replace")) or not any(_kinds(text)):
+        return text
+    for pattern in PATTERNS:
+        text = pattern.expression.sub(HIDDEN, text)
+    return hide_assigned(text, HIDDEN, is_placeholder=_is_placeholder)
+
+
+hide_with(hide_secrets)
+
+
+def _is_placeholder(value: str) -> bool:
+    return _PLACEHOLDER.fullmatch(value) is not None
 
 
 def _names_a_secret(key: str) -> bool:

@@ -157,7 +157,11 @@ def findings(files: Files, folder: Path) -> list[Finding] | None:
         found.append(Finding(True, what, f"git rm -r --cached {folder / 'local'}, and commit"))
     unmerged = _listed(folder, "diff", "--name-only", "--relative", "--diff-filter=U", "--", "events")
     found += [
-        Finding(True, f"{name} has a conflict", f"git checkout --merge -- {folder / name} && git add {folder / name}")
+        Finding(
+            True,
+            f"{name} has a conflict",
+            f"everlog git install, then merge {folder / name} once more (git checkout --merge) and git add it",
+        )
         for name in unmerged
     ]
     return found

@@ -120,7 +120,7 @@ def test_deleting_wants_to_hear_exactly_what_it_should_do(force: bool, confirm: 
     asked = history(CREATED).when(rules.delete, "hrac", force=force, confirm=confirm)
     asked.refused(ConfirmationNeeded, saying="the exact words: delete hrac")
     assert isinstance(asked.error, ConfirmationNeeded)
-    assert asked.error.hint == "everlog issue delete hrac --force --confirm 'delete hrac'"
+    assert asked.error.hint == "if that is what you want, repeat the command with --force --confirm 'delete hrac'"
 
 
 def test_deleting_hides_and_restoring_brings_back() -> None:

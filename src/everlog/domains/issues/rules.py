@@ -323,12 +323,11 @@ def _require(issue: Issue | None, name: str, verb: str, *, deleted: bool = False
 
 def _require_words(verb: str, name: str, force: bool, confirm: str, means: str) -> None:
     expected = words_for(verb, name)
-    why = ' --reason "…"' if verb == "purge" else ""
     if force and confirm == expected:
         return
     raise ConfirmationNeeded(
         f"to {verb} {name} {means}" if not confirm else "the confirmation does not match",
         why=f"it needs --force and the exact words: {expected}",
-        hint=f"everlog issue {verb} {name}{why} --force --confirm '{expected}'",
+        hint=f"if that is what you want, repeat the command with --force --confirm '{expected}'",
         confirm=expected,
     )

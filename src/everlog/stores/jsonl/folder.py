@@ -194,7 +194,7 @@ class Folder:
             raise Damaged(
                 f"{path} cannot be read",
                 why=str(error),
-                hint=f"git checkout {path.name}, or restore it from a backup; the events are not touched",
+                hint=f"restore {path.name} from git or from a backup; the events are not touched",
                 path=str(path),
             ) from error
 
