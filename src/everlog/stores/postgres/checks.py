@@ -16,7 +16,8 @@ from everlog.stores.postgres.queries import PAGE_ROWS, Fetch
 from everlog.stores.postgres.statements import migrations, statements
 
 _TRIGGER = re.compile(r"^CREATE TRIGGER (\w+)", re.MULTILINE)
-_FUNCTION = re.compile(r"^CREATE FUNCTION (\w+)\(.*?\$\$(.*?)\$\$;", re.MULTILINE | re.DOTALL)
+_FUNCTION = re.compile(r"^CREATE (?:OR REPLACE )?FUNCTION (\w+)\(.*?\$\$(.*?)\$\$;", re.MULTILINE | re.DOTALL)
+_DROPPED = re.compile(r"^DROP FUNCTION (\w+)\(", re.MULTILINE)
 
 
 def problems(fetch: Fetch) -> Iterator[Problem]:
@@ -39,7 +40,10 @@ def _schema_problems(fetch: Fetch) -> Iterator[Problem]:
     for name in sorted(enabled.keys() - set(_TRIGGER.findall(text))):
         yield Problem(START, "schema_changed", f"the trigger {name} was added by somebody")
     sources: dict[str, str] = dict(fetch(named["functions"], {}))
-    for name, source in _FUNCTION.findall(text):
+    wanted = dict(_FUNCTION.findall(text))  # a later migration may replace a function, or drop it
+    for name in _DROPPED.findall(text):
+        del wanted[name]
+    for name, source in wanted.items():
         if sources.get(name) != hashlib.md5(source.encode(), usedforsecurity=False).hexdigest():
             yield Problem(START, "schema_changed", f"the function {name} is not as it was made")
     for (name,) in fetch(named["indexes"], {}):

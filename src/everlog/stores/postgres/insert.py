@@ -75,13 +75,26 @@ class Inserter:
         self._forget_claims(connection, staged)
         if staged.shelved:
             write_changes(connection, staged.shelved)
-        record = Statement(b"everlog_record", self._sql["record"], self._values(rows, staged))
+        last = self._last(rows, staged)
         if (staged.staged_purges or staged.placed_purged) and not purges:
-            wire.run(record)
+            wire.run(*last)
             connection.execute(self._sql["set_head"], {"head": staged.position})
+            self._place_links(connection, staged)
             wire.run(self._commit)
         else:
-            wire.run(record, self._commit)
+            wire.run(*last, self._commit)
+
+    def _last(self, rows: Sequence[tuple[Recorded, Sealed]], staged: Staged) -> list[Statement]:
+        """What is left of a write, to be sent at once: events, claims, and the clock where no event carries it."""
+        found = []
+        if rows:
+            found.append(Statement(b"everlog_insert_events", self._sql["insert_events"], self._columns(rows)))
+        if staged.staged_claims:
+            found.append(Statement(b"everlog_claim", self._sql["claim"], self._claims(staged)))
+        carried = max((sealed.event.lamport for _, sealed in staged.records), default=0)
+        if staged.clock > max(carried, staged.clock_before):
+            found.append(Statement(b"everlog_move_clock", self._sql["move_clock"], [number(staged.clock)]))
+        return found
 
     def _copy(self, connection: Connection, rows: Sequence[tuple[Recorded, Sealed]]) -> None:
         if not rows:
@@ -93,10 +106,9 @@ class Inserter:
                 copy.write(self._copy_bytes(rows[start : start + _ROWS_A_PIECE]))
             copy.write(_END)
 
-    def _values(self, rows: Sequence[tuple[Recorded, Sealed]], staged: Staged) -> list[bytes]:
-        """The values of `record`, in the order of its numbers."""
+    def _columns(self, rows: Sequence[tuple[Recorded, Sealed]]) -> list[bytes]:
+        """The values of `insert_events`, in the order of its numbers."""
         events = [sealed.event for _, sealed in rows]
-        links, claims = staged.links.items(), staged.staged_claims
         return [
             array(INT8, [number(recorded.position) for recorded, _ in rows]),
             array(INT8, [number(recorded.sequence) for recorded, _ in rows]),
@@ -110,15 +122,15 @@ class Inserter:
             array(BYTEA, [event.salt for event in events]),
             array(BYTEA, [event.signature for event in events]),
             array(BYTEA, [b"".join(event.path) for event in events]),
-            array(TEXT, [origin.encode() for origin, _ in links]),
-            array(INT8, [number(link.origin_seq) for _, link in links]),
-            array(BYTEA, [link.hash for _, link in links]),
-            array(INT8, [number(_place_of(staged, origin, link)) for origin, link in links]),
+        ]
+
+    def _claims(self, staged: Staged) -> list[bytes]:
+        claims = staged.staged_claims
+        return [
             array(UUID, list(claims)),
             array(INT8, [number(claim.first) for claim in claims.values()]),
             array(INT4, [small_number(claim.count) for claim in claims.values()]),
             number(staged.now_us),
-            number(staged.clock),
         ]
 
     def _purge(self, connection: Connection, purge: Purge) -> None:
@@ -143,6 +155,17 @@ class Inserter:
             purges = [purge for purge, removed in staged.staged_purges if not removed]
             rows = [(*astuple(purge)[:2], list(purge.scopes), *astuple(purge)[3:]) for purge in purges]
             cursor.executemany(self._sql["place_purges"], rows)
+
+    def _place_links(self, connection: Connection, staged: Staged) -> None:
+        """The ends of the chains of a copied log. Those that end with an event were moved by it already."""
+        links = staged.links.items()
+        values = {
+            "origins": [origin for origin, _ in links],
+            "seqs": [link.origin_seq for _, link in links],
+            "hashes": [link.hash for _, link in links],
+            "places": [_place_of(staged, origin, link) for origin, link in links],
+        }
+        connection.execute(self._sql["place_links"], values)
 
     def _copy_bytes(self, rows: Sequence[tuple[Recorded, Sealed]]) -> bytes:
         names, named = self._names, self._named
@@ -197,13 +220,11 @@ class Inserter:
             self._claims_since_prune = 0
 
     def _write_notes(self, connection: Connection, staged: Staged) -> None:
-        kept = [(key, value.encode(), end) for key, (value, end) in staged.staged_notes.items() if value is not None]
-        if kept:
-            keys, values, ends = (list(column) for column in zip(*kept, strict=True))
-            connection.execute(self._sql["set_notes"], {"keys": keys, "values": values, "ends": ends})
-        removed = [key for key, (value, _) in staged.staged_notes.items() if value is None]
-        if removed:
-            connection.execute(self._sql["remove_notes"], {"keys": removed})
+        kept = [
+            (key, None if value is None else value.encode(), end) for key, (value, end) in staged.staged_notes.items()
+        ]
+        keys, values, ends = (list(column) for column in zip(*kept, strict=True))
+        connection.execute(self._sql["keep_notes"], {"keys": keys, "values": values, "ends": ends})
         self._notes_since_prune += len(kept)
         if self._notes_since_prune >= _BETWEEN_PRUNES:
             self._notes_since_prune = 0

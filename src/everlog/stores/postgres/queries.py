@@ -33,7 +33,9 @@ class Reading:
 
     def __init__(self, *, tenant: bool) -> None:
         self._named = statements("read")
-        self._events = "scoped_events" if tenant else "events"
+        tables = ("events", "purged", "purges")
+        self._tables = {name: f"scoped_{name}" if tenant else name for name in tables}
+        self._everything = "by_own_scopes" if tenant else "by_position"
         self._made: dict[tuple[str, str, bool], str] = {}
 
     def sql(self, name: str, where: str = "", *, newest_first: bool = False) -> str:
@@ -42,7 +44,7 @@ class Reading:
         if found is None:
             order = "DESC" if newest_first else "ASC"
             found = self._made[key] = self._named[name].format(
-                columns=self._named["columns"], events=self._events, where=where, order=order
+                columns=self._named["columns"], **self._tables, where=where, order=order
             )
         return found
 
@@ -106,7 +108,7 @@ class Reading:
         """The statement whose index leads, the conditions for the rest, and the values of both."""
         conditions: list[str] = []
         values: dict[str, Any] = {}
-        lead = "by_position"
+        lead = self._everything
         if query.scope:
             lead = "by_scope"
             values.update(scope=query.scope, scope_from=query.scope + "/", scope_to=query.scope + "0")
@@ -138,7 +140,7 @@ class Reading:
     def places(self, fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
         """Every place after one, as stored bytes, what is left of purged events included."""
         while True:
-            rows = fetch(self.sql("by_position"), {"after": after, "upto": END, "limit": PAGE_ROWS})
+            rows = fetch(self.sql(self._everything), {"after": after, "upto": END, "limit": PAGE_ROWS})
             last = Position(rows[-1][0] if len(rows) == PAGE_ROWS else END)
             gone = fetch(self.sql("purged_places"), {"after": after, "upto": last})
             found: list[Packed | Purged] = [

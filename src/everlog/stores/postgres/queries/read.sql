@@ -1,4 +1,5 @@
--- Reading. {events} is the table, or what a tenant may see of it; {where} and {order} are other parts of this file.
+-- Reading. {events}, {purged} and {purges} are the tables, or what a tenant may see of them; {where} and {order} are
+-- other parts of this file.
 
 -- name: columns
 position, sequence, received_us, header, payload, salt, signature, path
@@ -41,6 +42,29 @@ SELECT found.* FROM (
 ) AS found
 ORDER BY position {order} LIMIT %(limit)s
 
+-- What a tenant reads without a filter that leads elsewhere: as with a scope, from each of its own.
+-- name: by_own_scopes
+WITH RECURSIVE below(top, scope) AS (
+    SELECT own_scopes.scope, (
+        SELECT scope FROM {events}
+        WHERE scope >= own_scopes.scope || '/' AND scope < own_scopes.scope || '0' AND scope <> ''
+        ORDER BY scope LIMIT 1)
+    FROM own_scopes
+    UNION ALL
+    SELECT below.top, (
+        SELECT scope FROM {events} WHERE scope > below.scope AND scope < below.top || '0' AND scope <> ''
+        ORDER BY scope LIMIT 1)
+    FROM below WHERE below.scope IS NOT NULL
+)
+SELECT found.* FROM (
+    SELECT scope FROM own_scopes UNION SELECT scope FROM below WHERE scope IS NOT NULL
+) AS wanted, LATERAL (
+    SELECT {columns} FROM {events}
+    WHERE scope = wanted.scope AND scope <> '' AND position > %(after)s AND position <= %(upto)s {where}
+    ORDER BY position {order} LIMIT %(limit)s
+) AS found
+ORDER BY position {order} LIMIT %(limit)s
+
 -- name: and_types
 AND type = ANY(%(types)s::text[])
 
@@ -69,7 +93,7 @@ SELECT {columns} FROM {events} WHERE id = %(id)s
 SELECT hash FROM purged WHERE id = %(id)s
 
 -- name: purged_places
-SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM purged
+SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM {purged}
 WHERE position > %(after)s AND position <= %(upto)s ORDER BY position
 
 -- name: head
@@ -79,7 +103,7 @@ SELECT head FROM state
 SELECT clock FROM state
 
 -- name: purges
-SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM purges
+SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM {purges}
 WHERE reserved > %(after)s ORDER BY reserved
 
 -- name: claimed

@@ -45,25 +45,17 @@ SELECT position, sequence, header FROM events WHERE stream = %(stream)s ORDER BY
 COPY events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
 FROM STDIN (FORMAT binary)
 
--- All of a usual write: the events (none, if they were copied), the ends of chains, the claims, the clock.
--- name: record
-WITH recorded AS (
-    INSERT INTO events
-        (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
-    SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::uuid[], $5::text[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::bytea[], $11::bytea[], $12::bytea[])
-), linked AS (
-    INSERT INTO chains
-    SELECT * FROM unnest($13::text[], $14::int8[], $15::bytea[], $16::int8[])
-    ON CONFLICT (origin) DO UPDATE
-    SET origin_seq = excluded.origin_seq, hash = excluded.hash, position = excluded.position
-), claimed AS (
-    INSERT INTO claims
-    SELECT name, first, count, $20::int8
-    FROM unnest($17::uuid[], $18::int8[], $19::int4[]) AS new (name, first, count)
-    ON CONFLICT (name) DO UPDATE SET first = excluded.first, count = excluded.count, made_us = excluded.made_us
-)
-UPDATE state SET clock = $21::int8
+-- The events of a usual write. A trigger looks at them, and moves the head, the clock and the ends of chains.
+-- name: insert_events
+INSERT INTO events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
+SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::text[],
+    $9::text[], $10::bytea[], $11::bytea[], $12::bytea[])
+
+-- name: claim
+SELECT claim($1::uuid[], $2::int8[], $3::int4[], $4::int8)
+
+-- name: move_clock
+SELECT move_clock($1::int8)
 
 -- name: place_purges
 INSERT INTO purges (reserved, stream, scopes, actor, reason, purged_us, sequence, count)
@@ -79,22 +71,21 @@ UPDATE state SET head = %(head)s
 -- name: purge
 SELECT reserved, sequence, count FROM purge(%(stream)s, %(actor)s, %(reason)s, %(now)s)
 
+-- The ends of chains that no event has moved: those of a copy whose last events are purged. Only the owner may.
+-- name: place_links
+INSERT INTO chains AS known SELECT * FROM unnest(%(origins)s::text[], %(seqs)s::int8[], %(hashes)s::bytea[],
+    %(places)s::int8[]) AS new (origin, origin_seq, hash, position)
+ON CONFLICT (origin) DO UPDATE SET origin_seq = excluded.origin_seq, hash = excluded.hash, position = excluded.position
+WHERE excluded.origin_seq > known.origin_seq
+
 -- name: forget_claims
-DELETE FROM claims WHERE name IN (
-    SELECT name FROM (SELECT name, made_us FROM claims ORDER BY first LIMIT %(limit)s) AS oldest
-    WHERE made_us < %(before)s
-)
+SELECT forget_claims(%(limit)s, %(before)s)
 
--- name: set_notes
-INSERT INTO notes
-SELECT * FROM unnest(%(keys)s::text[], %(values)s::bytea[], %(ends)s::int8[])
-ON CONFLICT (key) DO UPDATE SET value = excluded.value, expires_us = excluded.expires_us
-
--- name: remove_notes
-DELETE FROM notes WHERE key = ANY(%(keys)s::text[])
+-- name: keep_notes
+SELECT keep_notes(%(keys)s::text[], %(values)s::bytea[], %(ends)s::int8[])
 
 -- name: forget_notes
-DELETE FROM notes WHERE expires_us <= %(now)s
+SELECT forget_notes(%(now)s)
 
 -- name: commit
 COMMIT
