@@ -23,9 +23,9 @@ import msgspec
 
 from everlog.core.event import START, Purged
 from everlog.cutover.survey import Place, Summary, Survey, batches, places_of, position_of, survey
-from everlog.errors import Busy, Conflict, Damaged
+from everlog.errors import Busy, Conflict, Damaged, ReadOnly
 from everlog.files import Files
-from everlog.stores.contract import Claimed, Identity, Note, Store
+from everlog.stores.contract import Claimed, HidesEvents, Identity, Note, Store
 from everlog.stores.identity import new_identity
 
 UNFINISHED = "copy/unfinished"
@@ -74,6 +74,12 @@ def copy_log(
 
     `progress` is told places out of twice the head: each is copied once and read again once.
     """
+    if isinstance(source, HidesEvents) and source.hides_events:
+        raise ReadOnly(
+            "the log cannot be copied by this role",
+            why="it sees a part of the log, and a copy has every position",
+            hint="copy it as its owner or a reader; everlog export writes what this role sees",
+        )
     with closing(target.open(copied_identity(source.identity, now_us()))) as draft:
         resumed_at = _begin(source, draft, target)
         notes = [item for item in source.kept() if isinstance(item, Note) and item.key != UNFINISHED]

@@ -23,7 +23,7 @@ from everlog.core.event import START, Position, Purged, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.cutover import cloudevents
 from everlog.errors import Damaged
-from everlog.stores.contract import Identity, Store
+from everlog.stores.contract import HidesEvents, Identity, Store
 from everlog.stores.lost import first_gap, lost
 
 FORMAT = 1
@@ -99,7 +99,9 @@ class Export:
 
     def _read(self, after: Position) -> Iterator[Recorded]:
         """What the store reads, looked at: one that gives a falsified event, or passes one over, does not know it."""
-        whole = self._query == EVERYTHING
+        # Between the events of a tenant lie those of others: a hole there is none.
+        hides = isinstance(self._store, HidesEvents) and self._store.hides_events
+        whole = self._query == EVERYTHING and not hides
         following = after + 1
         for recorded in self._store.read(self._query, after=after, upto=self._upto):
             if whole:

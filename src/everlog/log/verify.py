@@ -11,7 +11,7 @@ from everlog.core.canonical import canonical
 from everlog.core.codec import Packed, commitment, header_bytes, header_hash, unpack
 from everlog.core.event import BEGINNING, START, Event, Link, Position, Purge, Purged
 from everlog.errors import Damaged, NotCanonical
-from everlog.stores.contract import Problem, Store
+from everlog.stores.contract import HidesEvents, Problem, Store
 
 PROBLEMS_MAX = 1000
 """A log that is damaged everywhere is told in this many lines."""
@@ -34,6 +34,8 @@ class Report(msgspec.Struct, frozen=True):
     head: Position
     digest: str
     problems: tuple[Problem, ...]
+    unseen: int = 0
+    """Positions that this reader may not see, such as those of other tenants: nothing was checked there."""
 
     def __post_init__(self) -> None:
         told = sorted(self.problems, key=lambda problem: FOLLOWING.get(problem.code, 0))
@@ -46,10 +48,11 @@ class Report(msgspec.Struct, frozen=True):
 
 def verify(store: Store, *, progress: Callable[[int], None] = lambda position: None) -> Report:
     """Read every byte of a log again and report all that is wrong with it. It may be written meanwhile."""
+    hides = isinstance(store, HidesEvents) and store.hides_events
     while True:
         # The head first: what is recorded from here on is looked at, but nobody is missed who was not there yet.
         head, purges = store.head(), store.purges()
-        audit = Audit(store.identity.origin, purges)
+        audit = (AuditOfPart if hides else Audit)(store.identity.origin, purges)
         for place in store.packed():
             audit.take(place)
             if place.position % 1000 == 0:
@@ -59,7 +62,8 @@ def verify(store: Store, *, progress: Callable[[int], None] = lambda position: N
     head = max(head, audit.position)
     audit.end(head)
     problems = _without_known(audit.problems, list(store.check()))[:PROBLEMS_MAX]
-    return Report(audit.events, audit.purged, head, audit.digest.hexdigest(), problems)
+    unseen = head - audit.events - audit.purged - len(purges) if hides else 0
+    return Report(audit.events, audit.purged, head, audit.digest.hexdigest(), problems, unseen)
 
 
 def _without_known(problems: list[Problem], of_store: list[Problem]) -> tuple[Problem, ...]:
@@ -167,6 +171,34 @@ class Audit:
     def report(self, problem: Problem) -> None:
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
+
+
+class AuditOfPart(Audit):
+    """The audit of a reader that sees some of the events: what lies between them is not missing.
+
+    Each event is proved by itself, and the links between neighbours of a chain where both are seen.
+    """
+
+    def end(self, head: Position) -> None:
+        """What was purged is known in part too, so that no count can be wrong."""
+
+    def _account_for(self, position: Position) -> None:
+        if position <= self.position:
+            self.report(Problem(position, "out_of_order", f"it comes after position {self.position}"))
+        self.position = position
+
+    def check_sequence(self, place: Packed, event: Event) -> None:
+        last = self.sequences.get(event.stream, 0)
+        if place.sequence <= last:
+            reason = f"{event.stream} has sequence {place.sequence} after {last}"
+            self.report(Problem(place.position, "sequence_gap", reason))
+        self.sequences[event.stream] = place.sequence
+
+    def check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
+        before = self.chains.get(event.origin, BEGINNING)
+        if (wrong := wrong_link(position, event.origin_seq, event.previous, before, own=False)) is not None:
+            self.report(wrong)
+        self.chains[event.origin] = Link(event.origin_seq, digest)
 
 
 def wrong_sequence(stream: str, position: Position, sequence: int, last: int) -> Problem | None:

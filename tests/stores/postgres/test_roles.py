@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-import secrets
+import re
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
+from tests.stores.postgres.roles import SCOPES, Roles
 
 from everlog.catalog.catalog import Catalog
+from everlog.core.event import Position
 from everlog.core.query import Query
-from everlog.errors import EverlogError, ReadOnly
+from everlog.errors import Busy, ClockJump, EverlogError, ReadOnly
 from everlog.log.log import Log
+from everlog.stores.postgres import connection, queries
+from everlog.stores.postgres.queries import Reading
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
 from everlog.testing.filling import append, positions
 from everlog.testing.postgres_schemas import Schemas
-
-Bare = psycopg.Connection[tuple[Any, ...]]
-SCOPES = ["acme", "acme/shop", "acme/shop/prod", "acmecorp", "other", ""]
-
-
-class Roles:
-    """Roles that exist for one test, and URLs to come in by."""
-
-    def __init__(self, owner: Bare, url: str) -> None:
-        self._owner = owner
-        self._url = url
-        self._made: list[str] = []
-
-    def make(self, grant: str, *arguments: str) -> str:
-        name = f"{grant.rpartition('_')[2]}-{secrets.token_hex(4)}"  # a hyphen: names must be quoted on their way
-        self._made.append(name)
-        self._owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
-        if grant != "none":
-            call = sql.SQL("SELECT {}({})").format(
-                sql.Identifier(grant), sql.SQL(", ").join([sql.Literal(name), *map(sql.Literal, arguments)])
-            )
-            self._owner.execute(call)
-        return name
-
-    def url(self, role: str, scope: str = "") -> str:
-        return self._url.replace("postgres@", f"{role}@") + (f"&scope={scope}" if scope else "")
-
-    def connect(self, role: str) -> Bare:
-        base, _, schema = self.url(role).rpartition("schema=")
-        bare = psycopg.connect(base.rstrip("?&"), autocommit=True)
-        bare.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(schema)))
-        return bare
-
-    def drop_all(self) -> None:
-        for name in self._made:
-            role = sql.Identifier(name)
-            self._owner.execute(sql.SQL("DROP OWNED BY {} CASCADE").format(role))
-            self._owner.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
 @pytest.fixture
@@ -279,3 +244,105 @@ def test_a_tenant_hears_of_purges_in_its_scope_only(roles: Roles, store: Postgre
     assert page.reset is not None
     assert page.reset.reason == "purged"
     tenant.close()
+
+
+def test_a_role_of_two_tenants_sees_the_scopes_of_both_and_each_event_once(
+    roles: Roles, store: PostgresStore
+) -> None:
+    """It is a member of one role and has a scope of its own, which lies below or beside that one's."""
+    for own, expected in (("acme/shop", ["acme", "acme/shop", "acme/shop/prod"]), ("other", [*SCOPES[:3], "other"])):
+        role = roles.make("grant_tenant", own)
+        roles.join(role, roles.make("grant_tenant", "acme"))
+        tenant = PostgresStore(roles.url(role))
+        assert seen(tenant) == expected
+        assert seen(tenant, Query(types=frozenset(["note.added"]))) == expected
+        tenant.close()
+        narrowed = PostgresStore(roles.url(role, "acme/shop"))
+        assert seen(narrowed) == ["acme/shop", "acme/shop/prod"]
+        narrowed.close()
+
+
+def test_a_tenant_with_many_scopes_reads_page_by_page_in_order(
+    roles: Roles, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "PAGE_ROWS", 3)
+    chain = Chain("01TESTFREE0000000000000001")
+    append(store, *[chain.next(stream=f"n/{n}", scope=f"{'acme' if n % 3 else 'other'}/{n % 7}") for n in range(60)])
+    tenant = PostgresStore(roles.url(roles.make("grant_tenant", "acme")))
+    expected = [r.position for r in store.read() if r.event.scope.split("/")[0] == "acme"]
+    assert positions(tenant.read()) == expected
+    assert positions(tenant.read(newest_first=True)) == expected[::-1]
+    assert positions(tenant.read(after=Position(20), limit=5)) == [p for p in expected if p > 20][:5]
+    assert [place.position for place in tenant.packed()] == expected
+    tenant.close()
+
+
+def test_a_tenant_is_asked_about_once_and_not_for_every_row(roles: Roles, store: PostgresStore) -> None:
+    """The rows of others are passed over by comparing a column, and a read without a filter goes along the index."""
+    chain = Chain("01TESTFREE0000000000000001")
+    append(store, *[chain.next(stream=f"n/{n}", scope="other/x" if n % 100 else "acme/x") for n in range(3000)])
+    with roles.connect(roles.make("grant_tenant", "acme")) as bare:
+        plan = "\n".join(row[0] for row in bare.execute("EXPLAIN SELECT * FROM scoped_events").fetchall())
+        assert "InitPlan" in plan
+        assert "SubPlan" not in plan
+        values = {"after": 0, "upto": 2**62, "limit": 1000}
+        text = Reading(tenant=True).sql("by_own_scopes")
+        told = bare.execute(b"EXPLAIN (ANALYZE, TIMING off) " + text.encode(), values).fetchall()
+    plan = "\n".join(row[0] for row in told)
+    assert "events_by_scope" in plan
+    removed = [int(number) for number in re.findall(r"Rows Removed by Filter: (\d+)", plan)]
+    assert sum(removed) < 100, plan
+
+
+# ---- who is in the way
+
+
+def test_busy_names_the_holder(roles: Roles, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another role's session is named by its process, role and program; when it began is told to its own role."""
+    monkeypatch.setattr(connection, "LOCK_TIMEOUT_MS", 200)
+    role = roles.make("grant_writer")
+    holder = PostgresStore(roles.url(role) + "&application_name=night%20job")
+    others = [PostgresStore(roles.url(roles.make("grant_writer"))), PostgresStore(roles.url(role))]
+    with holder.write():
+        assert holder._writer is not None
+        pid = holder._writer.info.backend_pid
+        for other, sees_when in zip(others, (False, True), strict=True):
+            with pytest.raises(Busy) as refusal, other.write():
+                pass
+            assert f"process {pid} of the role {role} (night job)" in refusal.value.why
+            assert ("since 20" in refusal.value.why) == sees_when
+            (told,) = refusal.value.details["holders"]
+            assert (told["pid"], told["role"], told["application_name"]) == (pid, role, "night job")
+            assert (told["since"] is not None) == sees_when
+    for opened in (holder, *others):
+        opened.close()
+
+
+def test_busy_names_who_locked_a_table(roles: Roles, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "LOCK_TIMEOUT_MS", 200)
+    writer = PostgresStore(roles.url(roles.make("grant_writer")))
+    with roles.connect("postgres") as bare:
+        bare.execute("BEGIN")
+        bare.execute("LOCK TABLE events IN SHARE MODE")
+        with pytest.raises(Busy) as refusal:
+            append(writer, Chain("01TESTFREE0000000000000001").next())
+        assert f"process {bare.info.backend_pid} of the role postgres" in refusal.value.why
+        bare.execute("ROLLBACK")
+    append(writer, Chain("01TESTFREE0000000000000001").next())
+    writer.close()
+
+
+def test_a_clock_far_ahead_is_for_the_owner_to_accept(
+    roles: Roles, store: PostgresStore, postgres_url: str, catalog: Catalog
+) -> None:
+    """`everlog import --trust-clock`: a writer is refused by name of the reason, and nothing is kept."""
+    far = Chain("01TESTFREE0000000000000001").next(lamport=2**40).event
+    writer = Log(PostgresStore(roles.url(roles.make("grant_writer"))), catalog)
+    with pytest.raises(ClockJump) as refusal:
+        writer.admit([far], jump_max=2**53)
+    assert "owner" in refusal.value.hint
+    assert writer.head() == len(SCOPES)
+    writer.close()
+    owner = Log(PostgresStore(postgres_url), catalog)
+    assert len(owner.admit([far], jump_max=2**53)) == 1
+    owner.close()

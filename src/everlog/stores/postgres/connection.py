@@ -14,6 +14,8 @@ from psycopg import sql
 
 from everlog.errors import (
     Busy,
+    ClockJump,
+    Conflict,
     Damaged,
     EverlogError,
     InvalidSettings,
@@ -24,6 +26,7 @@ from everlog.errors import (
     Unavailable,
 )
 from everlog.stores.postgres.address import Address
+from everlog.stores.postgres.diagnosis import READING, holders, lack
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -197,12 +200,10 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
     what, why = f"{doing} {address} failed", _reason(error)
     state = error.sqlstate or ""
     match error:
-        case pg.InsufficientPrivilege() | pg.ReadOnlySqlTransaction():
-            return ReadOnly(
-                what,
-                why=why,
-                hint=f"the owner may call {address.schema}.grant_writer('ROLE'); docs/operations.md lists the roles",
-            )
+        case pg.InsufficientPrivilege():
+            return denied(what, why, address, doing)
+        case pg.ReadOnlySqlTransaction():
+            return ReadOnly(what, why=why, hint="connect to the primary server, which takes writes")
         case pg.UndefinedTable() | pg.InvalidSchemaName() | pg.UndefinedColumn() | pg.UndefinedFunction():
             return NotALog(what, why=why, hint="everlog verify; a table of the log is gone or was changed")
         case pg.DiskFull():
@@ -211,8 +212,17 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
                 why="the server's disk is full; nothing of this write was kept",
                 hint="free some space there and try again; reading still works",
             )
-        case pg.LockNotAvailable() | pg.TooManyConnections() | pg.SerializationFailure() | pg.DeadlockDetected():
-            return Busy(what, why=why, hint="look at pg_stat_activity for who holds the log, or try again")
+        case pg.LockNotAvailable():
+            return _locked(what, why, address)
+        case pg.TooManyConnections() | pg.SerializationFailure() | pg.DeadlockDetected():
+            return Busy(what, why=why, hint="try again")
+    match state:
+        case "EV004":
+            return Conflict(what, why=why, hint="everlog verify; nothing of this write was kept")
+        case "EV005":
+            return ClockJump(what, why=why, hint="only the owner of the log may accept a clock that far ahead")
+        case "EV006":
+            return ReadOnly(what, why=why, hint="do this as the role that owns the log")
     if state.startswith(("23", "XX", "EV")):
         return Damaged(what, why=why, hint="everlog verify")
     if _NO_DATABASE.search(why):
@@ -222,3 +232,45 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
     if lost(error) or isinstance(error, psycopg.OperationalError):
         return Unavailable(what, why=why, hint="check that the server runs and can be reached, then try again")
     return EverlogError(what, why=why, hint="everlog doctor")
+
+
+def denied(what: str, why: str, address: Address, doing: str) -> EverlogError:
+    """A refusal that names the role, the privilege that it lacks, and who can grant it."""
+    hint, details = "docs/operations.md lists the roles and what each may do", {}
+    try:
+        with connect(address) as connection:
+            missing = lack(connection, address.schema, why, doing)
+    except (psycopg.Error, EverlogError) as error:
+        missing, why = None, f"{why}; the server could not be asked for more: {error}"
+    if missing is not None:
+        why = f"the role {missing.role} lacks {missing.privilege}"
+        details = {"role": missing.role, "privilege": missing.privilege, "owner": missing.owner}
+        owner = f"the owner, {missing.owner}," if missing.owner else "the owner of the database"
+        if missing.grant:
+            call = f"SELECT {address.schema}.{missing.grant}('{missing.role}')"
+            hint = f"{owner} may grant it: {call}; docs/operations.md lists the roles"
+        else:
+            hint = f"only {owner} may do this"
+    kind = Unavailable if doing in READING else ReadOnly
+    return kind(what, why=why, hint=hint, **details)
+
+
+def _locked(what: str, why: str, address: Address) -> Busy:
+    """A wait that took too long, with the sessions that hold the log."""
+    try:
+        with connect(address) as connection:
+            found = holders(connection, address.schema)
+    except (psycopg.Error, EverlogError) as error:
+        return Busy(what, why=f"{why}; who holds the log could not be asked: {error}", hint="try again")
+    if not found:
+        return Busy(what, why=f"{why}; nobody holds the log any more", hint="try again")
+    listed = "; ".join(map(str, found))
+    return Busy(
+        what,
+        why=f"{why}; the log is held by {listed}",
+        hint="let that program finish its transaction, or end it, and try again",
+        holders=[
+            {**holder._asdict(), "since": None if holder.since is None else holder.since.isoformat()}
+            for holder in found
+        ],
+    )

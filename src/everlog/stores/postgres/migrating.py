@@ -6,10 +6,10 @@ import hashlib
 
 from psycopg import sql
 
-from everlog.errors import Damaged, NewerFormat, NotALog, NotFound
+from everlog.errors import Damaged, NewerFormat, NotALog, NotFound, Unavailable
 from everlog.stores.contract import Identity
 from everlog.stores.postgres.address import Address
-from everlog.stores.postgres.connection import Connection
+from everlog.stores.postgres.connection import Connection, denied
 from everlog.stores.postgres.statements import migrations
 
 _MIGRATIONS = """
@@ -32,6 +32,8 @@ def open_log(connection: Connection, address: Address, *, create: bool, identity
             raise NotFound(
                 f"there is no log in {address}", why=f"the schema {address.schema} has none", hint="everlog init"
             )
+        if applied:
+            _require_owner(connection, address, have=len(applied), need=len(wanted))
         _migrate(connection, address, identity)
     row = connection.execute("SELECT log_id, origin, epoch, created_us FROM identity", prepare=False).fetchone()
     if row is None:
@@ -42,7 +44,8 @@ def open_log(connection: Connection, address: Address, *, create: bool, identity
 def _applied(connection: Connection, address: Address) -> dict[int, bytes]:
     """The migrations that were applied, by number, each with the digest of its text."""
     found = connection.execute(
-        "SELECT relname = 'migrations' FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
+        "SELECT relname = 'migrations', has_schema_privilege(nspname, 'USAGE')"
+        " FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace"
         " WHERE nspname = %s AND relkind IN ('r', 'p', 'v', 'm', 'S') ORDER BY 1 DESC LIMIT 1",
         (address.schema,),
         prepare=False,
@@ -54,6 +57,11 @@ def _applied(connection: Connection, address: Address) -> dict[int, bytes]:
             f"{address} is not an everlog log",
             why=f"the schema {address.schema} holds tables of another program",
             hint="name another schema: …?schema=everlog",
+        )
+    if not found[1]:
+        # Without this privilege the server says that the tables are not there.
+        raise denied(
+            f"opening {address} failed", f"permission denied for schema {address.schema}", address, "opening"
         )
     return dict(connection.execute("SELECT number, digest FROM migrations ORDER BY number", prepare=False).fetchall())
 
@@ -75,6 +83,27 @@ def _refuse_newer(applied: dict[int, bytes], address: Address) -> None:
                 why=f"its migration {name} is not the one that this everlog has",
                 hint="use the everlog that made it",
             )
+
+
+def _require_owner(connection: Connection, address: Address, *, have: int, need: int) -> None:
+    """Only the owner of a log can migrate it; another role is refused before any statement fails."""
+    row = connection.execute(
+        "SELECT rolname, pg_has_role(nspowner, 'USAGE') FROM pg_namespace JOIN pg_roles ON pg_roles.oid = nspowner"
+        " WHERE nspname = %s",
+        (address.schema,),
+        prepare=False,
+    ).fetchone()
+    assert row is not None
+    owner, may = row
+    if not may:
+        raise Unavailable(
+            f"{address} must be migrated before it can be used",
+            why=f"it has format {have}, this everlog needs {need}, and only its owner, {owner}, can migrate it",
+            hint=f"open the log once as {owner}, for example with everlog doctor",
+            format=have,
+            needed=need,
+            owner=owner,
+        )
 
 
 def _migrate(connection: Connection, address: Address, identity: Identity) -> None:

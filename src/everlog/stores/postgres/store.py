@@ -188,12 +188,14 @@ class PostgresStore:
             yield from self._reading.places(fetch, after)
 
     def kept(self) -> Iterator[Note | Claimed]:
+        if self._tenant:
+            return
         with self._snapshot("reading") as fetch:
             yield from self._reading.kept(fetch, now_us=self._now_us())
 
     def check(self) -> Iterator[Problem]:
         with self._snapshot("checking") as fetch:
-            yield from checks.problems(fetch)
+            yield from checks.problems(fetch, tenant=self._tenant)
 
     # ---- writing
 

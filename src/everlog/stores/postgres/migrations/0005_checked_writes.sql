@@ -171,7 +171,7 @@ BEGIN
     IF NOT pg_has_role(session_user, current_user, 'MEMBER')
         AND EXISTS (SELECT FROM unnest(keys) AS key WHERE starts_with(key, 'copy/'))
     THEN
-        RAISE EXCEPTION 'everlog: notes under copy/ are kept by the owner of the log only' USING ERRCODE = 'EV004';
+        RAISE EXCEPTION 'everlog: notes under copy/ are kept by the owner of the log only' USING ERRCODE = 'EV006';
     END IF;
     PERFORM convert_from(content, 'UTF8') FROM unnest(contents) AS content;
     INSERT INTO notes SELECT * FROM unnest(keys, contents, ends) AS new (key, value, expires_us)

@@ -26,6 +26,6 @@ SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
 WHERE relnamespace = current_schema()::regnamespace AND NOT (indisvalid AND indisready)
 
 -- name: columns_and_headers
-SELECT position, id, stream, type, scope, header FROM events
+SELECT position, id, stream, type, scope, header FROM {events}
 WHERE position > %(after)s ORDER BY position LIMIT %(limit)s
 
