@@ -10,6 +10,7 @@ import pytest
 from tests.stores.postgres.conftest import Bare
 
 import everlog
+import everlog.stores.postgres
 from everlog.errors import (
     InvalidSettings,
     NewerFormat,
@@ -115,6 +116,8 @@ def test_importing_everlog_does_not_load_psycopg() -> None:
 
 
 def test_without_psycopg_the_hint_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It is imported again below; afterwards the first one is found again, also by its name in the package.
+    monkeypatch.setattr(everlog.stores, "postgres", everlog.stores.postgres)
     for name in [name for name in sys.modules if name.startswith("everlog.stores.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
