@@ -28,6 +28,7 @@ AFTER = [("append", "note.added", "-s", "note/1", "text=three"), ("wp", "create"
 READING = [
     ("log", "-n", "100"),
     ("log", "--after", "9"),
+    ("log", "--after", "0"),
     ("log", "--after", "0", "--to-end"),
     ("log", "--kind", "note"),
     ("tail", "--no-follow", "-n", "50"),
@@ -95,6 +96,25 @@ def test_past_damage_shows_the_rest_of_a_board(damaged: Run) -> None:
     found = damaged("wp", "board", "--past-damage", "--json")
     assert "WP01" in found.out
     assert "WP02" in found.out
+
+
+def test_a_page_before_the_damage_is_printed_and_then_the_error(damaged: Run) -> None:
+    found = damaged("log", "--after", "0")
+    assert [row[0] for row in found.rows] == ["1", "2", "3", "4", "5", "6", "7", "8", "9"]
+    assert found.code == 8
+
+
+def test_a_board_stops_at_a_falsified_line(everlog: Run, place: Path) -> None:
+    everlog("init", "--store", "jsonl:data")
+    for number in (1, 2, 3):
+        assert everlog("wp", "create", f"WP0{number}", f"package-{number}").code == 0
+    (file,) = (place / ".everlog" / "data" / "events").glob("*.jsonl")
+    file.write_text(file.read_text().replace("package-2", "falsified"))
+    for form in ((), ("--json",), ("--agent",), ("-q",)):
+        assert everlog("wp", "board", *form).code == 8, form
+        found = everlog("wp", "board", *form, "--past-damage")
+        assert (found.code, "WP01" in found.out, "WP03" in found.out) == (0, True, True), form
+    assert everlog("wp", "board").code == 8  # what was folded past the damage was not kept
 
 
 def test_what_is_read_before_the_damage_needs_no_flag(damaged: Run) -> None:

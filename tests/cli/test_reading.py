@@ -365,17 +365,18 @@ def test_a_list_with_a_falsified_event_says_so_once(notes: Run, arguments: list[
     assert listed.err.count("warning: this is not what was recorded: #2: the payload") == told
 
 
-def test_a_line_that_is_passed_over_is_missed(everlog: Run) -> None:
+def test_a_line_that_is_falsified_ends_the_list(everlog: Run) -> None:
     everlog("init", "--store", "jsonl:.")
     for number in range(5):
         everlog("append", "note.added", "-s", "note/1", f"text=note {number}")
     (file,) = Path(".everlog/events").glob("*.jsonl")
     for number in (1, 4):
         file.write_text(file.read_text().replace(f"note {number}", f"NOTE {number}"))
-        listed = everlog("log")
+        assert everlog("log").code == 8
+        listed = everlog("log", "--past-damage")
         assert (listed.code, positions(listed.rows)) == (0, [1, 3, 4, 5] if number == 1 else [1, 3, 4])
-        assert "#2: no event and no purge accounts for it" in listed.err
-    assert "#5: no event" in listed.err
+        assert "left out #2 in events/" in listed.err
+    assert "left out #5 in events/" in listed.err
 
 
 def test_what_a_purge_took_is_not_missed(notes: Run) -> None:

@@ -15,7 +15,7 @@ from everlog.cli.times import PLACE
 if TYPE_CHECKING:
     from everlog.cli.purged_places import Hole
     from everlog.core.event import Purge, Recorded
-    from everlog.core.query import Cursor, Query, Reset
+    from everlog.core.query import Cursor, Page, Query, Reset
     from everlog.log.log import Log
 
 NEWEST = 20
@@ -212,8 +212,19 @@ class _Reader:
             self._out.warn(_reset_text(page.reset))
         if self._query.since is not None and found:
             self._out.hint(f"the first event at or after that time is #{found[0].position}")
+        if page.reset is None and len(page.events) < limit and not (page.at_head or cut):
+            self._raise_what_ended(page)
         state = "that is all for now" if page.at_head else "there is more"
         self._out.hint(f"{state}; next: {_again(self._session.argv, page.next_cursor, limit)}")
+
+    def _raise_what_ended(self, page: Page) -> None:
+        """A page that is not full and not at the head ends before damage: say so now, and not with the next page."""
+        from contextlib import suppress
+
+        from everlog.errors import SchemaBroken
+
+        with suppress(SchemaBroken):
+            self._log.page_after(page.next_cursor, self._query, limit=1)
 
     def newest_then_follow(self, count: int) -> None:
         from everlog.cli.records import Lines, print_record

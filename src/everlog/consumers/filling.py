@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from everlog.consumers.keys import partition_of
 from everlog.consumers.window import Window
-from everlog.core.event import START, Position
+from everlog.core.event import START, Position, Recorded
 from everlog.core.query import Cursor, Reset
+from everlog.errors import Damaged
 from everlog.log.log import Log
 from everlog.log.pages import PAGE_LIMIT, find_reset
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def fill(windows: dict[int, Window], log: Log, group: Group) -> None:
-    """Read one page for all partitions that have room, from the one that is the farthest behind."""
+    """Read one page for all partitions that have room, from the one that is the farthest behind.
+
+    A page ends before a damaged position. The page that would begin with it raises Damaged, so no cursor passes it.
+    """
     roomy = {number: window for number, window in windows.items() if window.room > 0}
     if not roomy:
         return
@@ -24,8 +28,14 @@ def fill(windows: dict[int, Window], log: Log, group: Group) -> None:
     head = log.head()
     if low >= head:
         return
-    events = list(log.read(group.query, after=low, upto=head, limit=PAGE_LIMIT))
-    upto = events[-1].position if len(events) >= PAGE_LIMIT else head
+    events: list[Recorded] = []
+    try:
+        events.extend(log.read(group.query, after=low, upto=head, limit=PAGE_LIMIT))
+        upto = events[-1].position if len(events) >= PAGE_LIMIT else head
+    except Damaged as error:
+        upto = Position(error.details.get("position", low + 1) - 1)
+        if upto <= low:
+            raise
     for recorded in events:
         key, defect = group.key_and_defect(recorded.event)
         number = partition_of(key, group.partitions)

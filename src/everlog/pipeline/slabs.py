@@ -22,6 +22,7 @@ from everlog.errors import Damaged
 from everlog.pipeline.collector import collector_off
 from everlog.pipeline.rows import ARROW_SCHEMA, COLUMNS, batch_of
 from everlog.stores.contract import Reader, Scanning, Slab
+from everlog.stores.lost import lost
 
 _INSTANT = ARROW_SCHEMA.field("occurred_at").type
 _GROUP = 5_000
@@ -94,12 +95,7 @@ def _damaged(slab: Slab, error: Exception) -> Damaged:
         try:
             header_columns([header])  # type: ignore[arg-type]
         except (msgspec.DecodeError, UnicodeDecodeError) as reason:
-            return Damaged(
-                f"the event at position {position} cannot be read",
-                why=str(reason),
-                hint="everlog verify",
-                position=position,
-            )
+            return lost(position, position, why=f"the event cannot be read: {reason}")
     return Damaged(
         f"an event after position {slab.positions[0] - 1} cannot be read", why=str(error), hint="everlog verify"
     )
