@@ -19,7 +19,7 @@ from tests.cutover.foreign import CLI, CONTROL, EVERY, LIFECYCLE, STATUS, text
 from tests.cutover.test_exchange import a_log, bytes_of, imported, source, text_of
 
 from everlog.cutover import lines
-from everlog.cutover.importing import Options, Source, import_files
+from everlog.cutover.importing import Options, Source, import_files, passes
 from everlog.errors import BadFile, NewerFormat
 from everlog.testing.place_contract import a_full_log
 from everlog.wiring import open
@@ -107,6 +107,16 @@ def test_a_dry_run_records_nothing_and_says_what_it_would() -> None:
     imported(log, text(STATUS))
     result = imported(log, text(*EVERY), dry_run=True)
     assert (result.dry_run, result.new, result.known, log.head()) == (True, 6, 1, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"new_ids": True}, {"dry_run": True}])
+def test_progress_grows_to_the_size_of_what_is_read(options: dict[str, Any]) -> None:
+    data, seen = text(*EVERY) * 3, list[int]()
+    dry_run = options.pop("dry_run", False)
+    chosen = Options(**options)
+    import_files(a_log(), [source(data)], chosen, dry_run=dry_run, progress=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == passes(chosen, dry_run=dry_run) * len(data)
 
 
 # ---- refused

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cutover.foreign import text
-from tests.cutover.test_exchange import source
+from tests.cutover.test_exchange import bytes_of, source
 
 from everlog.cutover.importing import Imported, Options, Source, import_files
 from everlog.domains.deciding import By
@@ -180,6 +180,38 @@ def test_a_grown_file_moves_the_board_on() -> None:
     log = log_of(*LINES)
     assert imported(log, *LINES, moved(5, "WP01", "done", "2026-02-09T09:00:00Z")).new == 1
     assert lanes(log)[f"{MISSION}:WP01"] == "done"
+
+
+def test_many_files_are_imported_again_by_one_command_when_any_of_them_has_grown() -> None:
+    """Every file is a log of its own: what is added to the first changes nothing of the others."""
+    others = [
+        {**line, "mission_slug": "035-logout", "event_id": f"x{number}"} for number, line in enumerate(LINES[3:])
+    ]
+    more = moved(5, "WP01", "done", "2026-02-09T09:00:00Z")
+
+    def again(log: Log, *first: Any, namespace: str = "") -> Imported:
+        files = [source(text(*first), "one"), source(text(*others), "two")]
+        return import_files(log, files, Options(new_ids=True, namespace=namespace))
+
+    for namespace in ("", "kitty"):
+        log = open("memory:")
+        assert again(log, *LINES, namespace=namespace).origins == 2
+        assert again(log, *LINES, more, namespace=namespace).new == 1
+        assert again(log, *LINES, more, namespace=namespace).new == 0
+        assert lanes(log)[f"{MISSION}:WP01"] == "done"
+        assert log.verify().ok
+
+
+def test_files_imported_together_or_one_by_one_are_the_same_events() -> None:
+    others = [
+        {**line, "mission_slug": "035-logout", "event_id": f"x{number}"} for number, line in enumerate(LINES[3:])
+    ]
+    together, apart = open("memory:"), open("memory:")
+    files = [source(text(*LINES), "one"), source(text(*others), "two")]
+    import_files(together, files, Options(new_ids=True))
+    for file in reversed(files):
+        import_files(apart, [file], Options(new_ids=True))
+    assert sorted(map(str, bytes_of(together.store))) == sorted(map(str, bytes_of(apart.store)))
 
 
 # ---- the real ones

@@ -215,5 +215,6 @@ def _answer(session: Session, imported: Imported, set_aside: str) -> None:
         where = "  dry run, nothing written" if imported.dry_run else f", in {safe(set_aside)}"
         lines.insert(3, f"set aside {counted(imported.set_aside, 'line')}{where}")
     if imported.origin:
-        lines.append(f"origin    {safe(imported.origin)}")
+        more = f" and {imported.origins - 1:,} more, one for each file" if imported.origins > 1 else ""
+        lines.append(f"origin    {safe(imported.origin)}{more}")
     session.out.answer(Answer.of_one(imported.digest, facts, lines=lines))

@@ -74,6 +74,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     shapes: dict[str, int]
     not_events: dict[str, int]
     dry_run: bool
+    origins: int = 0  # how many chains the events of spec-kitty files are: one for each file
     new_ids: int = 0  # events that got a new id
     set_aside: int = 0  # lines that were set aside
     problems: list[str] = []  # what is wrong with them, of the first hundred
@@ -138,6 +139,7 @@ def import_files(
             shapes=dict(+first.shapes),
             not_events=dict(first.not_events),
             dry_run=dry_run,
+            origins=first.origins,
             new_ids=first.new_ids,
             set_aside=len(first.bad),
             problems=first.problems,
@@ -191,6 +193,7 @@ class Reading:
     repeated: int = 0
     new_ids: int = 0
     origin: str = ""
+    origins: int = 0  # files that have chains of their own
     shapes: Counter[str] = field(default_factory=Counter)
     types: Counter[str] = field(default_factory=Counter)
     not_events: Counter[str] = field(default_factory=Counter)
@@ -205,7 +208,7 @@ class Reading:
         self._read = 0
         self._values_seen = 0
         self.filler = self.filler or Filler(self.options.namespace)
-        self._learning = False
+        self._learning = self._begun = False
         self._part, self._context = _Part(), Context()
 
     def close(self) -> None:
@@ -220,7 +223,7 @@ class Reading:
     def items(self) -> Iterator[Item]:
         """The events in order, each once; what is wrong is put down in `problems`."""
         for source in self.sources:
-            self._part = _Part()
+            self._part, self._begun = _Part(), False
             self._context = Context(self.options.new_ids, find_mission=partial(_mission_in, source))
             place = Place(self._values_seen, source.name, 1, b"")
             for line, value, problem, raw in self._values(source):
@@ -335,6 +338,7 @@ class Reading:
         key = hashlib.sha256(said).digest()[:16]
         if self.seen.line(key):
             raise _Repeated
+        self._begin_chain(shape, said)
         assert self.filler is not None
         if self.options.new_ids:
             foreign = self._with_new_id(foreign, said)
@@ -342,8 +346,17 @@ class Reading:
             self.filler.skip(foreign, said)
             raise _Learnt
         sealed = self.filler.fill(foreign, said)
-        self.origin = self.filler.origin
+        self.origin = self.origin or self.filler.origin
         return shape, sealed, key
+
+    def _begin_chain(self, shape: str, said: bytes) -> None:
+        """A file of spec-kitty is a log of its own. So it has a chain of its own, and may grow while others do."""
+        first_of_its_file, self._begun = not self._begun, True
+        if first_of_its_file and (shape == "spec-kitty" or self._context.mission):
+            self.origins += 1
+            if self.origins > 1:
+                named = hashlib.sha256(said).hexdigest()
+                self.filler = Filler(f"{self.options.namespace} {named}" if self.options.namespace else "")
 
     def _with_new_id(self, foreign: Foreign, said: bytes) -> Foreign:
         """The event with a new id in place of one that cannot be kept, and with references to such ids."""
@@ -531,6 +544,7 @@ def refuse(problems: list[str], sources: Sequence[Source]) -> None:
         raise BadFile(
             f"{names} cannot be imported: {counted(len(problems), 'line is', f'{more}lines are')} wrong",
             why="; ".join(problems[:20]),
-            hint="nothing was imported and no file was changed; correct these lines and import again",
+            hint="nothing was imported and no file was changed; correct these lines and import again, or import the"
+            " others with --set-aside FILE",
             problems=problems,
         )
