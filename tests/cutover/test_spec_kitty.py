@@ -15,6 +15,7 @@ from tests.cutover.test_exchange import bytes_of, source
 from everlog.cutover.importing import Imported, Options, Source, import_files
 from everlog.domains.deciding import By
 from everlog.domains.workpackages import commands
+from everlog.domains.workpackages.events import Created
 from everlog.domains.workpackages.views import Board
 from everlog.errors import BadFile, TransitionRefused
 from everlog.log.log import Log
@@ -173,6 +174,15 @@ def test_work_goes_on_after_an_import() -> None:
     assert lanes(log)[name] == "doing"
     assert package(log, "WP01")["heads"][-1]["by"] == "user:ada"
     imported(log, *LINES)
+    assert lanes(log)[name] == "doing"
+
+
+def test_a_move_of_our_own_is_not_undone_by_an_import_with_greater_clocks() -> None:
+    """The clocks of an import are made up, so that they say nothing about what came first."""
+    log, name, by = open("memory:"), f"{MISSION}:WP01", By(actor="user:ada")
+    commands.create(log, Created(work_package_id=name, title="Ours"), by=by)
+    commands.move(log, name, "doing", by=by)
+    imported(log, *[moved(number, "WP09", "claimed", "2026-01-01T09:00:00Z") for number in range(20, 40)], *LINES)
     assert lanes(log)[name] == "doing"
 
 
