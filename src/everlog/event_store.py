@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -52,6 +52,13 @@ class Snapshot(msgspec.Struct, frozen=True):
     position: Position
     epoch: str
     log_id: str = ""
+
+
+class _Some(NamedTuple):
+    """Some events in order, and the damage that they end before."""
+
+    events: list[Recorded]
+    damage: Damaged | None
 
 
 class EventStore:
@@ -113,14 +120,21 @@ class EventStore:
         while True:
             # By position and not by cursor: who replays asks for what is there, and a purge is no news to him.
             found = await asyncio.to_thread(self._some, query, after, upto)
-            for recorded in found:
+            for recorded in found.events:
                 yield recorded
-            if len(found) < _PAGE:
+            if found.damage is not None:
+                raise found.damage
+            if len(found.events) < _PAGE:
                 return
-            after = found[-1].position
+            after = found.events[-1].position
 
-    def _some(self, query: Query, after: Position, upto: Position) -> list[Recorded]:
-        return list(self.log.read(query, after=after, upto=upto, limit=_PAGE))
+    def _some(self, query: Query, after: Position, upto: Position) -> _Some:
+        events: list[Recorded] = []
+        try:
+            events.extend(self.log.read(query, after=after, upto=upto, limit=_PAGE))
+        except Damaged as damage:
+            return _Some(events, damage)
+        return _Some(events, None)
 
     def _path(self, name: str) -> Path:
         if self._folder is None:

@@ -273,6 +273,23 @@ def test_a_damaged_file_is_told_with_its_position(spark: SparkSession, tmp_path:
     assert error.details["position"] > 1
 
 
+def test_a_lost_row_ends_a_job_with_its_position(spark: SparkSession, tmp_path: Path) -> None:
+    """As a changed history does: Spark never gets a table that silently lacks an event."""
+    import sqlite3
+
+    url = url_in(tmp_path, "sqlite")
+    with open_log(url) as log:
+        add(log, 50)
+    database = sqlite3.connect(tmp_path / "sqlite.db")
+    database.execute("DROP TRIGGER events_are_not_deleted")
+    database.execute("DELETE FROM events WHERE position = 30")
+    database.commit()
+    database.close()
+    error = refused(events(spark, url))
+    assert isinstance(error, Damaged)
+    assert (error.details["position"], error.details["after"]) == (30, 30)
+
+
 def test_a_purge_between_planning_and_reading_is_told(spark: SparkSession, tmp_path: Path) -> None:
     url = url_in(tmp_path, "sqlite")
     with open_log(url) as log:
