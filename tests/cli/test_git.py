@@ -149,3 +149,68 @@ def test_who_finds_conflict_markers_is_told_which_lines_to_delete_and_what_stays
     file.write_bytes(first + second)
     assert everlog("verify").code == 0
     assert everlog("append", "note.added", "-s", "note/3", "text=hello").code == 0
+
+
+def test_conflict_markers_stop_boards_and_lists(everlog: Run, place: Path) -> None:
+    everlog("init", "--store", "jsonl:.")
+    everlog("wp", "create", "WP01", "first")
+    everlog("issue", "create", "first")
+    (file,) = (place / ".everlog" / "events").glob("*.jsonl")
+    good = file.read_bytes()
+    first, *rest = good.splitlines(keepends=True)
+    file.write_bytes(b"<<<<<<< HEAD\n" + first + b"=======\n" + b"".join(rest) + b">>>>>>> theirs\n")
+    for asked in (
+        ["wp", "board"],
+        ["wp", "board", "--json"],
+        ["issue", "list"],
+        ["log", "--json"],
+        ["export", "out"],
+    ):
+        done = everlog(*asked)
+        assert done.code == 8, asked
+        assert f"events/{file.name}" in done.err + done.out, asked
+        assert "line 1" in done.err + done.out, asked
+    file.write_bytes(good)
+    assert everlog("wp", "board").code == 0
+
+
+def test_the_board_is_that_of_the_checked_out_branch(everlog: Run, repository: Path) -> None:
+    everlog("init", "--store", "jsonl:.")
+    everlog("wp", "create", "WP01", "first")
+    git("add", "-A")
+    git("commit", "-q", "-m", "base")
+    git("checkout", "-q", "-b", "feat")
+    everlog("wp", "create", "WP02", "second")
+    git("commit", "-q", "-a", "-m", "more")
+
+    def board() -> set[str]:
+        done = everlog("wp", "board")
+        assert done.code == 0
+        return {name for name in ("WP01", "WP02", "WP03") if name in done.out}
+
+    for _ in range(2):
+        git("checkout", "-q", "main")
+        assert board() == {"WP01"}
+        git("checkout", "-q", "feat")
+        assert board() == {"WP01", "WP02"}
+    of = everlog("verify", "--json").data["events_of"]
+    assert (of["branch"], len(of["commit"])) == ("feat", 40)
+    assert "events_of\tfeat at " in everlog("verify").out
+    git("checkout", "-q", "main")
+    assert everlog("wp", "create", "WP03", "third").code == 0
+    assert board() == {"WP01", "WP03"}
+    other = everlog("verify", "--json").data
+    assert (other["events"], other["events_of"]["branch"]) == (2, "main")
+    assert other["events_of"]["epoch"] != of["epoch"]
+
+
+def test_doctor_names_a_file_of_a_day_to_come(everlog: Run, place: Path) -> None:
+    everlog("init", "--store", "jsonl:.")
+    everlog("append", "note.added", "-s", "note/1", "text=hello")
+    (file,) = (place / ".everlog" / "events").glob("*.jsonl")
+    file.rename(file.with_name("2999-01-01.jsonl"))
+    (check,) = [check for check in everlog("doctor", "--json").data if check["id"] == "future"]
+    assert "events/2999-01-01.jsonl is of a day to come" in check["detail"]
+    everlog("append", "note.added", "-s", "note/1", "text=hello")
+    assert len(list((place / ".everlog" / "events").glob("*.jsonl"))) == 2
+    assert everlog("verify").code == 0

@@ -57,7 +57,7 @@ def test_days_that_only_one_clone_has_come_together(first: Clone, second: Clone)
     first.say_and_commit("a1")
     second.say_and_commit("b1")
     first.pull(second)
-    first.say_and_commit("a2")  # to the newest file, though its day has not come here
+    first.say_and_commit("a2")  # to the file of its own day, though there is one of a day to come
     second.say_and_commit("b2")
     second.pull(first)
     first.pull(second)

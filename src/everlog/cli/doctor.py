@@ -104,6 +104,7 @@ def _checks(session: Session) -> Iterator[Check]:
     if isinstance(path, Path):
         yield from _file_checks(path)
         yield from _git(session, path)
+        yield from _future(log)
     for check in (_structure, _clock, _refusals, _views, _snapshots):
         yield _guarded(check, log)
     yield _actor(log)
@@ -227,6 +228,20 @@ def _git(session: Session, path: Path) -> Iterator[Check]:
         yield Check("git", OK, "git unites the day files of clones")
     for finding in found or []:
         yield Check("git", FAIL if finding.grave else WARN, finding.what, finding.fix)
+
+
+def _future(log: Log) -> Iterator[Check]:
+    from everlog.stores.contract import Indexed
+
+    future = log.store.future_files() if isinstance(log.store, Indexed) else []
+    if future:
+        yield Check(
+            "future",
+            WARN,
+            f"events/{future[0]} is of a day to come{f', and so are {len(future) - 1} more' if future[1:] else ''}:"
+            " a clock was wrong when it was written",
+            "date, here and where it was written; the events are read as any other, and nothing is lost",
+        )
 
 
 def _structure(log: Log) -> Check:

@@ -12,6 +12,7 @@ from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
 
 if TYPE_CHECKING:
+    from everlog.log.log import Log
     from everlog.log.verify import Report
     from everlog.stores.contract import Problem
 
@@ -21,6 +22,8 @@ MENDED = "no event is lost, and the next write puts it right"
 HARMLESS = {
     "conflict_marker": "delete the conflict markers, and no other line: both sides are events and both stay;"
     " then: everlog verify",
+    "crlf": "everlog git install, so that git leaves the line ends alone; then take the carriage returns out:"
+    " sed -i 's/\\r$//' .everlog/events/*.jsonl",
     "mark_lost": MENDED,
     "manifest_damaged": MENDED,
 }
@@ -54,7 +57,15 @@ def verify_command(session: Session) -> None:
     with not_sent_back(), progress(out, "verifying", log.head()) as tell:
         report = log.verify(progress=tell)
     more = {"unseen": report.unseen} if report.unseen else None
-    answer_report(out, report, took_s=time.monotonic() - started, more=more)
+    answer_report(out, report, took_s=time.monotonic() - started, more=more, of=_events_of(log))
+
+
+def _events_of(log: Log) -> dict[str, Any] | None:
+    """Which events were verified, if git decides that."""
+    from everlog.stores.contract import InGit
+
+    found = log.store.checkout() if isinstance(log.store, InGit) else None
+    return None if found is None else {**found._asdict(), "epoch": log.identity.epoch}
 
 
 @contextmanager
@@ -69,13 +80,26 @@ def not_sent_back() -> Iterator[None]:
         raise Damaged(error.what, why=error.why, hint=hint, **error.details) from error
 
 
-def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[str, Any] | None = None) -> None:
-    """Print a report, and exit 8 if anything is wrong. `more` is what another prover knows beside it."""
+def answer_report(
+    out: Output,
+    report: Report,
+    *,
+    took_s: float,
+    more: Mapping[str, Any] | None = None,
+    of: Mapping[str, Any] | None = None,
+) -> None:
+    """Print a report, and exit 8 if anything is wrong. `more` is what another prover knows beside it, and `of` says
+    which branch of git the events are those of."""
     import msgspec
+
+    checked_out = ""
+    if of is not None:
+        checked_out = f"{of['branch'] or 'no branch'} at {of['commit'][:12] or 'no commit'}, epoch {of['epoch']}"
 
     facts = {
         "ok": report.ok,
         "events": report.events,
+        **({"events_of": checked_out} if checked_out else {}),
         "purged": report.purged,
         "head": report.head,
         "digest": report.digest,
@@ -84,6 +108,7 @@ def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[s
     }
     lines = [
         f"events    {report.events:,}",
+        *([f"events of {checked_out}"] if checked_out else []),
         f"purged    {report.purged:,}",
         f"head      #{report.head}",
         f"digest    {report.digest}",
@@ -101,7 +126,12 @@ def answer_report(out: Output, report: Report, *, took_s: float, more: Mapping[s
     problems = [msgspec.to_builtins(problem) for problem in report.problems]
     out.answer(
         Answer(
-            data={**facts, "problems": problems, "took_s": round(took_s, 3)},
+            data={
+                **facts,
+                **({"events_of": dict(of)} if of else {}),
+                "problems": problems,
+                "took_s": round(took_s, 3),
+            },
             ids=[report.digest],
             columns=("position", "code", "reason") if out.agent else (),
             rows=[(problem.position, problem.code, problem.reason) for problem in report.problems]

@@ -235,8 +235,28 @@ class Indexed(Protocol):
         """What the index knows to be no event where one should be, such as a conflict marker of git. Cheap to ask."""
         ...
 
+    def future_files(self) -> list[str]:
+        """The files of days to come: a clock was wrong when they were written."""
+        ...
+
     def rebuild_index(self, *, accept_missing: bool = False) -> int:
         """Make it, and return the number of events. `accept_missing`: go on without those that are not there."""
+        ...
+
+
+class Checkout(NamedTuple):
+    """What of a repository of git is checked out."""
+
+    branch: str  # nothing if none is
+    commit: str  # nothing before the first
+
+
+@runtime_checkable
+class InGit(Protocol):
+    """A store whose events may be those of a branch of git."""
+
+    def checkout(self) -> Checkout | None:
+        """What is checked out; None for a log that is in no repository."""
         ...
 
 

@@ -11,9 +11,13 @@ import sqlite3
 
 from everlog.stores.jsonl.day_files import Found
 from everlog.stores.jsonl.index import HOLE
+from everlog.stores.jsonl.lines import CRLF
 from everlog.stores.jsonl.rows import Rows
 
 UNREADABLE, MARKER, TWICE, CAME_BACK = "line_unreadable", "conflict_marker", "twice", "purged_came_back"
+WINDOWS = "crlf"
+BAD = (UNREADABLE, MARKER, WINDOWS)
+"""What stops reads and writes."""
 Unplaced = tuple[int, str, str]
 """A line that cannot be read and has no position yet: where it stands, and what is wrong with it."""
 
@@ -39,6 +43,8 @@ def note_bad(connection: sqlite3.Connection, file: int, lines: list[Found], *, f
 
 
 def code_of(reason: str) -> str:
+    if reason == CRLF:
+        return WINDOWS
     return MARKER if "conflict marker" in reason else UNREADABLE
 
 
@@ -61,7 +67,7 @@ def place_bad(rows: Rows, connection: sqlite3.Connection, bad: list[tuple[int, l
             "SELECT count(*) FROM missing JOIN files USING (name) WHERE file = ?", (file,)
         ).fetchall()
         for at, code, reason in unplaced:
-            if code == UNREADABLE and missing:
+            if code != MARKER and missing:
                 missing -= 1
                 continue
             rows.skip()

@@ -20,15 +20,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from everlog.core.clock import LAMPORT_MAX
 from everlog.files import Files, Stamp
 from everlog.stores.jsonl.bad_lines import CAME_BACK, MARKER, TWICE, Unplaced, code_of, note, note_bad, place_bad
-from everlog.stores.jsonl.day_files import Found, day_names, first_of_open_write, read_from, scan, torn_at
+from everlog.stores.jsonl.day_files import Found, day_names, first_of_open_write, open_names, read_from, scan, torn_at
 from everlog.stores.jsonl.index import Index, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
 from everlog.stores.jsonl.rows import Rows, add_purged
 from everlog.stores.jsonl.side_by_side import Placed, side_by_side
 
 PIECE_BYTES = 1 << 20
+LATEST = "9999"
 _ID = re.compile(rb'"id":"([^"]{1,64})"')
 
 
@@ -63,12 +65,15 @@ Mend = Callable[[Read, int | None, bytes], None]
 """Put what is kept on the disk, and cut the torn tail if there is one and a write is under way; see `keeper`."""
 
 
-def find_change(index: Index, files: Files, events: Path, *, own: str, mend: Mend | None) -> Change:
+def find_change(
+    index: Index, files: Files, events: Path, *, own: str, mend: Mend | None, today: str = LATEST
+) -> Change:
     """Look at every file; read what is not known. `mend` is None where nothing can be written."""
     known = index.stamps()
     names = day_names(files, events)
     change = Change(gone=[name for name in known if name not in names])
     newest_known = max(known, default="")
+    may_be_torn = open_names(names, today)
     for name in names:
         stamp = files.stamp(events / name)
         assert stamp is not None
@@ -80,9 +85,9 @@ def find_change(index: Index, files: Files, events: Path, *, own: str, mend: Men
                 continue
             start = _grown_from(index, files, events / name, file, before, stamp)
             change.appended_only &= start > 0 or before.size == 0
-        elif name < newest_known:
+        elif name < newest_known and name not in may_be_torn:
             change.appended_only = False
-        is_lost = None if name != names[-1] else partial(_holds_committed, index, None if start else file)
+        is_lost = None if name not in may_be_torn else partial(_holds_committed, index, None if start else file)
         change.read.append(_read(files, events, name, start, own=own, mend=mend, is_lost=is_lost))
     change.appended_only &= not change.gone
     if len(change.read) > 1 and any(each.start and each.name != change.read[0].name for each in change.read):
@@ -194,15 +199,28 @@ def record_change(index: Index, change: Change, *, own: Collection[str], origin:
         _record_merge(index, connection, change, own=own, origin=origin)
 
 
-def fill_new(index: Index, reads: Iterable[Read], *, own: Collection[str]) -> None:
+class OutOfOrder(Exception):
+    """The lines of an origin are not in the order in which it wrote them."""
+
+
+def fill_new(index: Index, reads: Iterable[Read], *, own: Collection[str], causal: bool = False) -> None:
     """An index from nothing: the order of the lines is the order of the positions, but for the events of a request
-    that a merge put others between."""
+    that a merge put others between.
+
+    A clock that was wrong makes files whose order is not that of the writes. OutOfOrder is raised then, and with
+    `causal` the lines are taken in causal order."""
     seen: set[str] = set()
+    ends: dict[str, int] = {}
     markers: list[tuple[int, list[Unplaced]]] = []
     with index.change() as connection:
         rows = Rows(index, connection, own=own)
-        for file, found in side_by_side(_all_lines(connection, reads), own):
+        lines = _all_lines(connection, reads)
+        for file, found in side_by_side(_sorted(lines) if causal else lines, own):
             line = found.line
+            if isinstance(line, (EventLine, PurgedLine)) and line.origin in own and not causal:
+                if line.origin_seq < ends.get(line.origin, 0) and line.id not in seen:
+                    raise OutOfOrder
+                ends[line.origin] = line.origin_seq
             if line is None and code_of(found.reason) == MARKER:
                 markers.append((file, [(found.at, MARKER, found.reason)]))  # no event: it must not shift the others
                 continue
@@ -220,6 +238,11 @@ def fill_new(index: Index, reads: Iterable[Read], *, own: Collection[str]) -> No
         rows.end()
 
 
+def _sorted(lines: Iterable[Placed]) -> list[Placed]:
+    last = (LAMPORT_MAX + 1, 0, "")
+    return sorted(lines, key=lambda placed: last if placed[1].line is None else causal_order(placed[1].line))
+
+
 def _all_lines(connection: sqlite3.Connection, reads: Iterable[Read]) -> Iterator[Placed]:
     for read in reads:
         file = _file_id(connection, read)
@@ -227,15 +250,16 @@ def _all_lines(connection: sqlite3.Connection, reads: Iterable[Read]) -> Iterato
             yield file, found
 
 
-def read_whole(files: Files, events: Path, *, own: str, mend: Mend | None) -> Iterable[Read]:
+def read_whole(files: Files, events: Path, *, own: str, mend: Mend | None, today: str = LATEST) -> Iterable[Read]:
     """Every day file in order, in pieces: a whole day of lines, decoded, would take a multiple of its size."""
     names = day_names(files, events)
+    may_be_torn = open_names(names, today)
     for name in names:
         at = 0
         for piece in _pieces(files, events, name):
             yield piece
             at = piece.end
-        yield _read(files, events, name, at, own=own, mend=mend, is_lost=_never if name == names[-1] else None)
+        yield _read(files, events, name, at, own=own, mend=mend, is_lost=_never if name in may_be_torn else None)
 
 
 def _pieces(files: Files, events: Path, name: str) -> Iterator[Read]:

@@ -13,7 +13,7 @@ from everlog.core.codec import header_bytes
 from everlog.core.counted import counted
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
-from everlog.stores.jsonl.bad_lines import MARKER, UNREADABLE
+from everlog.stores.jsonl.bad_lines import BAD, WINDOWS, code_of
 from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index import HOLE, Index
@@ -42,7 +42,7 @@ def bad_lines(folder: Folder, index: Index) -> list[Problem]:
     """The lines that the index knows to be no lines of a log: cheap, where there are none."""
     found = []
     for name, lines in groupby(index.bad_lines(), key=itemgetter(0)):
-        known = [(at, code, reason) for _, at, code, reason in lines if code in (UNREADABLE, MARKER)]
+        known = [(at, code, reason) for _, at, code, reason in lines if code in BAD]
         numbers = line_numbers(folder, name, [at for at, _, _ in known]) if known else []
         for number, (_, code, reason) in zip(numbers, known, strict=True):
             found.append(Problem(START, code, f"events/{name} line {number}: {reason}"))
@@ -62,15 +62,16 @@ def _file_problems(folder: Folder, index: Index, name: str) -> Iterator[Problem]
     placed = index.fetch("SELECT at, position FROM bad_lines WHERE file = ? AND position > 0", (file,))
     places = {at: Position(position) for at, position in placed}
     data = read_from(folder.files, folder.events / name)[: stamp.size]  # the log may be written meanwhile
+    windows = 0
     for number, found in enumerate(scan(data), 1):
         place = f"events/{name} line {number}"
         row = rows.pop(found.at, None)
         position = Position(row[0]) if row else places.get(found.at, START)
         if found.line is None:
-            if "conflict marker" in found.reason:
-                yield Problem(position, "conflict_marker", f"{place}: {found.reason}")
-            else:
-                yield Problem(position, "line_unreadable", f"{place}: {found.reason}")
+            code = code_of(found.reason)
+            windows += code == WINDOWS
+            if code != WINDOWS or windows == 1:  # all lines of the file have it, or as good as all
+                yield Problem(position, code, f"{place}: {found.reason}")
         elif isinstance(found.line, EventLine) and (row is None or row[1] != found.line.id):
             yield from _stranger(folder, index, found, place, position)
     for position, event_id in rows.values():

@@ -50,6 +50,12 @@ def day_names(files: Files, events: Path) -> list[str]:
     return [name for name in files.names(events) if NAME.fullmatch(name)] if files.exists(events) else []
 
 
+def open_names(names: list[str], today: str) -> list[str]:
+    """The files that a writer may have left half a write in: the newest one that is not of the future, and all later
+    ones, as a wrong clock makes them."""
+    return [name for name in names if name >= max([each for each in names if each <= today], default="")]
+
+
 def other_names(files: Files, events: Path) -> list[str]:
     """Files beside the day files that somebody may take for events."""
     if not files.exists(events):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from everlog.errors import EverlogError
 from everlog.files import Files
-from everlog.stores.jsonl.bad_lines import UNREADABLE, code_of
+from everlog.stores.jsonl.bad_lines import MARKER, code_of
 from everlog.stores.jsonl.catching_up import Change, rows_of
 from everlog.stores.jsonl.day_files import Found, day_names, read_from, scan
 from everlog.stores.jsonl.folder import Folder
@@ -97,7 +97,7 @@ def git_took(git: GitState, folder: Folder, gone: dict[str, set[str]]) -> bool:
         if folder.files.exists(folder.events / name):
             found = list(scan(read_from(folder.files, folder.events / name)))
             here[name] = {each.line.id for each in found if each.line is not None}
-            if any(each.line is None and code_of(each.reason) == UNREADABLE for each in found):
+            if any(each.line is None and code_of(each.reason) != MARKER for each in found):
                 damaged.add(name)
     return git.took(gone, here, damaged)
 

@@ -18,16 +18,18 @@ from pathlib import Path
 
 from everlog.errors import Busy, LogClosed, ReadOnly, StorageFull
 from everlog.files import Lock, leftover_temps
+from everlog.stores.contract import Checkout
 from everlog.stores.jsonl import purging
 from everlog.stores.jsonl.catching_up import (
     Change,
+    OutOfOrder,
     Read,
     fill_new,
     find_change,
     read_whole,
     record_change,
 )
-from everlog.stores.jsonl.day_files import Tail, day_names
+from everlog.stores.jsonl.day_files import Tail, day_name, day_names, open_names
 from everlog.stores.jsonl.epochs import Kept, git_took, lines_gone, read_here
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.git_state import GitState
@@ -38,6 +40,7 @@ from everlog.stores.jsonl.rows import Rows
 
 _LOCK_TIMEOUT_S = 30.0
 _DISTRUST_S = 2.0
+_DAY_US = 86_400_000_000
 _FULL_DISK_S = 10.0  # after which a writer looks whether there is room again
 _logger = logging.getLogger("everlog")
 
@@ -63,7 +66,7 @@ class Keeper:
         self._retired: list[Index] = []
         self._seen: object = None
         self._folder_seen: object = ()
-        self._newest = ""
+        self._newest: list[str] = []
         self._left_disk_s = 0.0  # when the disk was full and the index went on in memory
         self._origins = folder.origins()
         self._git = GitState(folder)
@@ -140,14 +143,18 @@ class Keeper:
         """What tells of a change for the price of three looks: the folder, the newest file, the index."""
         events = self._folder.events
         folder = self._files.stamp(events)
-        if folder != self._folder_seen:
-            self._folder_seen = folder
-            self._newest = max(day_names(self._files, events), default="")
-        newest = self._files.stamp(events / self._newest) if self._newest else None
+        day = self._now_us() // _DAY_US
+        if (folder, day) != self._folder_seen:
+            self._folder_seen = (folder, day)
+            self._newest = open_names(day_names(self._files, events), self._today())
+        newest = [self._files.stamp(events / name) for name in self._newest]
         path = self.index.path
         version = self.index.fetch("PRAGMA data_version")[0][0]
         git = self._git.stamps() if self._damaged else None  # it may come to say that the lines were its own to take
         return folder, newest, None if path is None else self._files.inode(path), version, git
+
+    def _today(self) -> str:
+        return day_name(self._now_us())
 
     def _matches(self) -> bool:
         """True when every file is as the index knows it."""
@@ -196,6 +203,9 @@ class Keeper:
                 self.index.set_origin(self.origin)
             refuse_damage(self._folder, self.index)
 
+    def checkout(self) -> Checkout | None:
+        return Checkout(self._git.branch(), self._git.commit()) if self._git.inside else None
+
     def knows(self, line_id: str) -> bool:
         return self.index.knows(line_id)
 
@@ -210,11 +220,9 @@ class Keeper:
     # ---- what a write does to the index
 
     def end_of_log(self, today: str) -> tuple[str, int]:
-        """The file that a write goes to and its end: today's, or the newest one if that is later."""
-        names = day_names(self._files, self._folder.events)
-        name = max([today, *names[-1:]])
-        stamp = self._files.stamp(self._folder.events / name)
-        return name, 0 if stamp is None else stamp.size
+        """The file that a write goes to and its end: today's, whatever a wrong clock has left for days to come."""
+        stamp = self._files.stamp(self._folder.events / today)
+        return today, 0 if stamp is None else stamp.size
 
     def record_write(self, name: str, at: int, lines: Sequence[tuple[bytes, Line, bytes]]) -> None:
         """Tell the index of lines that are on the disk. That it fails must not be told as a failed write."""
@@ -292,10 +300,13 @@ class Keeper:
         self._torn = ""
         # Before anything is mended: git knows by the time of a file whether it wrote it.
         first = None if self._git.inside else mend
-        change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=first)
+        today = self._today()
+        change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=first, today=today)
         if self._git.inside and (change or self.index.missing()):
             self._follow_git(change)
-            change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=mend)
+            change = find_change(
+                self.index, self._files, self._folder.events, own=self.origin, mend=mend, today=today
+            )
         if change:
             record_change(self.index, change, own=self._origins, origin=self.origin)
             if self.index.has_holes():
@@ -523,22 +534,33 @@ class Keeper:
             self._catch_up_lines()
 
     def _make_index_at(self, path: Path | None) -> None:
+        try:
+            index = self._filled(path, causal=False)
+        except OutOfOrder:
+            index = self._filled(path, causal=True)
+        self.first_epoch = ""
+        index.finish()
+        if path is not None:
+            index = self._put_in_place(index, path)
+        self._must_make = False
+        self._use(index)
+
+    def _filled(self, path: Path | None, *, causal: bool) -> Index:
         draft = None
         if path is not None:
             draft = self._draft
             self._clear_draft()
             self._files.close(self._files.open(draft, exclusive=True))
         index = Index.make(draft, origin=self.origin, epoch=self.first_epoch, branch=self._git.branch())
-        self.first_epoch = ""
         mend = None if self._read_only else self._mend
         self._torn = ""
-        reads = read_whole(self._files, self._folder.events, own=self.origin, mend=mend)
-        fill_new(index, reads, own=self._origins)
-        index.finish()
-        if path is not None:
-            index = self._put_in_place(index, path)
-        self._must_make = False
-        self._use(index)
+        reads = read_whole(self._files, self._folder.events, own=self.origin, mend=mend, today=self._today())
+        try:
+            fill_new(index, reads, own=self._origins, causal=causal)
+        except OutOfOrder:
+            index.close()
+            raise
+        return index
 
     def _clear_draft(self) -> None:
         draft = self._draft

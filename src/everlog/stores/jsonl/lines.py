@@ -45,6 +45,9 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=LAMPORT_MAX)]
 CONFLICT_MARKERS = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
 
 
+CRLF = "it ends with a carriage return: git or an editor has changed the line ends to those of Windows (CRLF)"
+
+
 class BadLine(Exception):
     """A line that is none; the text says why."""
 
@@ -344,6 +347,8 @@ def read_marked_line(data: bytes) -> tuple[Line, Batch | None]:
 
 
 def _read(data: bytes) -> tuple[Line, Batch | None]:
+    if data.endswith(b'"}\r') and are_unchanged([data[:-1]]):
+        raise BadLine(CRLF)
     try:
         line = _decode_event_line(data)
         refuse_changed(data)

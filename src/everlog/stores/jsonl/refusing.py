@@ -11,10 +11,11 @@ from typing import Any
 from everlog.core.counted import counted
 from everlog.errors import Damaged
 from everlog.files import Files
-from everlog.stores.jsonl.bad_lines import MARKER, UNREADABLE
+from everlog.stores.jsonl.bad_lines import BAD, MARKER, UNREADABLE, WINDOWS, code_of
 from everlog.stores.jsonl.day_files import read_from
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index import Damage, Index
+from everlog.stores.jsonl.lines import CRLF, BadLine, read_line
 
 WITHOUT_MARKERS = (
     "delete only the lines that begin with <<<<<<<, |||||||, ======= or >>>>>>>; every other line is an event, and"
@@ -29,7 +30,12 @@ _NAMED_MAX = 9
 
 def refuse_damage(folder: Folder, index: Index) -> None:
     """Damaged if a line cannot be read, or an event that was recorded is in no file any more."""
-    bad = [each for each in index.bad_lines() if each[2] in (UNREADABLE, MARKER)]
+    bad = [each for each in index.bad_lines() if each[2] in BAD]
+    for name, at, code, _ in bad:
+        if code == WINDOWS:
+            raise _windows_error(
+                folder.events, name, line_numbers(folder, name, [at])[0], "and the log takes no writes"
+            )
     unreadable = [each for each in bad if each[2] == UNREADABLE]
     for name, at, _, reason in unreadable:
         raise Damaged(
@@ -84,11 +90,37 @@ def damage_error(files: Files, events: Path, damage: Damage) -> Damaged:
         number = data.count(b"\n", 0, damage.at) + 1
         if damage.code or damage.at < len(data):
             details["line"] = number
-        why = f"{file} line {number}: {damage.reason}" if damage.code else f"{file} lacks what was recorded in it"
+        reason = damage.reason or _what_is_there(data, damage.at)
+        why = f"{file} line {number}: {reason}" if reason else f"{file} lacks what was recorded in it"
+        if code_of(reason) == WINDOWS:
+            return _windows_error(events, damage.name, number, where=where, details=details)
     if damage.code == MARKER:
         what, hint = f"{events / damage.name} has conflict markers of git", WITHOUT_MARKERS
         why = f"a merge was not finished: {why}"
     return Damaged(what, why=why, hint=hint, **details)
+
+
+def _what_is_there(data: bytes, at: int) -> str:
+    """What is wrong with the line that stands where an event stood; nothing if there is none."""
+    if at >= len(data) or (at and data[at - 1 : at] != b"\n"):
+        return ""
+    try:
+        read_line(data[at:].partition(b"\n")[0])
+    except BadLine as error:
+        return str(error)
+    return ""
+
+
+def _windows_error(
+    events: Path, name: str, number: int, more: str = "", *, where: str = "", details: dict[str, Any] | None = None
+) -> Damaged:
+    what = f"{events / name} has the line ends of Windows (CRLF)"
+    return Damaged(
+        f"{what}, {more}" if more else f"{what}, and cannot be read at {where}",
+        why=f"line {number}: {CRLF}",
+        hint=f"everlog git install, so that git leaves the line ends alone; then: sed -i 's/\\r$//' {events}/*.jsonl",
+        **(details or {"path": str(events / name), "line": number}),
+    )
 
 
 def line_numbers(folder: Folder, name: str, places: list[int]) -> list[int]:

@@ -23,11 +23,11 @@ from everlog.core.ids import EventId, IdSource
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import ClockJump, EverlogError, LogClosed, NotFound, ReadOnly, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem, Slab
+from everlog.stores.contract import Checkout, Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
 from everlog.stores.jsonl import checks, purging, scanning
-from everlog.stores.jsonl.day_files import Tail, day_name
+from everlog.stores.jsonl.day_files import Tail, day_name, day_names
 from everlog.stores.jsonl.disk_errors import disk_errors
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.keeper import Keeper
@@ -176,6 +176,14 @@ class JsonlStore:
     def bad_lines(self) -> list[Problem]:
         self._look()
         return checks.bad_lines(self._folder, self._keeper.index)
+
+    def checkout(self) -> Checkout | None:
+        return self._keeper.checkout()
+
+    def future_files(self) -> list[str]:
+        # A day of grace: the clock of another clone may be a little ahead.
+        tomorrow = day_name(self._now_us() + 86_400_000_000)
+        return [name for name in day_names(self._files, self._folder.events) if name > tomorrow]
 
     def rebuild_index(self, *, accept_missing: bool = False) -> int:
         """Make the index from the day files, whatever it says now, and return the number of events."""
