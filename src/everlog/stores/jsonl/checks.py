@@ -13,7 +13,7 @@ from everlog.core.codec import header_bytes
 from everlog.core.counted import counted
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
-from everlog.stores.jsonl.bad_lines import BAD, WINDOWS, code_of
+from everlog.stores.jsonl.bad_lines import BAD, MARKER, WINDOWS, code_of
 from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index import HOLE, Index
@@ -69,9 +69,14 @@ def _file_problems(folder: Folder, index: Index, name: str) -> Iterator[Problem]
         position = Position(row[0]) if row else places.get(found.at, START)
         if found.line is None:
             code = code_of(found.reason)
-            windows += code == WINDOWS
-            if code != WINDOWS or windows == 1:  # all lines of the file have it, or as good as all
-                yield Problem(position, code, f"{place}: {found.reason}")
+            if code == MARKER:
+                yield Problem(position, "conflict_marker", f"{place}: {found.reason}")
+            elif code == WINDOWS:
+                windows += 1
+                if windows == 1:  # all lines of the file have it, or as good as all
+                    yield Problem(position, "crlf", f"{place}: {found.reason}")
+            else:
+                yield Problem(position, "line_unreadable", f"{place}: {found.reason}")
         elif isinstance(found.line, EventLine) and (row is None or row[1] != found.line.id):
             yield from _stranger(folder, index, found, place, position)
     for position, event_id in rows.values():

@@ -30,6 +30,7 @@ from everlog.stores.jsonl.catching_up import (
     record_change,
 )
 from everlog.stores.jsonl.day_files import Tail, day_name, day_names, open_names
+from everlog.stores.jsonl.drafting import clear_draft, draft_of, put_in_place
 from everlog.stores.jsonl.epochs import Kept, git_took, lines_gone, read_here
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.git_state import GitState
@@ -371,12 +372,12 @@ class Keeper:
             index = source.copy()
             index.become(epoch=epoch, branch=branch, origin=origin)
         else:
-            self._clear_draft()
-            source.copy_to(self._draft)
-            draft = Index.open_as_drafted(self._draft)
+            clear_draft(self._files, self._folder.index_file)
+            source.copy_to(draft_of(path))
+            draft = Index.open_as_drafted(draft_of(path))
             draft.become(epoch=epoch, branch=branch, origin=origin)
             draft.use_wal()
-            index = self._put_in_place(draft, path)
+            index = put_in_place(self._files, path, draft, origin=self.origin)
         self._drop_index()
         self._use(index)
 
@@ -409,17 +410,13 @@ class Keeper:
         else:
             self._files.unlink(self._folder.purge_file)  # it never came to be
 
-    @property
-    def _draft(self) -> Path:
-        return self._folder.index_file.with_name("index.db.new")
-
     def _leftovers(self) -> list[Path]:
-        folders = [self._folder.local, self._folder.events]
+        folders, draft = [self._folder.local, self._folder.events], draft_of(self._folder.index_file)
         found = [
             path for folder in folders if self._files.exists(folder) for path in leftover_temps(self._files, folder)
         ]
         # Whoever opened the index while it is made anew would put a journal of the old one beside the new one.
-        return [*found, self._draft] if self._files.exists(self._draft) else found
+        return [*found, draft] if self._files.exists(draft) else found
 
     def _mend(self, read: Read, cut: int | None, data: bytes) -> None:
         """End a last line that lacks nothing but its newline, put what is whole on the disk, and if somebody is about
@@ -541,15 +538,15 @@ class Keeper:
         self.first_epoch = ""
         index.finish()
         if path is not None:
-            index = self._put_in_place(index, path)
+            index = put_in_place(self._files, path, index, origin=self.origin)
         self._must_make = False
         self._use(index)
 
     def _filled(self, path: Path | None, *, causal: bool) -> Index:
         draft = None
         if path is not None:
-            draft = self._draft
-            self._clear_draft()
+            draft = draft_of(path)
+            clear_draft(self._files, self._folder.index_file)
             self._files.close(self._files.open(draft, exclusive=True))
         index = Index.make(draft, origin=self.origin, epoch=self.first_epoch, branch=self._git.branch())
         mend = None if self._read_only else self._mend
@@ -561,28 +558,6 @@ class Keeper:
             index.close()
             raise
         return index
-
-    def _clear_draft(self) -> None:
-        draft = self._draft
-        for name in (draft.name, draft.name + "-wal", draft.name + "-shm", draft.name + "-journal"):
-            if self._files.exists(draft.with_name(name)):
-                self._files.unlink(draft.with_name(name))
-
-    def _put_in_place(self, index: Index, path: Path) -> Index:
-        """Give the index that is drafted the name by which all others find it."""
-        draft = self._draft
-        index.close()
-        for suffix in ("-wal", "-shm"):
-            for name in (path.name + suffix, draft.name + suffix):
-                if self._files.exists(path.with_name(name)):
-                    self._files.unlink(path.with_name(name))
-        handle = self._files.open(draft, write=True)
-        try:
-            self._files.fsync(handle)
-        finally:
-            self._files.close(handle)
-        self._files.rename(draft, path)
-        return Index.open(path, origin=self.origin)
 
     def _use(self, index: Index) -> None:
         self._index = index
