@@ -240,6 +240,26 @@ def test_claims_stay_until_they_expire_by_the_servers_clock(world: World, kind: 
         log.append("note.added", stream="note/mine-0", payload={"text": "again"}, key=f"again-{kind}", scope="acme")
 
 
+def test_a_claim_is_not_replaced_even_for_an_event_of_the_same_write(world: World) -> None:
+    """A key that somebody used stays theirs; the event of whoever tries is not recorded either."""
+    world.log.append("note.added", stream="note/mine-0", payload={"text": "k"}, key="theirs", scope="acme")
+    before = world.everything()
+    row = next_row(world.log)
+    with (
+        world.connect("writer") as bare,
+        pytest.raises(psycopg.Error, match="stays until it expires"),
+        bare.transaction(),
+    ):
+        insert(bare, row)
+        bare.execute("SELECT claim(ARRAY[gen_random_uuid()], ARRAY[%s::int8], ARRAY[1], 0)", (row["position"],))
+        bare.execute(
+            "SELECT claim(ARRAY[name], ARRAY[%s::int8], ARRAY[1], 0) FROM claims"
+            " ORDER BY first DESC OFFSET 1 LIMIT 1",
+            (row["position"],),
+        )
+    assert world.everything() == before
+
+
 def test_a_function_does_not_take_a_table_of_the_caller_for_the_logs(world: World) -> None:
     """A table of the same name in front of the log's is not what the functions write to."""
     before = world.owner.execute("SELECT count(*) FROM notes").fetchone()

@@ -18,15 +18,16 @@ DECLARE
     latest bigint;
     first_origin text;
     last_origin text;
-    first_seq bigint;
-    last_seq bigint;
+    first_shift bigint;
+    last_shift bigint;
     end_header text;
     sound boolean;
+    linked boolean := false;
     unlinked boolean;
 BEGIN
     SELECT min(position), max(position), count(*), max((fields ->> 4)::bigint),
         min((fields ->> 5) COLLATE "C"), max((fields ->> 5) COLLATE "C"),
-        min((fields ->> 6)::bigint), max((fields ->> 6)::bigint), max(header),
+        min(position - (fields ->> 6)::bigint), max(position - (fields ->> 6)::bigint), max(header),
         bool_and(coalesce(
             jsonb_array_length(fields) = 17
             AND fields ->> 1 = type AND fields ->> 3 = stream AND fields ->> 9 = scope AND sequence <= position
@@ -41,7 +42,8 @@ BEGIN
                 ELSE true
             END,
             false))
-    INTO lowest, highest, rows, latest, first_origin, last_origin, first_seq, last_seq, end_header, sound
+    INTO lowest, highest, rows, latest, first_origin, last_origin, first_shift, last_shift, end_header,
+        sound
     FROM (SELECT *, header::jsonb AS fields FROM added OFFSET 0) AS parsed;
     IF rows = 0 THEN
         RETURN NULL;
@@ -69,19 +71,18 @@ BEGIN
                 lowest, highest, rows USING ERRCODE = 'EV002';
         END IF;
     END IF;
-    IF rows > 1 THEN
-        SELECT header INTO end_header FROM events WHERE position = highest;
+    -- Nearly always: the next events of one origin, in order, so that its chain ends with the last row.
+    IF first_origin = last_origin AND first_shift = last_shift THEN
+        -- Ids grow, so the greatest header is nearly always that of the last row.
+        IF (end_header::jsonb ->> 6)::bigint <> highest - last_shift THEN
+            SELECT header INTO end_header FROM events WHERE position = highest;
+        END IF;
+        UPDATE chains SET origin_seq = highest - last_shift, hash = sha256(convert_to(end_header, 'UTF8')),
+            position = highest
+        WHERE origin = last_origin AND origin_seq = lowest - first_shift - 1;
+        linked := FOUND;
     END IF;
-    -- Nearly always: the next events of one origin, the last of them in the last row.
-    IF first_origin = last_origin AND last_seq - first_seq + 1 = rows
-        AND (end_header::jsonb ->> 6)::bigint = last_seq
-    THEN
-        UPDATE chains SET origin_seq = last_seq, hash = sha256(convert_to(end_header, 'UTF8')), position = highest
-        WHERE origin = last_origin AND origin_seq = first_seq - 1;
-    END IF;
-    IF first_origin <> last_origin OR last_seq - first_seq + 1 <> rows
-        OR (end_header::jsonb ->> 6)::bigint <> last_seq OR NOT FOUND
-    THEN
+    IF NOT linked THEN
         SELECT found.first <> 1 + coalesce(chains.origin_seq, 0) OR found.last - found.first + 1 <> found.count
         INTO unlinked
         FROM identity LEFT JOIN chains USING (origin) JOIN (
