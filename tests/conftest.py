@@ -28,6 +28,7 @@ pytest.register_assert_rewrite(
     "everlog.testing.purge_contract",
     "everlog.testing.scan_contract",
     "everlog.testing.store_machine",
+    "everlog.testing.handles_machine",
 )
 
 settings.register_profile("everyday", deadline=None, derandomize=os.environ.get("CI") == "true")

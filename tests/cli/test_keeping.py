@@ -47,13 +47,12 @@ def test_of_a_line_that_cannot_be_read_the_file_is_told_first(everlog: Run, plac
     assert problems[0].startswith(f"line_unreadable: events/{day.name} line 2: ")
     assert [words.split(":")[0] for words in problems[1:]] == [
         "#2 log_cut_off",
-        "#2 position_missing",
-        "#3 sequence_gap",
-        "#3 chain_broken",
+        f"#3 sequence_gap in events/{day.name}",
+        f"#3 chain_broken in events/{day.name}",
     ]
     _, shown = on_terminal(place, "verify", "--no-color")
     assert f"  line_unreadable: events/{day.name} line 2: " in shown
-    assert "  #2 position_missing: " in shown
+    assert "  #2 log_cut_off: " in shown
     (structure,) = (row for row in everlog("doctor").rows if row[1] == "structure")
     assert "problems: line_unreadable: events/" in structure[2]
 

@@ -13,6 +13,7 @@ import pytest
 from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import START, Position
 from everlog.errors import Damaged, EverlogError
+from everlog.log import spill, verify
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
 from everlog.log.verify import Report
@@ -299,6 +300,60 @@ def test_a_log_damaged_everywhere_is_told_in_bounded_words(make_log: Callable[..
         log.append("thing.said", stream="thing/1")
     edit(tmp_path / "log.db", at(1, "position = 2000000000"))
     assert len(report_of(make_log, tmp_path / "log.db").problems) <= 1000
+
+
+def test_a_thousand_missing_events_are_one_problem_with_their_file(
+    make_log: Callable[..., Log], tmp_path: Path
+) -> None:
+    with make_log("sqlite", tmp_path / "log.db") as log:
+        log.append_batch([Draft(type="thing.said", stream=f"thing/{number % 7}") for number in range(1200)])
+    edit(tmp_path / "log.db", "DELETE FROM events WHERE position BETWEEN 101 AND 1100")
+    missing = [each for each in report_of(make_log, tmp_path / "log.db").problems if each.code == "position_missing"]
+    assert [(each.position, each.upto, each.last, each.file) for each in missing] == [(101, 1100, 1100, "log.db")]
+
+
+@pytest.mark.parametrize("name", ["none", *EDITS])
+def test_what_does_not_fit_into_memory_is_compared_all_the_same(
+    name: str, edited: Path, make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name != "none":
+        edit(edited, EDITS[name][0])
+    expected = {(each.position, each.code) for each in report_of(make_log, edited).problems}
+    monkeypatch.setattr(verify, "STREAMS_MAX", 1)
+    monkeypatch.setattr(spill, "PIECE", 2)
+    assert {(each.position, each.code) for each in report_of(make_log, edited).problems} == expected
+
+
+def test_what_is_recorded_while_it_looks_is_left_for_the_next_time(log: Log) -> None:
+    for _ in range(3):
+        log.append("thing.said", stream="thing/1")
+    store = log.store
+    packed = store.packed
+
+    def growing() -> Any:
+        for place in packed():
+            yield place
+            if place.position == 2:
+                log.append("thing.said", stream="thing/2")
+                log.purge("thing/1", reason="test")
+
+    object.__setattr__(store, "packed", growing)
+    report = log.verify()
+    assert (report.head, report.events, report.problems) == (3, 3, ())
+
+
+def test_a_problem_that_a_second_look_does_not_find_was_none(log: Log) -> None:
+    log.append("thing.said", stream="thing/1")
+    found = [Problem(Position(1), "index_disagrees", "for a moment"), Problem(START, "schema_changed", "for good")]
+    looks = []
+
+    def check() -> Any:
+        looks.append(log.append("thing.said", stream="thing/1"))
+        return iter(found if len(looks) == 1 else found[1:])
+
+    object.__setattr__(log.store, "check", check)
+    assert [problem.code for problem in log.verify().problems] == ["schema_changed"]
+    assert len(looks) == verify.LOOKS_MAX
 
 
 def test_progress_is_told_now_and_then(make_log: Callable[..., Log]) -> None:

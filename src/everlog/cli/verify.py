@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+from everlog.core.counted import counted
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from everlog.stores.contract import Problem
 
 EXIT_DAMAGED = 8
+LINES_MAX = 10
+"""So many lines about problems, however many there are; with what is around them, less than 20."""
+
 RESTORE = "keep this file as it is; restore a backup, or save what is left: everlog export left.jsonl --past-damage"
 MENDED = "no event is lost, and the next write puts it right"
 HARMLESS = {
@@ -38,7 +42,8 @@ def verify_command(session: Session) -> None:
     """Prove the log from its bytes.
 
     Every position is accounted for, every hash computed again, every chain followed. The digest is over all events in
-    order: equal logs have equal digests. Exits 8 if anything is wrong.
+    order: equal logs have equal digests. It may run beside writers: it proves the log up to the head of the moment it
+    begins. Exits 8 if anything is wrong; many problems of a kind are one line, and --json lists them all.
 
     The role of a tenant in PostgreSQL proves the events that it may see; `unseen` counts the other positions.
 
@@ -103,7 +108,7 @@ def answer_report(
         "purged": report.purged,
         "head": report.head,
         "digest": report.digest,
-        "problems": len(report.problems),
+        "problems": len(report.problems) + report.unlisted,
         **(more or {}),
     }
     lines = [
@@ -113,14 +118,12 @@ def answer_report(
         f"head      #{report.head}",
         f"digest    {report.digest}",
         *(f"{name:<9} {value}" for name, value in (more or {}).items()),
-        f"problems  {len(report.problems) or 'none'}",
+        f"problems  {facts['problems'] or 'none'}",
     ]
+    summary = summarised(report)
     lines += [
-        "  "
-        + (out.paint(f"#{problem.position}", "red") + " " if problem.position else "")
-        + out.paint(problem.code, "red")
-        + safe(f": {problem.reason}")
-        for problem in report.problems
+        f"  {out.paint(item.place, 'red')}{' ' if item.place else ''}{out.paint(item.code, 'red')}{safe(item.words)}"
+        for item in summary
     ]
     lines.append(out.paint("ok", "green") if report.ok else out.paint("NOT OK", "red"))
     problems = [msgspec.to_builtins(problem) for problem in report.problems]
@@ -134,9 +137,9 @@ def answer_report(
             },
             ids=[report.digest],
             columns=("position", "code", "reason") if out.agent else (),
-            rows=[(problem.position, problem.code, problem.reason) for problem in report.problems]
+            rows=[(item.position, item.code, item.place_and_reason) for item in summary]
             if out.agent
-            else [*facts.items(), *(("problem", told(problem)) for problem in report.problems)],
+            else [*facts.items(), *(("problem", item.line) for item in summary)],
             lines=lines,
             facts=facts,
         )
@@ -146,10 +149,82 @@ def answer_report(
         raise click.exceptions.Exit(EXIT_DAMAGED)
 
 
+class Item(NamedTuple):
+    """A line about one problem, or about many of a kind."""
+
+    position: int
+    place: str
+    code: str
+    words: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.place}{' ' if self.place else ''}{self.code}{self.words}"
+
+    @property
+    def place_and_reason(self) -> str:
+        reason = self.words.removeprefix(": ")
+        return f"{self.place} {reason}" if " " in self.place else reason
+
+
+def summarised(report: Report) -> list[Item]:
+    """Every problem on a line; or if that would be too many, every kind of problem, with the positions and files."""
+    problems = report.problems
+    if len(problems) + bool(report.unlisted) <= LINES_MAX:
+        items = [_item(problem) for problem in problems]
+    else:
+        groups: dict[tuple[str, str], list[Problem]] = {}
+        for by_file in (True, False):
+            groups.clear()
+            for problem in problems:
+                groups.setdefault((problem.code, problem.file if by_file else ""), []).append(problem)
+            if len(groups) < LINES_MAX:
+                break
+        items = [_items(group) for group in groups.values()][: LINES_MAX - 1]
+        left = len(problems) - sum(len(group) for group in list(groups.values())[: LINES_MAX - 1])
+        if left:
+            items.append(
+                Item(0, "", "more", f": {counted(left, 'problem')} of other kinds; see everlog verify --json")
+            )
+    if report.unlisted:
+        items.append(Item(0, "", "more", f": {counted(report.unlisted, 'problem')} beyond those that are listed"))
+    return items
+
+
 def told(problem: Problem) -> str:
     """A problem on a line. One without a position is of a file or of the store, and its reason says which."""
-    place = f"#{problem.position} " if problem.position else ""
-    return f"{place}{problem.code}: {problem.reason}"
+    return _item(problem).line
+
+
+def _item(problem: Problem) -> Item:
+    inside = f" in {problem.file}" if problem.file and problem.file not in problem.reason else ""
+    return Item(problem.position, _range(problem), problem.code, f"{inside}: {problem.reason}")
+
+
+def _items(group: list[Problem]) -> Item:
+    """Many problems of one kind: how many, where, and what is wrong with the first."""
+    first = group[0]
+    if len(group) == 1:
+        return _item(first)
+    import msgspec
+
+    from everlog.log.verify import in_ranges
+
+    places = list(in_ranges(msgspec.structs.replace(each, reason="", file="") for each in group if each.position))
+    positions = sum(each.last - each.position + 1 for each in places)
+    where = f"{_range(places[0])} … #{places[-1].last}" if len(places) > 1 else _range(places[0]) if places else ""
+    files = list(dict.fromkeys(each.file for each in group if each.file))
+    inside = f" in {files[0]}" if files else ""
+    if len(files) > 1:
+        inside += f" and {counted(len(files) - 1, 'more file', 'more files')}"
+    many = counted(positions, "position") if positions else counted(len(group), "problem")
+    return Item(first.position, where, first.code, f"{inside}, {many}; the first: {first.reason}")
+
+
+def _range(problem: Problem) -> str:
+    if not problem.position:
+        return ""
+    return f"#{problem.position}" + (f" to #{problem.last}" if problem.last > problem.position else "")
 
 
 def way_on(problems: Iterable[Problem]) -> str:

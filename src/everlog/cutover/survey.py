@@ -55,6 +55,7 @@ class Survey:
 
     def end(self) -> Summary:
         self._audit.end(self.head)
+        self._audit.close()
         return Summary(
             self._audit.events,
             self._audit.purged,

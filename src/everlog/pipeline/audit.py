@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from everlog.core.event import BEGINNING, Link, Position, Purge
 from everlog.errors import Damaged
-from everlog.log.verify import PROBLEMS_MAX, Report, wrong_count, wrong_link, wrong_sequence
+from everlog.log.verify import PROBLEMS_MAX, Report, with_those_of, wrong_count, wrong_link, wrong_sequence
 from everlog.pipeline.collecting import batches_of
 from everlog.pipeline.failures import carried
 from everlog.pipeline.places import opened
@@ -104,18 +104,16 @@ def audit(
 
 
 class Cut(NamedTuple):
-    """The positions above `after` and not above `upto`, or all that there are."""
+    """The positions above `after` and not above `upto`."""
 
     after: int
     upto: int
-    to_end: bool
 
 
 def _cut(head: Position, size: int) -> list[Cut]:
     count = min(STRETCHES_MAX, -(-head // size)) or 1
     ends = pairwise(head * number // count for number in range(count + 1))
-    # What stands above the head should not be there, or has just come: it belongs to the last one.
-    return [Cut(after, upto, upto == head) for after, upto in ends]
+    return [Cut(after, upto) for after, upto in ends]
 
 
 def _run(spark: SparkSession, url: str, cuts: list[Cut], purges: list[Purge], found: _Found) -> None:
@@ -164,7 +162,6 @@ class _Found:
         if damaged is not None:
             details = {name: value for name, value in damaged.items() if name not in ("what", "why", "hint")}
             raise Damaged(damaged["what"], why=damaged["why"], hint=damaged["hint"], **details)
-        head = max(head, Position(self._summaries[-1].last))
         digest = hashlib.sha256()
         for summary in self._summaries:
             digest.update(summary.hashes)
@@ -179,7 +176,7 @@ class _Found:
         problems = [found.problem for found in self._problems]
         if (wrong := wrong_count(purges, purged, head)) is not None:
             problems.append(wrong)
-        whole = (*problems, *store.check())[:PROBLEMS_MAX]
+        whole = tuple(with_those_of(store, problems)[:PROBLEMS_MAX])
         events = sum(summary.events for summary in self._summaries)
         signed = sum(summary.signed for summary in self._summaries)
         oddities.sort(key=lambda odd: odd.position)
@@ -214,14 +211,14 @@ def _prove(
                 yield from _said(store, purges, *cuts[number])
 
 
-def _said(store: Store, purges: list[Purge], after: int, upto: int, to_end: bool) -> Iterator[pa.RecordBatch]:
+def _said(store: Store, purges: list[Purge], after: int, upto: int) -> Iterator[pa.RecordBatch]:
     proof = Stretch(store.identity.origin, purges, Position(after))
     damaged: dict[str, Any] | None = None
     last = after
     try:
         for place in store.packed(after=Position(after)):
-            if place.position > upto and not to_end:
-                break
+            if place.position > upto:
+                break  # it is another task's, or came while the rest was read
             proof.take(place)
             last = place.position
         proof.account_to(Position(upto))

@@ -29,11 +29,13 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        return self.problem.position, self.turn, _RANK.get(self.problem.code, 1)
+        late = self.problem.code == "id_twice"  # which is known when all have been seen
+        return self.problem.position, _LAST_TURN if late else self.turn, _RANK.get(self.problem.code, 1)
 
 
 # What is looked at first in one place; the content comes second.
-_RANK = {"out_of_order": 0, "position_missing": 0, "id_twice": 2, "sequence_gap": 3, "chain_broken": 4}
+_RANK = {"out_of_order": 0, "position_missing": 0, "sequence_gap": 3, "chain_broken": 4}
+_LAST_TURN = 2**62
 
 
 class Received(msgspec.Struct, array_like=True):
@@ -78,10 +80,6 @@ class Stretch(Audit):
     def take(self, place: Packed | Purged) -> None:
         self._turn = self._turn + 1 if place.position == self.position else 0
         super().take(place)
-
-    @property
-    def told(self) -> int:
-        return len(self.found)
 
     def report(self, problem: Problem) -> None:
         if len(self.found) < PROBLEMS_MAX:

@@ -59,6 +59,12 @@ class Problem(msgspec.Struct, frozen=True):
     position: Position
     code: str
     reason: str
+    upto: Position = START  # the last position, where the same is wrong with several in a row
+    file: str = ""  # relative to the log, where it is known
+
+    @property
+    def last(self) -> Position:
+        return max(self.position, self.upto)
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -313,6 +319,15 @@ class ReadsPieces(Protocol):
         self, query: Query, *, after: Position, upto: Position | None, limit: int | None
     ) -> Iterator[list[Recorded]]:
         """What `read` gives, in lists of any length that is not 0."""
+        ...
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """A store that knows in which of its files a position lies, or lay."""
+
+    def file_of(self, position: Position) -> str:
+        """The name of the file, relative to the log; "" if nobody can say."""
         ...
 
 

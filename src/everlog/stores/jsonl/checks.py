@@ -17,7 +17,7 @@ from everlog.stores.jsonl.bad_lines import BAD, MARKER, WINDOWS, code_of
 from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index import HOLE, Index
-from everlog.stores.jsonl.lines import EventLine, read_line
+from everlog.stores.jsonl.lines import BadLine, EventLine, Line, read_line
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.jsonl.refusing import line_numbers
 
@@ -27,15 +27,40 @@ def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem
         yield from _file_problems(folder, index, name)
     for name in other_names(folder.files, folder.events):
         yield Problem(START, "foreign_file", f"events/{name} is not named after a day, and its lines are not read")
-    for position, event_id, name in index.missing():
-        reason = f"event {event_id} was in events/{name} and is in no file any more"
-        if event_id.startswith(HOLE):
-            reason = "a line that could not be read was here; everlog index rebuild closes the gap"
-        yield Problem(Position(position), "log_cut_off", reason)
+    yield from _missing(index)
     if notes.bad_lines():
         yield Problem(
             START, "notes_damaged", f"{counted(notes.bad_lines(), 'line')} of local/notes.jsonl cannot be read"
         )
+
+
+def file_of(index: Index, position: Position) -> str:
+    """The file that a position is in, or that the positions around it are in."""
+    found = index.fetch(
+        "SELECT name FROM files WHERE file IN ("
+        "(SELECT file FROM events WHERE position <= ?1 ORDER BY position DESC LIMIT 1),"
+        " (SELECT file FROM events WHERE position >= ?1 ORDER BY position LIMIT 1))",
+        (position,),
+    )
+    names = {name for (name,) in found}
+    return f"events/{names.pop()}" if len(names) == 1 else ""
+
+
+def _missing(index: Index) -> Iterator[Problem]:
+    """Events that were here, those that follow each other in one file as one."""
+    found = [(Position(position), event_id, name) for position, event_id, name in index.missing()]
+    runs = groupby(enumerate(found), key=lambda each: (each[1][0] - each[0], each[1][2], each[1][1].startswith(HOLE)))
+    for (_, name, is_hole), run in runs:
+        events = [event for _, event in run]
+        first, last = events[0], events[-1]
+        if is_hole:
+            reason = "a line that could not be read was here; everlog index rebuild closes the gap"
+        elif first is last:
+            reason = f"event {first[1]} was in events/{name} and is in no file any more"
+        else:
+            reason = f"{counted(len(events), 'event was', 'events were')} in events/{name} and in no file any more"
+        upto = START if first is last else last[0]
+        yield Problem(first[0], "log_cut_off", reason, upto=upto, file=f"events/{name}" if name else "")
 
 
 def bad_lines(folder: Folder, index: Index) -> list[Problem]:
@@ -97,7 +122,10 @@ def _stranger(folder: Folder, index: Index, found: Found, place: str, position: 
         yield Problem(position, "index_disagrees", f"{place}: event {line.id} is not in the index")
         return
     there, name, at, size = rows[0]
-    other = read_line(read_from(folder.files, folder.events / name, at)[:size])
+    try:
+        other: Line | None = read_line(read_from(folder.files, folder.events / name, at)[:size])
+    except (BadLine, FileNotFoundError):
+        other = None  # damaged, or moved by a purge since the index was asked
     if not isinstance(other, EventLine) or header_bytes(other.event()) != header_bytes(line.event()):
         yield Problem(
             Position(there), "id_conflict", f"{place}: it has the id {line.id} of another event, and is left out"

@@ -111,11 +111,8 @@ class Keeper:
                 self._seen = self._glance()  # somebody wrote and told the index of it
                 return
             try:
-                self._lock.acquire(0 if self._index is not None and not self._was_replaced() else _LOCK_TIMEOUT_S)
-            except Busy:
-                if self._index is None or self._was_replaced():
-                    raise
-                return
+                if not self._acquire_or_go_on():
+                    return
             except (ReadOnly, FileNotFoundError):
                 self._read_only = True
                 if self._index is not None and self._index.path is not None:
@@ -139,6 +136,19 @@ class Keeper:
             finally:
                 if not self._read_only:
                     self._lock.release()
+
+    def _acquire_or_go_on(self) -> bool:
+        """Hold the lock; False if somebody else holds it and the index that is open still serves. One that is made
+        anew while this is found out has to be waited for."""
+        if self._index is not None and not self._was_replaced():
+            try:
+                self._lock.acquire(0)
+                return True
+            except Busy:
+                if not self._was_replaced():
+                    return False
+        self._lock.acquire(_LOCK_TIMEOUT_S)
+        return True
 
     def _glance(self) -> object:
         """What tells of a change for the price of three looks: the folder, the newest file, the index."""

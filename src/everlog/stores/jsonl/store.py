@@ -173,6 +173,10 @@ class JsonlStore:
         self._look()
         return checks.problems(self._folder, self._keeper.index, self._notes)
 
+    def file_of(self, position: Position) -> str:
+        self._look()
+        return checks.file_of(self._keeper.index, position)
+
     def bad_lines(self) -> list[Problem]:
         self._look()
         return checks.bad_lines(self._folder, self._keeper.index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from everlog.core.event import START
+from everlog.core.event import START, Position
 from everlog.files import Files
 from everlog.stores.contract import Identity, Problem
 from everlog.stores.segments.book import Book
@@ -22,6 +22,22 @@ def problems(files: Files, layout: Layout, identity: Identity) -> Iterator[Probl
     yield from _lost_mark(book)
     yield from _fences(book)
     yield from _index_problems(files, layout, book)
+
+
+def file_name_of(layout: Layout, book: Book, position: Position) -> str:
+    """The segment that a position is in, or was in before its file was lost."""
+    number = 1
+    for segment in book.segments:
+        if segment.header is not None and position <= segment.header.before:
+            break  # in a segment that is not there any more
+        number = segment.number
+        if position <= segment.head:
+            path = layout.archive(number) if segment.archived else layout.segment(number)
+            return str(path.relative_to(layout.root))
+        number += 1
+    if book.segments and not any(problem.code == "segment_missing" for problem in book.problems):
+        number = book.live.number  # it lost its end
+    return str(layout.segment(number).relative_to(layout.root))
 
 
 def _lost_mark(book: Book) -> Iterator[Problem]:

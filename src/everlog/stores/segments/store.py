@@ -210,6 +210,9 @@ class SegmentsStore:
         self._require_open()
         yield from checking.problems(self.files, self.layout, self._identity)
 
+    def file_of(self, position: Position) -> str:
+        return checking.file_name_of(self.layout, self._look(), position)
+
     # ---- writing
 
     @contextmanager

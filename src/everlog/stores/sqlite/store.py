@@ -189,6 +189,9 @@ class SqliteStore:
             finally:
                 reader.execute("ROLLBACK")
 
+    def file_of(self, position: Position) -> str:
+        return self.path.name
+
     # ---- writing
 
     @contextmanager

@@ -1,0 +1,121 @@
+"""What `verify` and `doctor` print of a damaged log: the file, the positions and the cause, in a few lines."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+import everlog as library
+from everlog.cli import doctor
+from everlog.cli.verify import LINES_MAX, summarised
+from everlog.core.event import START, Position
+from everlog.log.verify import Report
+from everlog.stores.contract import Problem
+
+EVENTS = 1200
+
+
+def fill(place: Path, kind: str) -> Path:
+    path = place / ".everlog" / "log"
+    with library.open(f"{kind}:{path}") as log:
+        drafts = [
+            library.Draft(type="note.added", stream=f"note/{number % 7}", payload={"text": str(number)})
+            for number in range(EVENTS)
+        ]
+        for first in range(0, EVENTS, 100):
+            log.append_batch(drafts[first : first + 100])
+    return path
+
+
+def lose_a_thousand(path: Path, kind: str) -> str:
+    """Remove a thousand events behind the log's back; the file that they were in."""
+    if kind == "sqlite":
+        with sqlite3.connect(path) as connection:
+            connection.execute("DROP TRIGGER events_are_not_deleted")
+            connection.execute("DELETE FROM events WHERE position > 100 AND position <= 1100")
+        connection.close()
+        return "log"
+    (file,) = (path / "events").glob("*.jsonl") if kind == "jsonl" else (path / "segments").glob("*.seg")
+    if kind == "jsonl":
+        lines = file.read_bytes().splitlines(keepends=True)
+        file.write_bytes(b"".join(lines[:100] + lines[1100:]))
+        return f"events/{file.name}"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 4 : len(data) * 3 // 4] = bytes(len(data) * 3 // 4 - len(data) // 4)
+    file.write_bytes(data)
+    return file.name
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl", "segments"])
+def test_a_thousand_lost_events_are_reported_in_less_than_20_lines(kind: str, everlog: Run, place: Path) -> None:
+    everlog("init", "--store", f"{kind}:log")
+    file = lose_a_thousand(fill(place, kind), kind)
+    found = everlog("verify")
+    assert found.code == 8
+    lines = [words for name, words in found.rows if name == "problem"]
+    assert len(found.rows) + 3 <= 20
+    assert any(file in line and " to #" in line for line in lines), lines
+    data = everlog("verify", "--json").data
+    lost = sum(
+        max(each["upto"], each["position"]) - each["position"] + 1
+        for each in data["problems"]
+        if each["code"] in ("position_missing", "log_cut_off") and each["position"]
+    )
+    assert lost >= (400 if kind == "segments" else 1000)
+    doctor_found = everlog("doctor", "--json")
+    assert doctor_found.code == 8
+    (structure,) = [check for check in doctor_found.data if check["id"] == "structure"]
+    assert structure["status"] == "fail"
+    assert file in structure["detail"]
+    assert "everlog doctor" not in structure["fix"]
+
+
+def test_doctor_says_what_it_did_not_check(everlog: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    everlog("init")
+    for number in range(5):
+        everlog("append", "note.added", "-s", "note/1", f"text={number}")
+    monkeypatch.setattr(doctor, "STRUCTURE_EVENTS_MAX", 3)
+    (structure,) = [check for check in everlog("doctor", "--json").data if check["id"] == "structure"]
+    assert structure["status"] == "skip"
+    assert "3 events at the end can be read" in structure["detail"]
+    assert structure["fix"] == "everlog verify"
+
+
+def test_no_fix_sends_back_to_doctor() -> None:
+    assert doctor._other_than_doctor("everlog doctor") == "everlog verify"
+    assert doctor._other_than_doctor("chmod 640 log") == "chmod 640 log"
+
+
+def report_of(problems: list[Problem], unlisted: int = 0) -> Report:
+    return Report(events=0, purged=0, head=Position(9), digest="", problems=tuple(problems), unlisted=unlisted)
+
+
+def test_few_problems_have_a_line_each_and_a_range_is_one() -> None:
+    problems = [
+        Problem(Position(3), "position_missing", "gone", upto=Position(9), file="log.db"),
+        Problem(START, "foreign_file", "events/x.jsonl is not named after a day"),
+    ]
+    assert [item.line for item in summarised(report_of(problems))] == [
+        "foreign_file: events/x.jsonl is not named after a day",
+        "#3 to #9 position_missing in log.db: gone",
+    ]
+
+
+@pytest.mark.parametrize("files", [1, 3, 400])
+def test_many_problems_are_one_line_a_kind(files: int) -> None:
+    problems = [
+        Problem(Position(2 * number), "payload_changed", f"reason {number}", file=f"{number % files}.jsonl")
+        for number in range(1, 1001)
+    ]
+    problems += [Problem(Position(5), f"code{number}", "odd") for number in range(15 if files == 400 else 2)]
+    items = summarised(report_of(problems, unlisted=7))
+    assert len(items) <= LINES_MAX + 1
+    assert items[-1].line == "more: 7 problems beyond those that are listed"
+    assert items[0].line.startswith("#2 … #")
+    assert "the first: reason 1" in items[0].line
+    if files == 400:
+        assert "1.jsonl" not in items[0].line or "1,000 positions" in items[0].line
+        assert items[-2].line == "more: 7 problems of other kinds; see everlog verify --json"

@@ -1,0 +1,52 @@
+"""Logs that several handles are opened on, made small, so that everything happens soon.
+
+A process that opens them imports this module: what is made small here is small there, too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from everlog.log.log import Log
+from everlog.stores.contract import Store
+from everlog.stores.jsonl.store import JsonlStore
+from everlog.stores.segments import index, writing
+from everlog.stores.segments import store as segments_store
+from everlog.stores.segments.store import SegmentsStore
+from everlog.stores.sqlite.store import SqliteStore
+from everlog.testing.handles import CATALOG, SteeredFiles
+from everlog.views.views import Views
+
+
+def open_log(place: str, files: SteeredFiles) -> Log:
+    kind, _, path = place.partition(":")
+    store: Store
+    if kind == "sqlite":
+        store = SqliteStore(Path(path))
+    elif kind == "jsonl":
+        store = JsonlStore(Path(path), files=files)
+    elif kind == "segments":
+        store = SegmentsStore(Path(path), files=files, segment_bytes_max=6000, space_bytes=900)
+    else:
+        from everlog.stores.postgres.store import PostgresStore
+
+        store = PostgresStore(place)
+    return Log(store, CATALOG, make_views=Views)
+
+
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    """Parts of six events, room that is taken at once, a writer that is refused and a listener that ends at once."""
+    patch.setattr("everlog.stores.postgres.listening._LOOK_S", 0.05)
+    patch.setattr(segments_store, "LOCK_WAIT_S", 0.02)
+    patch.setattr(index, "BLOCK_POSITIONS", 2)
+    patch.setattr(index, "PART_EVENTS_MAX", 6)
+    patch.setattr(writing, "PART_EVENTS_MIN", 1)
+    patch.setattr(writing, "SPACE_AFTER_FRAMES", 1)
+
+
+def open_small(place: str, files: SteeredFiles) -> Log:
+    """For a process of its own, where nobody puts it back."""
+    make_small(pytest.MonkeyPatch())
+    return open_log(place, files)
