@@ -296,3 +296,46 @@ def test_every_line_that_is_no_draft_is_named(log: Run) -> None:
 def test_an_empty_batch_and_a_missing_file_are_told(log: Run) -> None:
     assert log("append", "--batch", "-").code == 3
     assert log("append", "--batch", "nowhere.ndjson").code == 4
+
+
+SECRET = "ghp_" + "a1B2" * 9
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--agent",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("append", SECRET, "-s", "note/1", "text=x"),
+        ("append", "note.added", "-s", f"note/{SECRET}", "text=x"),
+        ("append", "note.added", "-s", SECRET, "text=x"),
+        ("append", "note.added", "-s", "note/1", f"text=the key is {SECRET}"),
+        ("append", "note.added", "-s", "note/1", "text=x", "--actor", SECRET),
+        ("append", "note.added", "-s", "note/1", "text=x", "--id", SECRET),
+        ("log", "--type", SECRET, "--since", SECRET),
+        ("show", SECRET),
+        ("--log", "postgresql://ada:hunter2@127.0.0.1:1/db", "log"),
+        ("--log", "postgresq://ada:hunter2@h/db", "log"),
+        ("copy", "postgresql://ada:hunter2@127.0.0.1:1/db", "sqlite:copy.db"),
+        ("init", "--store", "mysql://ada:hunter2@h/db", "other"),
+    ],
+)
+def test_no_message_tells_a_secret_that_was_typed(log: Run, command: tuple[str, ...], form: tuple[str, ...]) -> None:
+    result = log(*command, *form)
+    assert result.code != 0
+    assert SECRET not in result.out + result.err
+    assert "hunter2" not in result.out + result.err
+
+
+def test_the_report_of_an_unforeseen_error_tells_no_password(
+    log: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no connection to postgresql://ada:hunter2@db/x")
+
+    monkeypatch.setattr("everlog.log.log.Log.append", broken)
+    monkeypatch.setattr("everlog.log.log.Log.commit", broken)
+    result = log("append", "note.added", "-s", "note/1", "text=x", "--json")
+    assert result.error["code"] == "internal"
+    report = Path(result.error["details"]["report"]).read_text(encoding="utf-8")
+    assert "RuntimeError: no connection to postgresql://ada:***@db/x" in report
+    assert "hunter2" not in report + result.err

@@ -17,7 +17,7 @@ import click
 from everlog._version import __version__
 from everlog.cli.output import SCHEMA_VERSION, json_text, pairs, safe
 from everlog.core.counted import counted
-from everlog.errors import Damaged, EverlogError, NotFound
+from everlog.errors import Damaged, EverlogError, NotFound, hidden
 
 if TYPE_CHECKING:
     from everlog.cli.session import Session
@@ -194,7 +194,8 @@ def _internal(error: Exception) -> EverlogError:
 def _report(error: Exception) -> str:
     python = sys.version.split()[0]
     lines = [f"everlog {__version__}, Python {python}, {sys.platform}", "", *traceback.format_exception(error)]
-    return "\n".join(line.rstrip("\n") for line in lines) + "\n"
+    # The errors of other libraries are in it as they are, and the report is sent to others.
+    return "\n".join(hidden(line.rstrip("\n")) for line in lines) + "\n"
 
 
 def _keep(report: str) -> Path:
