@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -14,10 +15,11 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 from tests.cli.test_process import on_terminal
+from tests.conftest import Clock
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.cli import doctor
-from everlog.errors import Damaged
+from everlog.errors import Damaged, UnknownType
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 
@@ -381,3 +383,16 @@ def test_a_log_without_an_index_is_not_told_of_another_store(everlog: Run, store
     assert found.code == 2
     assert "SQLite" not in found.error["hint"]
     assert "everlog verify" in found.error["hint"]
+
+
+def test_refusals_that_were_only_counted_are_told(log: Run, place: Path) -> None:
+    clock = Clock()
+    with Log(SqliteStore(place / ".everlog" / "log.db", now_us=clock), BUILT_IN, now_us=clock) as opened:
+        for _ in range(107):
+            with pytest.raises(UnknownType):
+                opened.append("no.such", stream="note/1", actor="user:ada")
+    found = log("errors", "-n", "500")
+    assert len(found.rows) == 100
+    assert found.err.startswith("warning: 7 further refusals of user:ada in the minute of 2027-01-15T08:00Z: counted")
+    assert len(json.loads(log("errors", "--json").out)["warnings"]) == 1
+    assert log("errors", "--by", "user:bob").err == "nothing was refused\n"

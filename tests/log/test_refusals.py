@@ -125,6 +125,8 @@ def test_no_value_of_a_refused_payload_reaches_the_disk(make_log: Callable[..., 
             with pytest.raises(EverlogError):
                 attempt(log, **fields)
         assert len(log.refusals()) == len(PLANTED)
+        attempt(log)  # takes them along
+        assert len(log.store.notes("refusal/")) == len(PLANTED)
         everything = [path.read_bytes() for path in tmp_path.iterdir()]
         assert not any(SENTINEL.encode() in content for content in everything)
         assert any(b"refusal/" in content for content in everything)
@@ -135,8 +137,10 @@ def test_refusals_of_the_oddest_names_can_be_written_and_read_and_stay_small(log
     for fields in ({"type": name}, {"stream": name}, {"actor": name}, {"tags": {name: "x"}}, {"request_id": name}):
         with pytest.raises(RejectedEvent):
             attempt(log, **fields, operation=name)
-    refusals = log.refusals()
-    assert len(refusals) == 5
+    assert len(log.refusals()) == 5
+    attempt(log)  # takes them along
+    assert len(log.store.notes("refusal/")) == 5
+    assert len(log.refusals()) == 5
     assert all(len(text) < 40_000 for text in log.store.notes("refusal/").values())
 
 
@@ -173,11 +177,11 @@ def test_a_store_that_cannot_record_does_not_mask_the_refusal(
         raise trouble
 
     monkeypatch.setattr(log.store, "_persist", fail)
-    with caplog.at_level(logging.WARNING, logger="everlog"), pytest.raises(UnknownType):
-        attempt(log, type="no.such")
+    with caplog.at_level(logging.WARNING, logger="everlog"):
+        with pytest.raises(UnknownType):
+            attempt(log, type="no.such")
+        log.close()
     assert "could not be recorded" in caplog.text
-    monkeypatch.undo()
-    assert log.refusals() == []
 
 
 def test_trouble_of_the_store_is_not_a_refusal(make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,3 +247,111 @@ def test_threads_that_are_refused_at_once_are_all_remembered(log: Log, monkeypat
 def _be_refused(log: Log) -> None:
     with pytest.raises(UnknownType):
         log.append("never.heard_of", stream="note/1")
+
+
+# ---- what a refusal costs, and how many are kept
+
+
+def refuse(log: Log, times: int, **fields: Any) -> None:
+    for _ in range(times):
+        with pytest.raises(UnknownType):
+            attempt(log, **{"type": "no.such", **fields})
+
+
+def test_a_refusal_needs_no_write_of_its_own_and_goes_along_with_the_next_commit(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[int] = []
+    write = log.store.write
+
+    def counted() -> Any:
+        writes.append(1)
+        return write()
+
+    monkeypatch.setattr(log.store, "write", counted)
+    refuse(log, 50)
+    assert (len(writes), len(log.refusals(limit=None)), len(log.store.notes("refusal/"))) == (0, 50, 0)
+    log.answered_by_now("op", "k", {})  # a write that records nothing takes nothing along
+    assert (len(writes), len(log.store.notes("refusal/"))) == (1, 0)
+    attempt(log)
+    assert (len(writes), len(log.store.notes("refusal/"))) == (2, 50)
+    assert len(log.refusals(limit=None)) == 50
+    attempt(log)
+    assert len(log.store.notes("refusal/")) == 50
+
+
+def test_refusals_survive_a_failed_commit_and_go_along_with_the_next(
+    make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log("memory")
+    persist = log.store._persist  # type: ignore[attr-defined]
+
+    def fail(staged: object) -> None:
+        raise StorageFull("the disk is full")
+
+    refuse(log, 3)
+    monkeypatch.setattr(log.store, "_persist", fail)
+    with pytest.raises(StorageFull):
+        attempt(log)
+    assert len(log.refusals()) == 3
+    monkeypatch.setattr(log.store, "_persist", persist)
+    attempt(log)
+    assert len(log.store.notes("refusal/")) == 3
+
+
+def test_what_waits_is_written_when_the_log_is_closed(make_log: Callable[..., Log], tmp_path: Path) -> None:
+    for kind, name in (("sqlite", "log.db"), ("jsonl", "log"), ("segments", "segments")):
+        log = make_log(kind, tmp_path / name)
+        refuse(log, 2)
+        log.close()
+        with make_log(kind, tmp_path / name) as again:
+            assert len(again.refusals()) == 2, kind
+
+
+def test_a_hundred_refusals_of_an_actor_are_recorded_in_a_minute_and_the_rest_are_counted(
+    log: Log, clock: Any
+) -> None:
+    clock.us -= clock.us % 60_000_000
+    refuse(log, 70)
+    attempt(log)
+    refuse(log, 180)
+    refuse(log, 3, actor="user:bob")
+    assert [(one.actor, one.left_out) for one in log.refusals_left_out()] == [("user:ada", 150)]
+    attempt(log)
+    assert len(log.store.notes("refusal/")) == 103
+    assert len(log.refusals(limit=None, actor="user:ada")) == 100
+    assert len(log.refusals(limit=None, actor="user:bob")) == 3
+    assert [(one.actor, one.left_out) for one in log.refusals_left_out()] == [("user:ada", 150)]
+    clock.us += 60_000_000
+    refuse(log, 101)
+    attempt(log)
+    assert len(log.refusals(limit=None, actor="user:ada")) == 200
+    assert [(one.left_out, one.at.second) for one in log.refusals_left_out()] == [(1, 0), (150, 0)]
+
+
+def test_the_bound_holds_for_all_handles_together(make_log: Callable[..., Log], tmp_path: Path, clock: Any) -> None:
+    for kind, name in (("sqlite", "log.db"), ("jsonl", "log")):
+        handles = [make_log(kind, tmp_path / name, now_us=clock) for _ in range(3)]
+        for handle in handles:
+            refuse(handle, 80)
+        for handle in handles:
+            handle.close()
+        with make_log(kind, tmp_path / name, now_us=clock) as again:
+            assert len(again.refusals(limit=None)) == 100, kind
+            assert [one.left_out for one in again.refusals_left_out()] == [140], kind
+
+
+def test_a_purge_forgets_refusals_that_still_wait(log: Log) -> None:
+    attempt(log, stream="thing/1")
+    attempt(log, stream="thing/2")
+    refuse(log, 2, stream="thing/1")
+    refuse(log, 1, stream="thing/2")
+    log.purge("thing/1", reason="a test")
+    assert [one.stream for one in log.refusals()] == ["thing/2"]
+
+
+def test_very_many_that_wait_are_written_at_once(log: Log, clock: Any) -> None:
+    for number in range(1001):
+        refuse(log, 1, actor=f"user:a{number}")
+    assert len(log.store.notes("refusal/")) == 1000
+    assert len(log.refusals(limit=None)) == 1001

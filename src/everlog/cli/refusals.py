@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from everlog.log.refusals import Refusal
 
 
+_LEFT_OUT_MAX = 5
+
+
 @click.command("errors")
 @click.option("-n", "count", type=click.IntRange(min=1), metavar="N", default=20, help="The newest N (20).")
 @click.option("--code", metavar="CODE", default="", help="With this code, such as transition_refused.")
@@ -28,7 +31,8 @@ def errors_command(
 ) -> None:
     """Show what was refused and why, the newest last.
 
-    Refusals are kept for 90 days. They never hold a payload. Columns when piped: refused_at, code, type, stream,
+    Refusals are kept for 90 days. They never hold a payload. Of an actor 100 are recorded in a minute, and a warning
+    says how many more there were. Columns when piped: refused_at, code, type, stream,
     actor, reason, operation; with --stats: count, code, type, operation.
 
     \b
@@ -37,6 +41,7 @@ def errors_command(
       everlog errors --code wrong_sequence --by agent:builder
       everlog errors --stats --operation "wp move"
     """
+    _warn_of_left_out(session, by)
     limit = None if stats else count
     found = session.log().refusals(limit=limit, code=code, stream=stream, actor=by, operation=operation)
     if stats:
@@ -45,6 +50,17 @@ def errors_command(
         _tell_newest(session.out, found[::-1])
     if not found:
         session.out.hint("nothing was refused")
+
+
+def _warn_of_left_out(session: Session, by: str) -> None:
+    """Say how many refusals were counted and not recorded."""
+    from everlog.core.counted import counted
+
+    for one in [one for one in session.log().refusals_left_out() if by in ("", one.actor)][:_LEFT_OUT_MAX]:
+        session.out.warn(
+            f"{counted(one.left_out, 'further refusal')} of {one.actor} in the minute of {one.at:%Y-%m-%dT%H:%MZ}:"
+            " counted, not recorded"
+        )
 
 
 def _tell_newest(out: Output, found: list[Refusal]) -> None:

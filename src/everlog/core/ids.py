@@ -70,6 +70,14 @@ def parse_id(text: str) -> EventId:
     )
 
 
+def one_spelling(text: str) -> str:
+    """A text that names an event, in the spelling that ids have here; any other text as it is.
+
+    A cause is named by whoever records its effect, in either spelling, and both name the same event.
+    """
+    return parse_id(text) if _ULID.fullmatch(text) or _UUID.fullmatch(text) else text
+
+
 def id_uuid(event_id: str) -> UUID:
     """The same id in its UUID spelling."""
     from uuid import UUID  # slow to load, and seldom asked for

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from everlog.core.event import Recorded
+from everlog.core.ids import one_spelling
 from everlog.errors import InvalidField
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def causes_of(log: Log, recorded: Recorded) -> tuple[tuple[Recorded, ...], str]:
     """What caused an event, and what caused that; and the id at the end that names no event of this log."""
     causes: list[Recorded] = []
     seen = {str(recorded.event.id)}
-    wanted = recorded.event.causation_id
+    wanted = one_spelling(recorded.event.causation_id)
     while wanted and wanted not in seen and len(causes) < CAUSES_MAX:
         seen.add(wanted)
         try:
@@ -25,7 +26,8 @@ def causes_of(log: Log, recorded: Recorded) -> tuple[tuple[Recorded, ...], str]:
         except InvalidField:  # a cause may be named by anything, such as a request of another program
             found = None
         if found is None:
-            return tuple(causes), wanted
+            last = causes[-1] if causes else recorded
+            return tuple(causes), last.event.causation_id  # as it was said
         causes.append(found)
-        wanted = found.event.causation_id
+        wanted = one_spelling(found.event.causation_id)
     return tuple(causes), ""

@@ -84,6 +84,9 @@ class Committer:
         self.before_commit: Callable[[Writer], None] | None = None  # takes part in every write, at its end
         self.when_done: Callable[[], None] = lambda: None  # told that a write which it took part in is on the disk
         self.when_undone: Callable[[], None] = lambda: None  # or that it has failed
+        # Writes small things within a write that records something anyway, and says what to call when it is done.
+        self.along: Callable[[Writer], Callable[[], None] | None] = lambda writer: None
+        self.forked: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._waiting: deque[Item] = deque()
         self._leading = False
@@ -113,9 +116,12 @@ class Committer:
                             raise item.error
                     with self._store.write() as writer:
                         item.result = item.do(writer)
+                        went_along = self.along(writer)
                         if self.before_commit is not None:
                             shared = True
                             self.before_commit(writer)
+                    if went_along is not None:
+                        went_along()
                     if shared:
                         self.when_done()
                 except BaseException:
@@ -187,6 +193,7 @@ class Committer:
         self._leading = False
         self._thread = None
         self._closed = True
+        self.forked()
 
     def _wait(self, item: Item) -> None:
         """Until the item is done, or until it is its caller's turn to lead."""
@@ -236,9 +243,12 @@ class Committer:
             with self._store.write() as writer:
                 for run in _runs(group):
                     _do(run, writer)
+                went_along = self.along(writer)
                 if self.before_commit is not None:
                     shared = True
                     self.before_commit(writer)
+            if went_along is not None:
+                went_along()
             if shared:
                 self.when_done()
         except BaseException as error:

@@ -39,7 +39,7 @@ from everlog.log.drafts import Draft, Limits
 from everlog.log.expect import Expect, Expectation
 from everlog.log.idempotency import upcast
 from everlog.log.purge import forget_derived, purge
-from everlog.log.refusals import Refusal, Refusals
+from everlog.log.refusals import Counted, Refusal, Refusals
 from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
 from everlog.log.verify import Report, verify
@@ -217,7 +217,7 @@ class Log:
         self._committer.submit_later(requests, waker)
 
     def remember_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:
-        """Record a refusal that `commit_later` led to. It may wait for a flush."""
+        """Record a refusal that `commit_later` led to. It is written with the next commit, or at the end."""
         self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
 
     def admit(self, events: Sequence[Event], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
@@ -411,6 +411,7 @@ class Log:
             # Before anything is gone: it may load somebody else's code, and that may end the program.
             with suppress(Exception):  # told of when it is needed
                 _ = self.views
+        self._refusals.forget(stream)
         done = self._committer.submit(
             lambda writer: purge(writer, stream, left if drafts else None, actor=by, reason=reason), alone=True
         )
@@ -427,6 +428,10 @@ class Log:
         """Recorded noes, the newest first."""
         return list(self._refusals.newest(limit=limit, code=code, stream=stream, actor=actor, operation=operation))
 
+    def refusals_left_out(self) -> list[Counted]:
+        """The minutes in which an actor was refused more often than is recorded, the newest first."""
+        return self._refusals.left_out()
+
     def refusal_counts(self) -> list[tuple[str, str, int]]:
         """(code, type, how often), the most common first."""
         return [(code, type_, count) for (code, type_), count in self._refusals.counts().most_common()]
@@ -438,6 +443,7 @@ class Log:
         """Finish what was submitted, let views and followers go, close the store."""
         if self._views is not None:
             self._views.close()
+        self._refusals.write()
         self._committer.close()
         self._waiters.close()
         self.store.close()

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
 import everlog
-from everlog.core.ids import IdSource
+from everlog.core.ids import IdSource, id_uuid
 from everlog.domains.agents import commands
 from everlog.domains.agents.events import Proposed
 from everlog.domains.deciding import By
 from everlog.errors import InvalidField, InvalidPayload, KeyReuse, NoSuchSubject, RuleRefused
+from everlog.log.causes import causes_of
 from everlog.log.log import Log
 
 PROPOSAL = Proposed(agent_id="builder", tool_name="pytest", tool_input={"path": "tests"}, risk="low")
@@ -175,6 +178,34 @@ def test_the_tree_of_causes_goes_over_streams_and_sessions_from_the_first_cause_
         assert [step["id"] for step in steps if step["asked"]] == [asked]
     with pytest.raises(NoSuchSubject):
         commands.causes(log, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
+
+
+@pytest.mark.parametrize("spell", [str, lambda one: str(id_uuid(one)), lambda one: id_uuid(one).hex, str.lower])
+def test_a_cause_is_the_same_event_however_its_id_is_spelled(log: Log, spell: Callable[[str], str]) -> None:
+    """An id is 128 bits with two spellings; who records an effect may know the cause by either."""
+    note = log.append("note.added", stream="note/1", payload={"text": "x"}, correlation_id="s1")
+    named = spell(note.event.id)
+    by = By(actor="agent:builder", causation_id=named, correlation_id="s1")
+    step = commands.propose(log, Proposed(agent_id="builder", tool_name="pytest"), id="c1", by=by)
+    effect = step.done.events[0]
+    assert effect.causation_id == named, "what was recorded stays as it was said"
+    wanted = [(note.event.id, 0), (effect.id, 1)]
+    assert [(one["id"], one["depth"]) for one in commands.trace(log, "s1")] == wanted
+    for asked in (note.event.id, effect.id, str(id_uuid(effect.id))):
+        assert [(one["id"], one["depth"]) for one in commands.causes(log, asked)] == wanted
+    found, unknown = causes_of(log, step.done.records[0])
+    assert ([one.event.id for one in found], unknown) == ([note.event.id], "")
+
+
+def test_a_cause_that_names_no_event_here_is_told_as_it_was_said(log: Log) -> None:
+    for name in ("request-17", "0190163d-8694-739b-aea5-966c26f8ad91"):
+        made = log.append("note.added", stream="note/1", payload={"text": "x"}, causation_id=name)
+        assert causes_of(log, made) == ((), name)
+    itself = "01K00000000000000000000000"
+    loop = log.append(
+        "note.added", stream="note/1", payload={"text": "x"}, id=itself, causation_id=str(id_uuid(itself))
+    )
+    assert causes_of(log, loop) == ((), "")
 
 
 def test_what_claims_to_have_caused_itself_is_shown_once(log: Log) -> None:

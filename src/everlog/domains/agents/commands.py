@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.event import Recorded
-from everlog.core.ids import new_id
+from everlog.core.ids import new_id, one_spelling
 from everlog.core.query import Query
 from everlog.domains.agents import DOMAIN, rules
 from everlog.domains.agents.events import KIND, Proposed
@@ -139,7 +139,8 @@ def trace(log: Log, session: str) -> list[dict[str, Any]]:
     here = {step["id"] for step in steps}
     effects: dict[str, list[dict[str, Any]]] = {}
     for step in steps:
-        effects.setdefault(step["caused_by"] if step["caused_by"] in here else "", []).append(step)
+        cause = one_spelling(step["caused_by"])
+        effects.setdefault(cause if cause in here else "", []).append(step)
     return _tree(effects.get("", []), lambda step: effects.get(step["id"], []))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from zlib import crc32
 
 from everlog.core.event import Event
+from everlog.core.ids import one_spelling
 from everlog.domains.agents.events import CATALOG
 from everlog.domains.agents.rules import WAITING, status_after, validation_status
 from everlog.views.view import CAUSAL, View
@@ -127,11 +128,12 @@ class Causes(View):
     """One row a cause (an event's id): what it led to, on all streams."""
 
     name = "agents.causes"
+    version = 2  # since then by the id itself, however it is spelled
     order = CAUSAL
-    uses = (step_of, status_after)
+    uses = (step_of, status_after, one_spelling)
 
     def key(self, event: Event) -> str | None:
-        return event.causation_id or None
+        return one_spelling(event.causation_id) or None
 
     def initial(self) -> dict[str, Any]:
         return {"effects": []}
