@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import threading
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -41,6 +42,9 @@ def _hash(parts: Any) -> str:
 
 
 _sources: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+# Finding the source of a class parses its module. Python 3.11 fails with a SystemError when two threads do that at
+# once ("AST constructor recursion depth mismatch"): https://github.com/python/cpython/issues/106905
+_one_at_a_time = threading.Lock()
 
 
 def source_of(code: Any) -> str:
@@ -51,9 +55,11 @@ def source_of(code: Any) -> str:
     try:
         found = _sources.get(code)
     except TypeError:  # nothing that can be remembered
-        return _read_source(code)
+        with _one_at_a_time:
+            return _read_source(code)
     if found is None:
-        found = _sources[code] = _read_source(code)
+        with _one_at_a_time:
+            found = _sources[code] = _read_source(code)
     return found
 
 
