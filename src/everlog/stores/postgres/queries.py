@@ -16,8 +16,8 @@ from everlog.core.codec import Packed, assemble
 from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.ids import id_text
 from everlog.core.query import Query
-from everlog.errors import Damaged
 from everlog.stores.contract import Claim, Claimed, Note, Slab
+from everlog.stores.lost import first_gap, lost
 from everlog.stores.postgres.statements import statements
 
 PAGE_ROWS = 1000
@@ -91,8 +91,20 @@ class Reading:
         while left > 0:
             values["limit"] = size = min(size_max, left)
             rows = fetch(statement, values)
+            gap = None
+            if not where and lead == "by_position":
+                low, high = values["after"], values["upto"]
+                if len(rows) == size:  # there may be more: what was looked at ends with the last of them
+                    low, high = (rows[-1][0] - 1, high) if newest_first else (low, rows[-1][0])
+                gap = self._missing(fetch, rows, low, high, newest_first=newest_first)
+            elif not where and lead == "by_stream" and not _follow(rows, values["high" if newest_first else "low"]):
+                gap = self._missing_between(fetch, rows)
+            if gap is not None:
+                rows = [row for row in rows if (row[0] > gap[1] if newest_first else row[0] < gap[0])]
             if rows:
                 yield rows
+            if gap is not None:
+                raise lost(*gap)
             left -= len(rows)
             if len(rows) < size:
                 return
@@ -103,6 +115,38 @@ class Reading:
                 values["upto"] = position - 1
             else:
                 values["after"] = position
+
+    def _missing(
+        self, fetch: Fetch, rows: list[tuple[Any, ...]], low: int, high: int, *, newest_first: bool
+    ) -> tuple[int, int] | None:
+        """The positions that nothing accounts for, where `rows` are all events above `low` up to `high`. Only for a
+        role that sees every row."""
+        if len(rows) == high - low:
+            return None
+        last = max((row[0] for row in rows), default=low)
+        if high > last:
+            # Asked after the rows were read: events that came since are there, and only what is not is missed.
+            ((head,),) = fetch(self.sql("head"), {})
+            high = max(last, min(high, head))
+            if high > last and self._accounted(fetch, last, high):
+                high = last
+        if len(rows) == high - low or high <= low:
+            return None
+        there = [row[0] for row in rows]
+        there += [place for (place,) in fetch(self.sql("gone_places"), {"after": low, "upto": high})]
+        return first_gap(there, low, high, newest_first=newest_first)
+
+    def _missing_between(self, fetch: Fetch, rows: list[tuple[Any, ...]]) -> tuple[int, int] | None:
+        """The positions between the rows of a stream that nothing accounts for: one of them was the stream's."""
+        low, high = sorted((rows[0][0], rows[-1][0]))
+        if self._accounted(fetch, low, high):
+            return None
+        there = [place for (place,) in fetch(self.sql("every_place"), {"after": low, "upto": high})]
+        return first_gap(there, low, high, newest_first=rows[0][0] > rows[-1][0])
+
+    def _accounted(self, fetch: Fetch, low: int, high: int) -> bool:
+        ((count,),) = fetch(self.sql("accounted"), {"after": low, "upto": high})
+        return bool(count == high - low)
 
     def _plan(self, query: Query) -> tuple[str, str, dict[str, Any]]:
         """The statement whose index leads, the conditions for the rest, and the values of both."""
@@ -175,6 +219,14 @@ class Reading:
             key = rows[-1][0]
 
 
+def _follow(rows: list[tuple[Any, ...]], seen: int) -> bool:
+    """True if the sequences of a stream's rows have no gap, up or down, also to the one seen before them."""
+    if not rows:
+        return True
+    first, last = rows[0][1], rows[-1][1]
+    return abs(last - first) == len(rows) - 1 and (seen in (0, END) or abs(first - seen) == 1)
+
+
 def recorded(rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:
     position = Position(0)
     try:
@@ -186,13 +238,7 @@ def recorded(rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:
             )
             yield Recorded(position, sequence, received_us, event)
     except msgspec.DecodeError as error:
-        raise Damaged(
-            f"the event at position {position} cannot be read",
-            why=str(error),
-            hint="everlog verify",
-            position=position,
-            after=position,
-        ) from error
+        raise lost(position, position, why=f"the event cannot be read: {error}") from error
 
 
 def split_path(path: bytes) -> tuple[bytes, ...]:

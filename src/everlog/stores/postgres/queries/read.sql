@@ -96,6 +96,22 @@ SELECT hash FROM purged WHERE id = %(id)s
 SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM {purged}
 WHERE position > %(after)s AND position <= %(upto)s ORDER BY position
 
+-- Where something was purged, or a purge is recorded.
+-- name: gone_places
+SELECT position FROM purged WHERE position > %(after)s AND position <= %(upto)s
+UNION ALL SELECT reserved FROM purges WHERE reserved > %(after)s AND reserved <= %(upto)s
+
+-- name: every_place
+SELECT position FROM events WHERE position > %(after)s AND position <= %(upto)s
+UNION ALL SELECT position FROM purged WHERE position > %(after)s AND position <= %(upto)s
+UNION ALL SELECT reserved FROM purges WHERE reserved > %(after)s AND reserved <= %(upto)s
+
+-- How many positions are an event, a purged place or a purge.
+-- name: accounted
+SELECT (SELECT count(*) FROM events WHERE position > %(after)s AND position <= %(upto)s)
+    + (SELECT count(*) FROM purged WHERE position > %(after)s AND position <= %(upto)s)
+    + (SELECT count(*) FROM purges WHERE reserved > %(after)s AND reserved <= %(upto)s)
+
 -- name: head
 SELECT head FROM state
 
