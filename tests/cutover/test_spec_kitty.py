@@ -135,6 +135,21 @@ def test_an_annotation_finds_its_mission_in_the_lines_below_it() -> None:
     assert [(one["text"], bool(one["done_at"])) for one in subtasks] == [("T001", True), ("T002", False)]
 
 
+def test_a_file_that_never_says_its_mission_is_not_searched_for_every_line() -> None:
+    lines = text(*(annotated(f"evt-{number}", "WP01", "2026-02-03T08:00:00Z", note="x") for number in range(50)))
+    reads = 0
+
+    def read(size: int, at: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        return lines[at : at + size]
+
+    log = open("memory:")
+    assert import_files(log, [Source("file", len(lines), read)], Options(new_ids=True)).new == 50
+    assert reads < 20
+    assert {recorded.event.stream for recorded in log.read()} == {"workpackage/WP01"}
+
+
 def test_a_later_annotation_counts_and_an_earlier_one_does_not() -> None:
     late = annotated("evt-1", "WP01", "2026-02-05T08:00:00Z", subtasks={"T001": "planned", "T002": "done"})
     for lines in ([*LINES, late], [late, *LINES]):

@@ -68,10 +68,12 @@ class Context:
     new_ids: bool = False  # an id that is no ULID is left out: the event gets a new one
     mission: str = ""  # the mission that the file is about, as far as its lines above say it
     find_mission: Callable[[], str] = lambda: ""  # looks for it in the lines below
+    searched: bool = False
     kata: dict[str, Any] = field(default_factory=dict)  # see kata.py
 
     def mission_of_file(self) -> str:
-        if not self.mission:
+        if not self.mission and not self.searched:
+            self.searched = True  # once: a file that never says it is read to its end
             self.mission = self.find_mission()
         return self.mission
 
