@@ -167,10 +167,10 @@ def _page(world: World, kind: str) -> None:
         cursor, found = Cursor(Position(0)), []
         while True:
             page = log.page_after(cursor, limit=4)
+            cursor = page.next_cursor
+            found += [record.position for record in page.events]
             if page.reset is None and not page.events:
                 break
-            found += [record.position for record in page.events]
-            cursor = page.next_cursor
         assert found == expected
         assert cursor.position == log.head()
         if world.stage == "after a purge":
