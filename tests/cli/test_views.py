@@ -197,6 +197,54 @@ def test_the_audit_ends_with_8_when_something_is_missing(notes: Run) -> None:
     assert notes("views", "audit", "--json").data[1]["gap"] == 5
 
 
+def test_a_damaged_row_is_reported_everywhere_and_the_answer_is_right(notes: Run) -> None:
+    from everlog import open as open_log
+    from everlog.views.states import active_build
+
+    notes("views", "run", "--to-end")
+    right = notes("views", "get", "streams", "note/1", "--json").data["state"]
+    with open_log() as log:
+        build = active_build(log.views.shelf, "streams")
+        assert build is not None
+        with log.views.shelf.change() as change:
+            change.put(build.rows, {"note/1": b"garbage"})
+
+    def doctor() -> list[str]:
+        return next(row for row in notes("doctor").rows if row[1] == "views")
+
+    assert doctor()[0] == "warn"
+    assert "1 row of streams does not match the checksum, such as note/1" in doctor()[2]
+    audit = notes("views", "audit", "streams")
+    assert (audit.code, "streams: the row of note/1 does not match its checksum" in audit.err) == (8, True)
+    answered = notes("views", "get", "streams", "note/1", "--json")
+    assert (answered.code, answered.data["state"]) == (0, right)
+    assert "did not match the checksum: 'note/1'" in answered.out  # among the warnings
+    assert "1 row of streams did not match the checksum since build 1 was made" in notes("views").err
+    assert "1 row of streams did not match the checksum and was folded again" in doctor()[2]
+    assert notes("views", "audit").code == 0
+    notes("views", "rebuild", "streams")
+    assert doctor()[0] == "ok"
+
+
+def test_the_audit_names_a_state_that_is_not_what_the_events_say(notes: Run) -> None:
+    from everlog import open as open_log
+    from everlog.views.rows import kept_of, kept_parts
+    from everlog.views.states import active_build, put_rows
+
+    notes("views", "run", "--to-end")
+    with open_log() as log:
+        build = active_build(log.views.shelf, "types")
+        assert build is not None
+        count, lamport, event, sources, _ = kept_parts(log.views.shelf.get(build.rows, "note.added") or b"")
+        with log.views.shelf.change() as change:
+            wrong = kept_of(count, lamport, event, sources, b"{}")
+            put_rows(change, log.view("types").view, build, {"note.added": wrong})
+    found = notes("views", "audit", "types")
+    assert (found.code, found.rows[0][-2:]) == (8, ["1", "0"])
+    assert "types: the state of note.added is not what its events say" in found.err
+    assert notes("views", "audit", "types", "--sample", "1", "--json").data[0]["checked"] == 1
+
+
 def test_dead_letters_are_shown_retried_and_skipped(own: Run) -> None:
     own("views", "run", "texts", "--to-end")
     assert [row[:2] for row in own("views", "dead-letters", "texts").rows] == [["3", "failed"], ["4", "waiting"]]

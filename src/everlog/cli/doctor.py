@@ -294,9 +294,10 @@ def _refusals(log: Log) -> Check:
 
 def _views(log: Log) -> Check:
     """Only what is kept: nothing is run for it."""
-    from everlog.views.overview import NEVER_RUN, OTHER_CODE, PARKED, STOPPED
+    from everlog.views.overview import DAMAGED, NEVER_RUN, OTHER_CODE, PARKED, STOPPED
 
     fixes = {
+        DAMAGED: "everlog views rebuild {}",
         PARKED: "everlog views dead-letters {}",
         STOPPED: "everlog views dead-letters {}",
         OTHER_CODE: "everlog views rebuild {}",
@@ -311,6 +312,25 @@ def _views(log: Log) -> Check:
                 f"{view.view} is at #{view.position}: {view.state}",
                 fixes[view.state].format(view.view),
             )
+    damaged = log.views.damaged_rows()
+    if damaged:
+        name, keys = next(iter(damaged.items()))
+        return Check(
+            "views",
+            WARN,
+            f"{counted(len(keys), 'row')} of {name} {'does' if len(keys) == 1 else 'do'} not match the checksum,"
+            f" such as {sorted(keys)[0]}; the answers are folded again from the events",
+            f"everlog views rebuild {name}",
+        )
+    mended = next((view for view in kept if view.mended), None)
+    if mended is not None:
+        return Check(
+            "views",
+            WARN,
+            f"{counted(mended.mended, 'row')} of {mended.view} did not match the checksum and"
+            f" {'was' if mended.mended == 1 else 'were'} folded again; check the disk",
+            f"everlog views audit {mended.view}; a rebuild ends this warning: everlog views rebuild {mended.view}",
+        )
     return Check("views", OK, f"{len(kept)} kept, none of them stuck")
 
 

@@ -64,6 +64,8 @@ def list_views(session: Session) -> None:
 def _list(session: Session) -> None:
     import msgspec
 
+    from everlog.views.overview import DAMAGED
+
     found = session.log().views.overviews()
     session.out.answer(
         Answer(
@@ -77,6 +79,16 @@ def _list(session: Session) -> None:
             facts={"count": len(found)},
         )
     )
+    for one in found:
+        if one.state == DAMAGED:
+            session.out.warn(
+                f"what {one.view} keeps is damaged; to derive it again: everlog views rebuild {one.view}"
+            )
+        elif one.mended:
+            session.out.warn(
+                f"{counted(one.mended, 'row')} of {one.view} did not match the checksum since build {one.build} was"
+                f" made, and {'was' if one.mended == 1 else 'were'} folded again: everlog views audit {one.view}"
+            )
 
 
 @views_command.command("get")
@@ -252,18 +264,22 @@ def roll_back_view(session: Session, view: str) -> None:
 
 @views_command.command("audit")
 @click.argument("names", metavar="[VIEW ...]", nargs=-1)
+@click.option("--sample", type=click.IntRange(1), metavar="N", help="Number of keys to fold again (default: all).")
 @common_options
 @pass_session
-def audit_views(session: Session, names: tuple[str, ...]) -> None:
-    """Recount the log against what each view has applied, and name what is missing.
+def audit_views(session: Session, names: tuple[str, ...], sample: int | None) -> None:
+    """Recount the log and fold it again, compare the states, and name what is missing or differs.
 
-    Exits 8 if a view misses an event or counts a key wrongly. Without names, every view that has been run.
+    Exits 8 if a view misses an event, counts a key wrongly, has a state that is not what the events say, or has a row
+    that does not match its checksum. Without names, every view that has been run.
 
-    Columns when piped: view, position, lag, events, applied, waiting, skipped, gap, wrong.
+    Columns when piped: view, position, lag, events, applied, waiting, skipped, gap, wrong, keys, checked, differing,
+    damaged.
 
     \b
-    Example:
+    Examples:
       everlog views audit
+      everlog views audit streams --sample 1000
     """
     import msgspec
 
@@ -276,11 +292,19 @@ def audit_views(session: Session, names: tuple[str, ...]) -> None:
     found = []
     for name in names or run_here:
         with progress(session.out, f"auditing {name}", log.head()) as tell:
-            found.append(log.view(name).audit(progress=tell))
-    columns = ("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap", "wrong")
+            found.append(log.view(name).audit(sample=sample, progress=tell))
+    counts = ("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap")
+    columns = (*counts, "wrong", "keys", "checked", "differing", "damaged")
     rows: list[tuple[Any, ...]] = [
-        (a.view, a.position, a.lag, a.events, a.applied, a.waiting, a.skipped, a.gap, len(a.wrong_counts))
-        for a in found
+        (
+            *(getattr(one, name) for name in counts),
+            len(one.wrong_counts),
+            one.keys,
+            one.checked,
+            len(one.differing),
+            len(one.damaged),
+        )
+        for one in found
     ]
     data = [{**msgspec.to_builtins(one), "ok": one.ok} for one in found]
     session.out.answer(
@@ -301,8 +325,12 @@ def audit_views(session: Session, names: tuple[str, ...]) -> None:
             session.out.warn(
                 f"{one.view} counts {counted(wrong.kept, 'event')} of {wrong.key}, the log has {wrong.recounted}"
             )
+        for key in one.damaged[:20]:
+            session.out.warn(f"{one.view}: the row of {key} does not match its checksum")
+        for key in one.differing[:20]:
+            session.out.warn(f"{one.view}: the state of {key} is not what its events say")
     if not all(one.ok for one in found):
-        session.out.hint("to derive it anew: everlog views rebuild VIEW")
+        session.out.hint("to derive it again: everlog views rebuild VIEW")
         raise click.exceptions.Exit(EXIT_DAMAGED)
 
 

@@ -13,7 +13,12 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, runtime_checkable
 
+from everlog.errors import Busy
 from everlog.stores.texts import MemoryTexts, Text, TextIndex
+
+
+class ShelfEmptied(Busy):
+    """The shelf was damaged and is empty now. What was read of it before does not count: begin again."""
 
 
 class ShelfReader(Protocol):
@@ -60,6 +65,15 @@ class Shelf(ShelfReader, TextIndex, Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class OwnFile(Protocol):
+    """A shelf that has a file of its own, which can be made again."""
+
+    def make_again(self, error: Exception) -> None:
+        """Remove the file, because what is on the shelf cannot be repaired in any other way."""
+        ...
 
 
 @runtime_checkable

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from everlog.errors import Busy, EverlogError, LogClosed, ReadOnly, StorageFull
+from everlog.errors import Busy, Damaged, EverlogError, LogClosed, ReadOnly, StorageFull
 from everlog.files import DiskFiles, Files
-from everlog.stores.shelf import ShelfChanges
+from everlog.lock_file import LockFile
+from everlog.stores.shelf import ShelfChanges, ShelfEmptied
 from everlog.stores.staging import Staged
 from everlog.stores.text_rows import TextTables, write_texts
 
@@ -32,6 +33,8 @@ _IS_THERE = "SELECT 1 FROM sqlite_schema WHERE name = 'derived'"
 _KEYS_AT_ONCE = 500
 _PAGE_ROWS = 1000
 _BUSY_S = 30.0
+_DAMAGES_MAX = 5  # more often the disk itself must be looked at
+_SHORT_READ = 522  # SQLITE_IOERR_SHORT_READ: the file is shorter than it says
 
 Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
 
@@ -85,6 +88,10 @@ class ShelfTable:
 class ShelfFile:
     """The shelf as a file of its own. It is derived: a damaged one is removed and filled again from the events.
 
+    Who works with a shelf when the damage is noticed gets ShelfEmptied and begins again. A process that has the file
+    open goes on with what it has, until it notices the damage too. A lock keeps everybody from opening the file while
+    it is removed: SQLite's three files must be removed together.
+
     `synchronous = NORMAL`: a power cut may take its last changes back, each of them whole, and the views go on from
     the cursor that is in the same change.
     """
@@ -98,6 +105,8 @@ class ShelfFile:
         self._connection: sqlite3.Connection | None = None
         self._process = os.getpid()
         self._closed = False
+        self._damages = 0  # how often it was found damaged in use
+        self._opening = LockFile(path.with_name(path.name + ".lock"))
         self._texts = TextTables(self._fetch)
 
     def get(self, space: str, key: str) -> bytes | None:
@@ -107,7 +116,12 @@ class ShelfFile:
         return get_many(self._fetch, space, keys) if self._is_there() else {}
 
     def scan(self, space: str, *, after: str = "", limit: int | None = None) -> Iterator[tuple[str, bytes]]:
-        return scan(self._fetch, space, after, limit) if self._is_there() else iter(())
+        try:
+            yield from scan(self._fetch, space, after, limit) if self._is_there() else iter(())
+        except _DamagedKey as error:
+            with self._lock:
+                self.make_again(error)
+            raise self._emptied(error) from error
 
     def count(self, space: str) -> int:
         return count(self._fetch, space) if self._is_there() else 0
@@ -131,7 +145,7 @@ class ShelfFile:
                 if changes.scrub:
                     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
-                if connection.in_transaction:
+                if self._connection is connection and connection.in_transaction:  # not if it was closed for damage
                     connection.execute("ROLLBACK")
 
     def close(self) -> None:
@@ -140,6 +154,7 @@ class ShelfFile:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
             self._connection = None
+            self._opening.close()
 
     def _is_there(self) -> bool:
         return self._connection is not None or self._files.exists(self.path)
@@ -167,17 +182,60 @@ class ShelfFile:
             raise LogClosed(f"{self.path} is closed", hint="open the log again; after a fork, in the child itself")
         if self._connection is None:
             self._files.make_dir(self.path.parent)
-            try:
-                self._connection = self._connect()
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError):
-                    raise
-                _logger.warning("%s is damaged (%s) and is made again from the events", self.path, error)
-                for ending in ("", "-wal", "-shm"):
-                    if self._files.exists(leftover := self.path.with_name(self.path.name + ending)):
-                        self._files.unlink(leftover)
-                self._connection = self._connect()
+            with self._alone():
+                try:
+                    self._connection = self._connect()
+                except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                    if not _is_damage(error):
+                        raise
+                    self._remove(error)
+                    self._connection = self._connect()
         return self._connection
+
+    def make_again(self, error: Exception) -> None:
+        """Remove the file. The next to use it finds it empty."""
+        with self._lock, self._own_errors():
+            self._damages += 1
+            self._make_again(error, first=False)
+
+    def _remove(self, error: Exception) -> None:
+        """Remove the damaged file; the lock is held."""
+        _logger.warning("%s is damaged (%s) and is made again from the events", self.path, error)
+        for ending in ("", "-wal", "-shm"):
+            if self._files.exists(leftover := self.path.with_name(self.path.name + ending)):
+                self._files.unlink(leftover)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While nobody else opens or removes the file."""
+        try:
+            self._opening.acquire()
+        except ReadOnly:  # then this user removes nothing either
+            yield
+            return
+        try:
+            yield
+        finally:
+            self._opening.release()
+
+    def _make_again(self, error: Exception, *, first: bool) -> None:
+        """After damage was noticed: take the file that another process has made meanwhile, or remove it."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        with self._alone():
+            try:
+                connection = self._connect()
+                connection.execute("SELECT space, key, value FROM derived LIMIT 0")
+                # It may be another file by now. Only once: there is damage that this check does not find.
+                if not first or connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                    connection.close()
+                    raise error
+                self._connection = connection
+            except (sqlite3.DatabaseError, UnicodeDecodeError, Damaged) as still:
+                if not _is_damage(still):
+                    raise
+                self._remove(still)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -201,7 +259,9 @@ class ShelfFile:
     def _own_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if _is_damage(error) and self._damages < _DAMAGES_MAX and self._make_again_if_possible(error):
+                raise self._emptied(error) from error
             name = getattr(error, "sqlite_errorname", "") or ""
             what = f"{self.path} cannot be used"
             kind, hint = EverlogError, f"it is derived: {self.path} may be deleted and is made again"
@@ -209,12 +269,42 @@ class ShelfFile:
                 kind, hint = Busy, "somebody else keeps views there: try again"
             elif name == "SQLITE_FULL":
                 kind, hint = StorageFull, "free some space and try again; the log itself can be read"
-            elif _may_not_write(error):
+            elif isinstance(error, sqlite3.Error) and _may_not_write(error):
                 from shlex import quote as shell_quote
 
                 kind = ReadOnly
                 hint = f"views are kept there: ls -ld {shell_quote(str(self.path.parent))} shows who may write"
             raise kind(what, why=str(error), hint=hint) from error
+
+    def _emptied(self, error: Exception) -> ShelfEmptied:
+        return ShelfEmptied(
+            f"{self.path} was damaged and is made again from the events", why=str(error), hint="try again"
+        )
+
+    def _make_again_if_possible(self, error: Exception) -> bool:
+        self._damages += 1
+        try:
+            self._make_again(error, first=self._damages == 1)
+        except (sqlite3.Error, EverlogError) as reason:  # such as a folder that this user may not write to
+            _logger.warning("%s is damaged and cannot be removed: %s", self.path, reason)
+            return False
+        return True
+
+
+class _DamagedKey(Damaged):
+    """A key is not a text, which the table does not allow."""
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an error says that the file is not what was written; see the result codes of SQLite."""
+    if not isinstance(error, sqlite3.Error):
+        return isinstance(error, (UnicodeDecodeError, Damaged))
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:  # sqlite3's own errors have none
+        return isinstance(error, sqlite3.OperationalError) and "UTF-8" in str(error)
+    if code == sqlite3.SQLITE_ERROR:
+        return "no such table" in str(error) or "no such column" in str(error)
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or code == _SHORT_READ
 
 
 def _may_not_write(error: sqlite3.Error) -> bool:
@@ -263,6 +353,12 @@ def scan(fetch: Fetch, space: str, after: str, limit: int | None) -> Iterator[tu
             f"SELECT key, value FROM derived WHERE space = ? AND key {above} ? ORDER BY key LIMIT ?",  # noqa: S608
             (space, after, size),
         )
+        if not all(type(key) is str for key, _ in rows):
+            raise _DamagedKey(
+                f"a key in the table of {space} is not a text",
+                why="what views keep was changed or damaged on the disk",
+                hint="everlog verify",
+            )
         yield from rows
         if len(rows) < size:
             return

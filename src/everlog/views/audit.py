@@ -1,28 +1,43 @@
-"""The audit: the log recounted against what a view says it has applied.
+"""The audit: the log recounted and folded again, and compared with what a view keeps.
 
 A view's lag says how far it got; it says nothing of what it missed on the way. A build keeps one bit for every
 position that it applied and a count for every key, changed together with the states. The audit reads the log again
-and names every event that should have been applied and was not: the gap.
+and names every event that should have been applied and was not: the gap. Then it folds the events of all keys, or of
+a sample of them, and names the keys whose states differ.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import msgspec
 
 from everlog.core.event import Position, Recorded
+from everlog.errors import NotCanonical
 from everlog.stores.shelf import Shelf
-from everlog.views.letters import SKIPPED
-from everlog.views.states import BLOCK, Build, letters_of, places_of, scan_rows
-from everlog.views.view import View
+from everlog.views import refold
+from everlog.views.checksums import DamagedRows
+from everlog.views.fold import fold, in_causal_order
+from everlog.views.letters import SKIPPED, Letter
+from everlog.views.rows import Row, kept_parts
+from everlog.views.states import BLOCK, Build, letters_of, places_of, read_build, scan_kept
+from everlog.views.view import Order, View, state_bytes
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
 
 NAMED_MAX = 1000
+ROWS_AT_ONCE = 200_000
+"""Keys whose states are in memory at once while they are folded again."""
+
+_TRIES = 5
 _TOLD_EVERY = 10_000
 
 
@@ -60,10 +75,15 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     by_type: dict[str, int]
     by_scope: dict[str, int]
     wrong_counts: tuple[WrongCount, ...]
+    keys: int  # that have a row
+    checked: int  # keys whose events were folded again
+    differing: tuple[str, ...]  # the first of those whose states are not what the events say
+    damaged: tuple[str, ...]  # the first keys whose rows do not match their checksums
+    mended: int  # rows that were damaged before and were folded again, since the build was made
 
     @property
     def ok(self) -> bool:
-        return self.gap == 0 and not self.wrong_counts
+        return self.gap == 0 and not self.wrong_counts and not self.differing and not self.damaged
 
 
 def audit(
@@ -72,10 +92,12 @@ def audit(
     view: View,
     build: Build,
     *,
+    sample: int | None = None,
     progress: Callable[[int], None] = lambda position: None,
 ) -> Audit:
-    places = places_of(shelf, build)
-    letters = {letter.position: letter for letter in letters_of(shelf, build)}
+    """Compare a build with the log up to where the build is. `sample` is the number of keys to fold again."""
+    kept = _as_of_one_moment(shelf, build)
+    build, places, letters = kept.build, kept.places, kept.letters
     found = _Count()
     keys: Counter[str] = Counter()
     for recorded in log.store.read(view.query, upto=build.position):
@@ -92,6 +114,8 @@ def audit(
             found.applied += 1
         else:
             found.miss(recorded)
+    chosen = kept.rows.keys() if sample is None else random.sample(sorted(kept.rows), min(sample, len(kept.rows)))
+    differing = _differing(log, shelf, view, kept, chosen, everything=sample is None, progress=progress)
     head = log.head()
     return Audit(
         view=build.name,
@@ -108,8 +132,114 @@ def audit(
         by_stream=dict(found.streams.most_common(NAMED_MAX)),
         by_type=dict(found.types.most_common()),
         by_scope=dict(found.scopes.most_common(NAMED_MAX)),
-        wrong_counts=tuple(_wrong_counts(shelf, build, keys)),
+        wrong_counts=tuple(_wrong_counts(kept, keys)),
+        keys=len(kept.rows) + len(kept.damaged),
+        checked=len(chosen),
+        differing=tuple(sorted(differing)[:NAMED_MAX]),
+        damaged=tuple(sorted(kept.damaged)[:NAMED_MAX]),
+        mended=build.mended,
     )
+
+
+@dataclass
+class _Kept:
+    """What a build keeps. Of a row only the count and a hash of the state: the states need not fit into memory."""
+
+    build: Build
+    places: Mapping[int, int]
+    letters: dict[int, Letter]
+    rows: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    damaged: set[str] = field(default_factory=set)
+
+
+def _as_of_one_moment(shelf: Shelf, build: Build) -> _Kept:
+    """Read all of a build while nobody changes it."""
+    for _ in range(_TRIES):
+        current = read_build(shelf, build.name, build.number) or build
+        kept = _read(shelf, current)
+        after = read_build(shelf, build.name, build.number)
+        if after is None or after.revision == current.revision:
+            return kept
+    with shelf.change():  # others move it on all the time
+        return _read(shelf, read_build(shelf, build.name, build.number) or build)
+
+
+def _read(shelf: Shelf, build: Build) -> _Kept:
+    letters = {letter.position: letter for letter in letters_of(shelf, build)}
+    kept = _Kept(build, places_of(shelf, build), letters)
+    try:
+        for key, data in scan_kept(shelf, build):
+            count, _, _, _, state = kept_parts(data)
+            kept.rows[key] = count, _hash(state)
+    except DamagedRows as damaged:
+        kept.damaged |= damaged.keys
+    return kept
+
+
+def _hash(state: bytes) -> bytes:
+    return blake2b(state, digest_size=16).digest()
+
+
+def _differing(
+    log: Log,
+    shelf: Shelf,
+    view: View,
+    kept: _Kept,
+    chosen: Collection[str],
+    *,
+    everything: bool,
+    progress: Callable[[int], None],
+) -> set[str]:
+    """Fold the events of keys again, and return the keys whose states are not those that are kept."""
+    build, left_out = kept.build, kept.letters.keys()
+    if not everything:
+        streams = refold.sources_of(shelf, build, chosen, {}, ())
+        records = refold.history(log, view, chosen, streams, upto=build.position, skipped=left_out)
+        return _compared(kept, chosen, _states(log, view, [records]))
+    # In as many rounds as keep the states of one round in memory.
+    rounds = len(chosen) // ROWS_AT_ONCE + 1
+    differing = set()
+    for number in range(rounds):
+        records_of_round = (
+            recorded
+            for recorded in log.store.read(view.query, upto=build.position)
+            if recorded.position not in left_out
+            and (rounds == 1 or _round(_key(log, view, recorded), rounds) == number)
+        )
+        causal = view.order is Order.CAUSAL
+        pages = iter([in_causal_order(records_of_round)]) if causal else _pages(records_of_round, progress)
+        mine = [key for key in chosen if rounds == 1 or _round(key, rounds) == number]
+        differing |= _compared(kept, mine, _states(log, view, pages))
+    return differing
+
+
+def _pages(records: Iterator[Recorded], progress: Callable[[int], None]) -> Iterator[list[Recorded]]:
+    while page := list(islice(records, _TOLD_EVERY)):
+        progress(page[-1].position)
+        yield page
+
+
+def _states(log: Log, view: View, pages: Iterable[list[Recorded]]) -> dict[str, bytes]:
+    """The hashes of the states that events make, by key."""
+    rows: dict[str, Row] = {}
+    for page in pages:
+        fold(view, rows, page, upcast=log.catalog.upcast, upcast_all=log.catalog.upcast_all)
+    found = {}
+    for key, row in rows.items():
+        try:
+            found[key] = _hash(state_bytes(row.state))
+        except (NotCanonical, TypeError, ValueError, RecursionError):
+            found[key] = b""  # it cannot have been kept
+    return found
+
+
+def _compared(kept: _Kept, keys: Collection[str], again: dict[str, bytes]) -> set[str]:
+    differing = {key for key in keys if again.get(key) != kept.rows[key][1]}
+    return differing | {key for key in again if key not in kept.rows and key not in kept.damaged}
+
+
+def _round(key: str | None, rounds: int) -> int:
+    return crc32((key or "").encode()) % rounds
 
 
 class _Count:
@@ -131,16 +261,21 @@ class _Count:
 
 
 def _count_key(log: Log, view: View, recorded: Recorded, keys: Counter[str]) -> None:
-    key = recorded.event.stream if view.by_stream else view.key(log.catalog.upcast(recorded.event))
+    key = _key(log, view, recorded)
     if key is not None:
         keys[key] += 1
 
 
-def _wrong_counts(shelf: Shelf, build: Build, recounted: Counter[str]) -> list[WrongCount]:
+def _key(log: Log, view: View, recorded: Recorded) -> str | None:
+    return recorded.event.stream if view.by_stream else view.key(log.catalog.upcast(recorded.event))
+
+
+def _wrong_counts(kept: _Kept, recounted: Counter[str]) -> list[WrongCount]:
     wrong = []
-    for key, row in scan_rows(shelf, build):
+    for key, (count, _) in kept.rows.items():
         expected = recounted.pop(key, 0)
-        if row.count != expected:
-            wrong.append(WrongCount(key, row.count, expected))
-    wrong += [WrongCount(key, 0, count) for key, count in sorted(recounted.items())]
+        if count != expected:
+            wrong.append(WrongCount(key, count, expected))
+    lost = sorted(recounted.keys() - kept.damaged)
+    wrong += [WrongCount(key, 0, recounted[key]) for key in lost]
     return wrong[:NAMED_MAX]

@@ -11,20 +11,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from everlog.core.event import Position, Recorded
 from everlog.core.query import Cursor, Reset
+from everlog.errors import ReadOnly
 from everlog.log.pages import OpenPage
 from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
 from everlog.views import refold
+from everlog.views.checksums import DamagedRows, LostRows, warn_of_damage
 from everlog.views.fingerprint import code_fingerprint
 from everlog.views.fold import Folded, fold, joined, kept_rows, nothing_kept, run_of
 from everlog.views.letters import SKIPPED, Letter, letters_from, parked_by
 from everlog.views.news import News
-from everlog.views.rows import CausalOrder, Row, row_bytes
+from everlog.views.rows import CausalOrder, Row, row_bytes, row_of
 from everlog.views.states import (
     Build,
     letters_of,
@@ -34,6 +37,10 @@ from everlog.views.states import (
     put_letters,
     put_rows,
     read_build,
+    require_all,
+    scan_kept,
+    scan_rows,
+    seal_build,
     several,
 )
 from everlog.views.view import Change, View
@@ -53,6 +60,12 @@ PAGES_GATHERED = 5
 
 GATHERED_S = 2.0
 """How long what was folded may wait to be kept: what a kill would undo of a view that takes its time."""
+
+LOOKED_AT_MAX = 1000
+"""Rows that are checked when a key has none, to see whether it was lost. That takes about 1 ms."""
+
+MENDED_MAX = 1000
+"""Damaged rows that are folded again one by one. If there are more, the view is rebuilt."""
 
 SAVED_EVERY = 1000
 """Positions without a match after which a cursor is kept all the same."""
@@ -84,6 +97,7 @@ class Builder:
     _skipped: set[int]
     _gathered: Folded  # of pages that were folded and are not kept yet
     _closely_upto = 0  # up to here every page is kept by itself
+    _stand_ins: dict[str, bytes | None]  # folded again in the place of damaged rows that cannot be written
 
     def __init__(self, log: Log, shelf: Shelf, view: View, build: Build, *, live: bool) -> None:
         self.view = view
@@ -94,6 +108,7 @@ class Builder:
         self._query = view.query
         self._code = code_fingerprint(view)
         self._news = News()
+        self._stand_ins = {}
         self._take(build)
 
     @property
@@ -119,6 +134,9 @@ class Builder:
         """Take one page. True when there is nothing more to take: the head was reached, or the view is stopped."""
         with self.lock:
             self._settle()
+            if not self._build.sealed:
+                seal_build(self._shelf, self._build)
+                self._look_again()
             if self._build.stopped_at:
                 self._look_again()
             page = OpenPage(self._log.store, self._cursor, self._query, limit=limit)
@@ -137,6 +155,9 @@ class Builder:
             except _LookCloser:
                 self._look_again()
                 self._closely_upto = page.reached
+                return False
+            except DamagedRows as damaged:
+                self.mend(damaged.keys)
                 return False
             return (moved and page.next_cursor.position >= page.head) or bool(self._build.stopped_at)
 
@@ -170,6 +191,8 @@ class Builder:
                 except _LookCloser:
                     self._look_again()
                     self._closely_upto = cursor.position
+                except DamagedRows as damaged:
+                    self.mend(damaged.keys)
 
     def reload(self) -> None:
         """Take the build as it is kept, after somebody changed it on purpose."""
@@ -227,11 +250,78 @@ class Builder:
             self._news.took_in(reached.position, kept if self.live and self.view.has_effects else {})
             staged.shelved = changes
             return True
+        except DamagedRows:  # the events of their keys are read after the write
+            self._forget_rows()
+            return False
         except BaseException:
             self._forget_rows()
             raise
         finally:
             self.lock.release()
+
+    # ---- what is kept
+
+    def rows(self, keys: Collection[str]) -> dict[str, Row]:
+        """The rows of those of the keys that have one. DamagedRows names those that do not match their checksums."""
+        asked = [key for key in keys if key not in self._stand_ins] if self._stand_ins else keys
+        found = load_rows(self._shelf, self._build, asked)
+        return {**found, **self._stood_in(keys)} if self._stand_ins else found
+
+    def page(self, after: str, limit: int) -> list[tuple[str, Row]]:
+        """Keys and rows in order of the keys. DamagedRows likewise."""
+        if not self._stand_ins:
+            return list(scan_rows(self._shelf, self._build, after=after, limit=limit))
+        keys = [key for key, _ in self._shelf.scan(self._build.rows, after=after, limit=limit)]
+        rows = self.rows(keys)
+        return [(key, rows[key]) for key in keys if key in rows]
+
+    def require_none(self, key: str) -> None:
+        """LostRows if a key that has no row must have one, or if rows are lost and it may be one of them.
+
+        Where the key is the stream its events are looked up. Elsewhere all rows are checked, if they are few.
+        """
+        if self.is_parked(key):
+            return
+        if not self.view.by_stream:
+            if self._build.keys <= LOOKED_AT_MAX:
+                require_all(self._build, sum(1 for _ in scan_kept(self._shelf, self._build)))
+            return
+        left_out = {letter.position for letter in self.letters()}
+        events = self._log.store.read(replace(self._query, stream=key), upto=self._cursor.position)
+        if any(recorded.position not in left_out for recorded in islice(events, len(left_out) + 1)):
+            raise LostRows(self.view.name, self._shelf.count(self._build.rows), self._build.keys)
+
+    def mend(self, keys: Collection[str]) -> None:
+        """Fold keys again whose rows do not match their checksums, and keep the rows.
+
+        NeedsRebuild if a key has no events: then the key itself is damaged, and another one lacks its row.
+        """
+        with self.lock:
+            self._look_again()
+            warn_of_damage(self.view.name, keys)
+            if len(keys) > MENDED_MAX or not all(type(key) is str for key in keys):
+                raise NeedsRebuild("many rows are damaged, or a key is")
+            mine = [letter for letter in self.letters() if letter.key in keys and letter.what != SKIPPED]
+            done, kept = self._refold(keys, also={letter.stream for letter in mine})
+            parked = {letter.key for letter in mine}
+            if any(kept[key] is None and key not in parked for key in keys):
+                raise NeedsRebuild("a row has a key without events")
+            mended = replace(self._build, mended=self._build.mended + len(keys), mended_us=_now_us())
+            before, self._build = self._build, mended
+            try:
+                self._keep(done, kept, self._cursor, gone=[letter.position for letter in mine])
+            except _Overtaken:
+                pass  # by somebody who has mended them, or has moved on: who asks looks again
+            except ReadOnly:
+                # Somebody else must keep them. The answers of this process are right all the same.
+                self._build = before
+                self._stand_ins |= kept
+                return
+            self._look_again()
+
+    def _stood_in(self, keys: Collection[str]) -> dict[str, Row]:
+        found = {key: self._stand_ins.get(key) for key in keys}
+        return {key: row_of(data) for key, data in found.items() if data is not None}
 
     # ---- dead letters
 
@@ -385,6 +475,7 @@ class Builder:
             raise Gone
         if current.revision != self._build.revision:
             raise _Overtaken
+        keys = self._build.keys + self._added(change, done, rows)
         put_rows(change, self.view, self._build, rows)
         new = mark_places(change, self._build, done.applied)
         put_letters(change, self._build, [*letters_from(done, _now_us()), *letters], gone)
@@ -395,11 +486,25 @@ class Builder:
             revision=self._build.revision + 1,
             applied=self._build.applied + new,
             changed_us=_now_us(),
+            keys=keys if self._build.keys >= 0 else -1,
             stopped_at=0 if done.stopped is None else done.stopped.recorded.position,
         )
         put_build(change, build)
         self._build, self._cursor = build, cursor
         self._parked.update(done.parked())
+
+    def _added(self, change: ShelfWriter, done: Folded, rows: Mapping[str, bytes | None]) -> int:
+        """By how many a change makes the rows more."""
+        if done.pages or (done.smooth is not None and not done.failures and not done.again):
+            new = [row for key in rows if (row := self._rows[key]).is_new]
+            for row in new:
+                row.is_new = False
+            return len(new)
+        there = change.get_many(self._build.rows, rows.keys())
+        for key in rows:
+            if key in self._rows:
+                self._rows[key].is_new = False
+        return sum(data is not None for data in rows.values()) - len(there)
 
     def _code_after(self, done: Folded) -> str:
         """Which code has made the states, once what was folded is kept."""
@@ -479,6 +584,7 @@ class Builder:
             self._parked.pop(key, None)
         rows: dict[str, Row] = {}
         done = fold(self.view, rows, records, upcast=self._log.catalog.upcast, skipped=self._skipped)
+        done.again = True
         kept = dict(kept_rows(self.view, rows, done, nothing_kept))
         self._rows.update(rows)
         return done, {**dict.fromkeys(keys), **kept}
@@ -486,7 +592,7 @@ class Builder:
     # ---- inside: what is kept
 
     def _load(self, keys: Collection[str]) -> Mapping[str, Row]:
-        return load_rows(self._shelf, self._build, keys)
+        return self.rows(keys)
 
     def _look_again(self) -> None:
         """Take the build as it is kept: it may be somebody else's work by now."""
@@ -496,6 +602,8 @@ class Builder:
         self._take(current)
 
     def _take(self, build: Build) -> None:
+        if self._stand_ins and build != self._build:
+            self._stand_ins = {}
         self._build = build
         self._cursor = build.reached
         self._rows = {}

@@ -16,8 +16,8 @@ from everlog.stores.shelf import Shelf
 from everlog.views import refold
 from everlog.views.builder import Builder
 from everlog.views.fold import fold, kept_rows, nothing_kept
-from everlog.views.rows import Row, kept_state, row_of
-from everlog.views.states import drop_build
+from everlog.views.rows import Row, kept_state
+from everlog.views.states import drop_build, scan_rows
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
@@ -64,7 +64,7 @@ def _sample(shelf: Shelf, builder: Builder) -> list[str]:
     """Keys from all over the build whose history is short and known."""
     build = builder.build
     step = max(1, shelf.count(build.rows) // KEYS)
-    found = ((key, row_of(data)) for key, data in islice(shelf.scan(build.rows), 0, None, step))
+    found = islice(scan_rows(shelf, build), 0, None, step)
     return [
         key
         for key, row in found

@@ -89,6 +89,7 @@ def _put_parts(
     log: Log, shelf: Shelf, view: View, build: Build, parts: Iterable[Part], head: Position
 ) -> tuple[Build, Letter | None]:
     places: dict[int, int] = {}
+    keys = 0
     stop: Letter | None = None
     for part in parts:
         for letter in part.stops:
@@ -104,12 +105,13 @@ def _put_parts(
                 if read_build(change, build.name, build.number) is None:
                     raise Gone
                 put_rows(change, view, build, rows)
+                keys += len(rows)
                 put_letters(change, build, letters)
             letters = []
     for some in _chunks({f"{block:016}": bits.to_bytes(BLOCK // 8) for block, bits in places.items()}):
         with shelf.change() as change:
             change.put(build.places, some)
-    return replace(build, applied=sum(bits.bit_count() for bits in places.values())), stop
+    return replace(build, applied=sum(bits.bit_count() for bits in places.values()), keys=keys), stop
 
 
 def _finish(shelf: Shelf, view: View, build: Build, cursor: Cursor, stop: Letter | None) -> Build:

@@ -54,6 +54,7 @@ class Folded:
     stopped: Failure | None = None
     ready: list[_Ready] = field(default_factory=list)
     smooth: _Smooth | None = None  # where nothing went wrong: `ready` in another form
+    again: bool = False  # keys were made again from their history
     pages: int = 0  # how many pages this is about, where several are kept together
     since: float = field(default_factory=time.monotonic)
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from everlog.core.query import Cursor
 from everlog.stores.shelf import Shelf
 from everlog.views.builder import Builder, Gone, NeedsRebuild
+from everlog.views.checksums import DamagedRecord
 from everlog.views.own import told
 from everlog.views.refold import keys_fed_by
 from everlog.views.states import (
@@ -22,6 +23,7 @@ from everlog.views.states import (
     builds_of,
     drop_build,
     every_name,
+    forget_view,
     letters_of,
     put_build,
     put_names,
@@ -56,7 +58,20 @@ def forget_missed(log: Log, shelf: Shelf, code_of: Code) -> None:
 
 
 def _every_build(shelf: Shelf) -> list[Build]:
-    return [build for name in every_name(shelf) for build in builds_of(shelf, name)]
+    found = []
+    for name in every_name(shelf):
+        try:
+            read_names(shelf, name)
+            found += builds_of(shelf, name)
+        except DamagedRecord as damaged:
+            _forget_damaged(shelf, name, damaged)
+    return found
+
+
+def _forget_damaged(shelf: Shelf, name: str, damaged: DamagedRecord) -> None:
+    """Remove all that a view keeps: nobody knows what is in it."""
+    _logger.warning("%s; all that the view keeps is removed, because it may hold what was purged", damaged)
+    forget_view(shelf, name)
 
 
 def _forget_all(log: Log, shelf: Shelf, concerned: list[tuple[Build, set[str]]], code_of: Code) -> None:
@@ -66,6 +81,8 @@ def _forget_all(log: Log, shelf: Shelf, concerned: list[tuple[Build, set[str]]],
         try:
             if streams and _holds(shelf, build, streams):
                 _forget(log, shelf, build, code_of)
+        except DamagedRecord as damaged:
+            _forget_damaged(shelf, build.name, damaged)
         except Exception as error:  # the purge stands, and the other builds must follow it
             left[build.name] = told(error)
             of |= streams
@@ -107,6 +124,7 @@ def _forget(log: Log, shelf: Shelf, build: Build, code_of: Code) -> None:
         drop_build(change, current)
         if active:
             empty = replace(current, cursor=str(Cursor()), revision=current.revision + 1, applied=0, stopped_at=0)
+            empty = replace(empty, sealed=True, keys=0)
             put_build(change, empty)
         else:
             names = read_names(change, build.name)

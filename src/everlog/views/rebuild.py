@@ -20,6 +20,7 @@ from everlog.errors import Busy, NotFound
 from everlog.stores.shelf import Shelf, ShelfWriter
 from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
 from everlog.views.checking import require_same_here
+from everlog.views.checksums import begin, row_matches
 from everlog.views.filling import Derive, fill
 from everlog.views.rows import kept_state
 from everlog.views.states import (
@@ -250,6 +251,11 @@ def _differing(shelf: Shelf, one: Build, other: Build) -> Iterator[str]:
             yield yours[0]
             yours = next(theirs, None)
         else:
-            if kept_state(mine[1]) != kept_state(yours[1]):
+            if _state(one, *mine) != _state(other, *yours):
                 yield mine[0]
             mine, yours = next(ours, None), next(theirs, None)
+
+
+def _state(build: Build, key: str, data: bytes) -> bytes | None:
+    """The state of a row; None for one that does not match its checksum, and differs from any other."""
+    return kept_state(data) if row_matches(begin(build.rows), key, data, sealed=build.sealed) else None

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from everlog.core.event import Position, Recorded
 from everlog.stores.shelf import Shelf
+from everlog.views.checksums import DamagedRows
 from everlog.views.fold import in_causal_order
 from everlog.views.rows import Row
 from everlog.views.states import Build, load_rows, scan_rows
@@ -27,11 +28,14 @@ def keys_fed_by(shelf: Shelf, build: Build, streams: Collection[str]) -> set[str
     if build.by_stream:
         return set(streams)
     affected = set()
-    for key, row in scan_rows(shelf, build):
-        if row.sources is None:
-            return None
-        if not row.sources.isdisjoint(streams):
-            affected.add(key)
+    try:
+        for key, row in scan_rows(shelf, build):
+            if row.sources is None:
+                return None
+            if not row.sources.isdisjoint(streams):
+                affected.add(key)
+    except DamagedRows:
+        return None
     return affected
 
 
@@ -41,7 +45,10 @@ def sources_of(
     """The streams that hold the history of some keys; None for the whole log."""
     if build.by_stream:
         return set(keys)
-    known = {**load_rows(shelf, build, [key for key in keys if key not in rows]), **rows}
+    try:
+        known = {**load_rows(shelf, build, [key for key in keys if key not in rows]), **rows}
+    except DamagedRows:
+        return None
     streams = set(also)
     for key in keys:
         row = known.get(key)

@@ -11,11 +11,22 @@ from msgspec.structs import replace
 from everlog.core.canonical import canonical
 from everlog.stores.shelf import MemoryShelf, Shelf, ShelfWriter
 from everlog.views.builder import Builder
+from everlog.views.checksums import DamagedRows
 from everlog.views.incremental import Body
 from everlog.views.letters import SKIPPED, Letter, parked_by
 from everlog.views.rows import CausalOrder, Row, parsed_row, row_json, row_of, row_of_json
 from everlog.views.snapshot_file import Header
-from everlog.views.states import Build, begin_build, put_build, put_rows, read_build
+from everlog.views.states import (
+    Build,
+    begin_build,
+    letter_key,
+    letters_of,
+    put_build,
+    put_letters,
+    put_rows,
+    read_build,
+    scan_kept,
+)
 from everlog.views.view import View, digest_of_bytes
 
 if TYPE_CHECKING:
@@ -33,7 +44,11 @@ def take(shelf: Shelf, builder: Builder) -> tuple[Build, Body]:
         builder.save()
         for _ in range(_TRIES):
             build = _current(shelf, builder)
-            body = _collect(shelf, build)
+            try:
+                body = _collect(shelf, build)
+            except DamagedRows as damaged:
+                builder.mend(damaged.keys)
+                continue
             if _current(shelf, builder).revision == build.revision:
                 return build, body
         # Another process moves it on all the time: nobody may, for as long as this takes.
@@ -48,9 +63,11 @@ def _current(shelf: Shelf, builder: Builder) -> Build:
 
 def _collect(shelf: Shelf, build: Build) -> Body:
     return {
-        "rows": {key: row_json(data) for key, data in shelf.scan(build.rows)},
+        "rows": {key: row_json(data) for key, data in scan_kept(shelf, build)},
         "places": {key: b'"%b"' % data.hex().encode() for key, data in shelf.scan(build.places)},
-        "letters": {key: canonical(_decode(data)) for key, data in shelf.scan(build.letters)},
+        "letters": {
+            letter_key(letter.position): canonical(msgspec.to_builtins(letter)) for letter in letters_of(shelf, build)
+        },
     }
 
 
@@ -58,9 +75,10 @@ def put(change: ShelfWriter, view: View, header: Header, body: Body) -> Build:
     """A new build that stands where the snapshot stood; nobody is told of it yet."""
     begun = begin_build(change, view)
     build = replace(begun, cursor=header.cursor, applied=header.applied, stopped_at=header.stopped_at)
+    build = replace(build, keys=len(body["rows"]))
     put_rows(change, view, build, {key: row_of_json(text) for key, text in body["rows"].items()})
     change.put(build.places, {key: bytes.fromhex(_decode(text)) for key, text in body["places"].items()})
-    change.put(build.letters, dict(body["letters"]))
+    put_letters(change, build, letters_in(body))
     put_build(change, build)
     return build
 

@@ -21,15 +21,22 @@ _NOTHING: CausalOrder = (0, "")
 class Row:
     """What is known of one key."""
 
-    __slots__ = ("count", "last", "sources", "state")
+    __slots__ = ("count", "is_new", "last", "sources", "state")
 
     def __init__(
-        self, state: State, count: int = 0, last: CausalOrder = _NOTHING, sources: set[str] | None = None
+        self,
+        state: State,
+        count: int = 0,
+        last: CausalOrder = _NOTHING,
+        sources: set[str] | None = None,
+        *,
+        is_new: bool = True,
     ) -> None:
         self.state = state
         self.count = count
         self.last = last
         self.sources = sources  # None: more than are remembered, or the key is the stream itself
+        self.is_new = is_new  # nothing is kept under this key yet
 
 
 def new_row(view: View) -> Row:
@@ -48,6 +55,8 @@ def remember_source(row: Row, stream: str) -> None:
 
 
 class _Kept(msgspec.Struct, array_like=True):
+    """On a shelf a sixth value follows, which is the checksum (`everlog.views.checksums`)."""
+
     count: int
     lamport: int
     id: str
@@ -65,6 +74,9 @@ class JsonRow(msgspec.Struct, array_like=True):
     state: msgspec.Raw
 
 
+UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError)
+"""What reading garbage may raise."""
+
 _json = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Kept).decode
@@ -81,7 +93,7 @@ def row_bytes(row: Row) -> bytes:
 def row_of(data: bytes) -> Row:
     kept = _decode(data)
     sources = None if kept.sources is None else set(kept.sources)
-    return Row(_state(kept.state), kept.count, (kept.lamport, kept.id), sources)
+    return Row(_state(kept.state), kept.count, (kept.lamport, kept.id), sources, is_new=False)
 
 
 def row_json(data: bytes) -> bytes:

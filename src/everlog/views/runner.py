@@ -19,8 +19,9 @@ import msgspec
 from everlog.core.event import Position
 from everlog.errors import EverlogError, LogClosed, ReadOnly, ViewBehind, ViewStopped
 from everlog.log.subscribers import POLL_S
-from everlog.stores.shelf import Shelf
+from everlog.stores.shelf import Shelf, ShelfEmptied
 from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
+from everlog.views.checksums import DamagedRecord, DamagedRows, LostRows
 from everlog.views.fingerprint import code_fingerprint
 from everlog.views.rebuild import Rebuilt, activate, rebuild
 from everlog.views.restoring import put
@@ -31,6 +32,7 @@ from everlog.views.states import (
     build_digest,
     builds_of,
     drop_build,
+    forget_view,
     read_build,
     read_names,
 )
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from everlog.views.snapshots import Snapshots
 
 _RETRY_S = 1.0
+_TRIES = 3
 
 _logger = logging.getLogger("everlog")
 
@@ -103,6 +106,16 @@ class Runner:
 
     def builder(self) -> Builder:
         """The build that this runner keeps: the active one if it is of this code, else one of this code."""
+        for _ in range(_TRIES):
+            try:
+                return self._current()
+            except DamagedRecord as damaged:
+                self._forget(damaged)
+            except ShelfEmptied:
+                continue
+        return self._current()
+
+    def _current(self) -> Builder:
         with self._lock:
             names = read_names(self._shelf, self.view.name)
             active = read_build(self._shelf, self.view.name, names.active) if names.active else None
@@ -132,7 +145,9 @@ class Runner:
                     activate(self._shelf, builder)
             except NeedsRebuild:
                 self._start_over()
-            except Gone:
+            except DamagedRecord as damaged:
+                self._forget(damaged)
+            except (Gone, ShelfEmptied):
                 continue
             except ReadOnly:
                 # It cannot be brought up to date by this user. What is kept still answers, and says how old it is.
@@ -145,7 +160,39 @@ class Runner:
                     self._moved.notify_all()
                 return builder
 
+    def heal(self, builder: Builder, problem: EverlogError) -> None:
+        """Fold rows again that are damaged, or the whole view if rows are lost."""
+        try:
+            if isinstance(problem, DamagedRows):
+                builder.mend(problem.keys)
+            elif isinstance(problem, LostRows):
+                self._refill(builder, problem)
+        except NeedsRebuild:
+            self._start_over()
+        except DamagedRecord as damaged:
+            self._forget(damaged)
+        except Gone:
+            pass  # there is another build by now
+
+    def _refill(self, builder: Builder, lost: LostRows) -> None:
+        """Derive a view again that has lost rows, unless it was changed while they were counted."""
+        current = read_build(self._shelf, builder.build.name, builder.build.number)
+        if current is None or current.revision != builder.build.revision:
+            return
+        _logger.warning("%s; the view is derived again from the events", lost)
+        try:
+            self._start_over()
+        except ReadOnly as error:
+            raise lost from error
+
     def rebuild(self, **options: object) -> Rebuilt:
+        try:
+            return self._rebuild(**options)
+        except DamagedRecord as damaged:
+            self._forget(damaged)
+            return self._rebuild(**options)
+
+    def _rebuild(self, **options: object) -> Rebuilt:
         with self._one_rebuild:
             return rebuild(
                 self._log,
@@ -280,6 +327,16 @@ class Runner:
             self.catch_up(upto=position)
         except EverlogError as error:  # the commit stands; whoever asks for the view is told
             _logger.warning("the view %s is behind: %s", self.view.name, error)
+
+    def _forget(self, damaged: DamagedRecord) -> None:
+        """Remove all that the view keeps, because a record of it cannot be read: it is derived again."""
+        _logger.warning("%s; all that the view keeps is derived again from the events", damaged)
+        with self._lock:
+            try:
+                forget_view(self._shelf, self.view.name)
+            except ReadOnly as error:
+                raise damaged from error
+            self._builder = None
 
     def _start_over(self) -> None:
         """History changed: build anew beside, and let that answer."""

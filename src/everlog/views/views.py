@@ -9,7 +9,6 @@ Every answer says how old it is: up to which position, and how many positions th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -17,12 +16,13 @@ import msgspec
 from everlog.catalog.nearest import did_you_mean
 from everlog.core.event import Position, Recorded
 from everlog.core.words import words
-from everlog.errors import Conflict, NotFound
-from everlog.stores.shelf import MemoryShelf, Shelf, Shelved
+from everlog.errors import Conflict, EverlogError, NotFound
+from everlog.stores.shelf import MemoryShelf, OwnFile, Shelf, ShelfEmptied, Shelved
 from everlog.views.as_of import Cut, Moment, Was, cut, events_to, fold_to, of_key, state_at
 from everlog.views.audit import Audit, audit
 from everlog.views.builder import BATCH, Builder, Gone
 from everlog.views.builtin import BUILT_IN
+from everlog.views.checksums import DamagedRecord, DamagedRows, LostRows
 from everlog.views.fields import Fields
 from everlog.views.filling import Derive
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
@@ -30,21 +30,25 @@ from everlog.views.overview import Overview, overview
 from everlog.views.purging import forget_missed, forget_purged
 from everlog.views.rebuild import Rebuilt, roll_back
 from everlog.views.restoring import rows_of
-from everlog.views.rows import row_of
+from everlog.views.rows import Row
 from everlog.views.runner import Mode, Restored, Runner
 from everlog.views.snapshot_folder import Entry
 from everlog.views.snapshots import Snapshots
-from everlog.views.states import Build, active_build, build_digest, every_name, letters_of, read_build
+from everlog.views.states import Build, active_build, build_digest, every_name, letters_of, read_build, require_all, scan_kept
 from everlog.views.view import Order, State, View, view_of
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
     from everlog.stores.staging import Staged
 
-T = TypeVar("T")
 WAIT_S = 5.0
 _PAGE_ROWS, _PAGE_ROWS_MAX = 1000, 16_000  # growing: most want a few rows, and some want all of them
 _WORDS_MAX = 256  # of a title that others are compared with; SQLite takes no more than 500 at once
+
+
+_TRIES = 5
+
+_Asked = TypeVar("_Asked")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,40 +86,51 @@ class Handle:
         """The state of a key. With `fresh=False` as it was last kept, without reading on; with `as_of` as it was."""
         if as_of is not None:
             return self._get_as_of(key, as_of)
+        return self._asked(fresh, lambda builder: self._answer(builder, key))
 
-        def answer(builder: Builder) -> Answer:
-            found = self._shelf.get(builder.build.rows, key)
-            return Answer(
-                view=self.view.name,
-                key=key,
-                state=None if found is None else row_of(found).state,
-                position=builder.cursor.position,
-                lag=max(0, self._log.head() - builder.cursor.position),
-                parked=builder.is_parked(key),
-                stopped_at=builder.stopped_at,
-            )
-
-        return self._asked(fresh, answer)
+    def _answer(self, builder: Builder, key: str) -> Answer:
+        found = builder.rows((key,)).get(key)
+        if found is None:
+            builder.require_none(key)
+        return Answer(
+            view=self.view.name,
+            key=key,
+            state=None if found is None else found.state,
+            position=builder.cursor.position,
+            lag=max(0, self._log.head() - builder.cursor.position),
+            parked=builder.is_parked(key),
+            stopped_at=builder.stopped_at,
+        )
 
     def get_many(self, keys: Collection[str], *, fresh: bool = True) -> dict[str, State]:
         """The states of those of the keys that have one."""
-        rows = self._asked(fresh, lambda builder: self._shelf.get_many(builder.build.rows, keys))
-        return {key: row_of(data).state for key, data in rows.items()}
+        rows = self._asked(fresh, lambda builder: builder.rows(keys))
+        return {key: row.state for key, row in rows.items()}
 
     def items(self, *, fresh: bool = True, after: str = "", limit: int | None = None) -> Iterator[tuple[str, State]]:
         """Keys and states, in order of the keys."""
-        page = _PAGE_ROWS
+        page, whole, count = _PAGE_ROWS, not after, 0
+        begun: Build | None = None
         while limit is None or limit > 0:
             size = page if limit is None else min(limit, page)
             # Page by page, because whoever takes them may be slow, and nobody can move the view meanwhile.
-            rows = self._asked(fresh, partial(_scan, self._shelf, after, size))
-            fresh = False  # the further pages are as of the first one, or a little later
-            for key, data in rows:
-                yield key, row_of(data).state
+            rows, build = self._asked(fresh, lambda builder: self._page(builder, after, size))  # noqa: B023
+            fresh = False
+            begun, count = begun or build, count + len(rows)
+            for key, row in rows:
+                yield key, row.state
             if len(rows) < size:
+                if whole and begun == build:
+                    require_all(build, count)
                 return
             after, page = rows[-1][0], min(2 * page, _PAGE_ROWS_MAX)
             limit = None if limit is None else limit - size
+
+    def _page(self, builder: Builder, after: str, size: int) -> tuple[list[tuple[str, Row]], Build]:
+        rows = builder.page(after, size)
+        if not after and len(rows) < size:
+            require_all(builder.build, len(rows))
+        return rows, builder.build
 
     def search(self, text: str, *, within: str = "", limit: int = 50, fresh: bool = True) -> list[tuple[str, State]]:
         """The rows whose text holds every word of this one, the greatest key first; see `View.text`."""
@@ -131,7 +146,12 @@ class Handle:
         return self._found(fresh, lambda rows: self._shelf.alike(rows, asked, part=part, least=least, limit=limit))
 
     def count(self, *, fresh: bool = True) -> int:
-        return self._asked(fresh, lambda builder: self._shelf.count(builder.build.rows))
+        return self._asked(fresh, self._count)
+
+    def _count(self, builder: Builder) -> int:
+        found = self._shelf.count(builder.build.rows)
+        require_all(builder.build, found)
+        return found
 
     def digest(self, *, fresh: bool = True) -> str:
         """One hash over all states: equal wherever the same was derived."""
@@ -177,13 +197,16 @@ class Handle:
         """Let the build before the last rebuild answer again."""
         return roll_back(self._shelf, self.view.name)
 
-    def audit(self, *, progress: Callable[[int], None] = lambda position: None) -> Audit:
-        """Recount the log against what the view has applied."""
+    def audit(self, *, sample: int | None = None, progress: Callable[[int], None] = lambda position: None) -> Audit:
+        """Recount the log against what the view has applied, fold it again, and compare the states.
+
+        `sample` is the number of keys to fold again, chosen at random; without it all of them are.
+        """
         builder = self.runner.builder()
         with builder.lock:
             builder.save()
             build = builder.build
-        return audit(self._log, self._shelf, self.view, build, progress=progress)
+        return audit(self._log, self._shelf, self.view, build, sample=sample, progress=progress)
 
     # ---- snapshots
 
@@ -258,36 +281,48 @@ class Handle:
     def _found(self, fresh: bool, find: Callable[[str], list[str]]) -> list[tuple[str, State]]:
         """The states of the keys that are found in the rows that answer."""
 
-        def answer(builder: Builder) -> list[tuple[str, State]]:
+        def ask(builder: Builder) -> list[tuple[str, State]]:
             keys = find(builder.build.rows)
-            rows = self._shelf.get_many(builder.build.rows, keys)
-            return [(key, row_of(rows[key]).state) for key in keys if key in rows]
+            rows = builder.rows(keys)
+            return [(key, rows[key].state) for key in keys if key in rows]
 
-        return self._asked(fresh, answer)
+        return self._asked(fresh, ask)
 
-    def _asked(self, fresh: bool, question: Callable[[Builder], T]) -> T:
-        """What the build that answers says. Another process may put a newer one in its place any time, and remove
-        the older ones with their rows: what was read of a build that is gone afterwards is asked again."""
-        while True:
+    def _asked(self, fresh: bool, ask: Callable[[Builder], _Asked]) -> _Asked:
+        """The answer of the build that answers, after rows that are damaged were folded again.
+
+        Another process may put a newer build in its place any time, and remove the older ones with their rows: what
+        was read of a build that is gone afterwards is asked again.
+        """
+        turns = 0
+        while turns < _TRIES:
             builder = self._ready(fresh)
-            with builder.lock:  # a thread that keeps the view says how far it got before that is on the disk
-                answer = question(builder)
-                if read_build(self._shelf, builder.build.name, builder.build.number) is not None:
-                    return answer
+            try:
+                with builder.lock:  # a thread that keeps the view says how far it got before that is on the disk
+                    answer = ask(builder)
+                    if read_build(self._shelf, builder.build.name, builder.build.number) is not None:
+                        return answer
+                continue
+            except (DamagedRows, DamagedRecord, LostRows, ShelfEmptied) as damaged:
+                problem: EverlogError = damaged
+            turns += 1
+            try:
+                self.runner.heal(builder, problem)
+                if turns == _TRIES // 2 + 1 and isinstance(self._shelf, OwnFile):
+                    self._shelf.make_again(problem)  # rows cannot be replaced where the tree of rows is damaged
+            except (DamagedRows, LostRows, ShelfEmptied) as damaged:
+                problem = damaged
+        raise problem
 
     def _ready(self, fresh: bool) -> Builder:
         while not fresh:
             builder = self.runner.builder()
             try:
                 builder.settle()
-            except Gone:  # a rebuild has put another in its place since
+            except (Gone, ShelfEmptied):  # a rebuild has put another in its place since
                 continue
             return builder
         return self.runner.catch_up()
-
-
-def _scan(shelf: Shelf, after: str, limit: int, builder: Builder) -> list[tuple[str, bytes]]:
-    return list(shelf.scan(builder.build.rows, after=after, limit=limit))
 
 
 class Views:
@@ -370,9 +405,27 @@ class Views:
 
     def overviews(self) -> list[Overview]:
         """How every view stands that can be run here or has been. Nothing is run for it."""
+        try:
+            return self._overviews()
+        except ShelfEmptied:
+            return self._overviews()
+
+    def _overviews(self) -> list[Overview]:
         head = self._log.head()
         names = sorted({*self.names(), *every_name(self.shelf)})
         return [overview(self.shelf, name, self._code(name), head) for name in names]
+
+    def damaged_rows(self) -> dict[str, frozenset[str]]:
+        """The keys whose rows do not match their checksums, by view. Nothing is run for it, or mended."""
+        found = {}
+        for name in every_name(self.shelf):
+            try:
+                build = active_build(self.shelf, name)
+                for _ in () if build is None else scan_kept(self.shelf, build):
+                    pass
+            except DamagedRows as damaged:
+                found[name] = damaged.keys
+        return found
 
     def forget_purged(self, stream: str) -> None:
         """Take a stream that was purged out of everything that is kept here, whoever derived it."""

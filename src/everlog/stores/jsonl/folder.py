@@ -11,7 +11,7 @@
         purge.json             a purge under way, to be finished after a crash
         index.db               derived from the events; may be deleted
         epochs/                the index of each branch of git that is not checked out; may be deleted
-        views.db               what views keep, derived too
+        views.db               what views keep, derived too; beside it views.db.lock, for those who open or remove it
         lock  lock.queue       never deleted
 
 Two clones of one repository share `log.json` and nothing in `local/`: so each is an origin of its own, and what both
