@@ -13,6 +13,7 @@ import pytest
 import everlog
 from everlog import aio
 from everlog.core.event import Position, Recorded
+from everlog.core.ids import id_uuid
 from everlog.errors import Damaged, InvalidField, NotFound, ReadOnly
 from everlog.files import DiskFiles
 from everlog.log.drafts import Draft
@@ -190,3 +191,118 @@ def test_a_stale_snapshot_that_cannot_be_removed_is_refused_all_the_same(
     with pytest.raises(NotFound, match="does not fit") as refused:
         run(store.restore_from_snapshot(old))
     assert "could not be removed" in refused.value.why
+
+
+# ---- every signature of the seed
+
+
+def test_the_seed_s_own_names_of_arguments_are_accepted(store: aio.EventStore) -> None:
+    import inspect
+
+    signatures = {
+        "append": ["event"],
+        "append_batch": ["events"],
+        "get_events": ["start_time", "end_time"],
+        "get_events_by_type": ["event_type"],
+        "replay_from": ["start_event_id"],
+        "create_snapshot": [],
+        "restore_from_snapshot": ["snapshot_id"],
+    }
+    for method, names in signatures.items():
+        found = inspect.signature(getattr(store, method)).parameters
+        assert list(found)[: len(names)] == names, method
+        required = [name for name, one in found.items() if one.default is one.empty]
+        assert set(required) <= set(names), method
+
+
+SEED_EVENT = {
+    "event_type": "note.added",
+    "event_id": "0196a5c0-7c00-7abc-8def-0123456789ab",
+    "timestamp": 1_746_600_000_123_456_789,
+    "schema_version": 1,
+    "payload": {"text": "of the seed"},
+    "metadata": {
+        "timestamp": 1,
+        "source": "agent:planner",
+        "correlation_id": "run-7",
+        "causation_id": None,
+        "sequence": 12,
+        "checksum": "ab" * 32,
+        "tags": {"severity": "low"},
+    },
+}
+
+
+def test_dicts_are_appended_with_the_seed_s_names_and_with_ours(store: aio.EventStore, log: Log) -> None:
+    first = run(store.append(SEED_EVENT))
+    event = first.event
+    assert (event.type, event.stream, event.actor) == ("note.added", "source/agent:planner", "agent:planner")
+    assert (event.correlation_id, event.causation_id, dict(event.tags)) == ("run-7", "", {"severity": "low"})
+    assert str(id_uuid(event.id)) == SEED_EVENT["event_id"]
+    assert event.occurred_at == datetime(2025, 5, 7, 6, 40, 0, 123457, UTC)
+    ours = {"type": "note.added", "stream": "note/1", "payload": {"text": "ours"}, "causation_id": event.id}
+    second, third = run(store.append_batch([ours, note("a draft")]))
+    assert (second.event.causation_id, third.event.payload["text"]) == (event.id, "a draft")
+    assert texts(store.replay_from(event.id)) == ["of the seed", "ours", "a draft"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stream": "note/1", "payload": {}},
+        {"type": "note.added", "payload": {"text": "no stream, no source"}},
+        {"type": "note.added", "stream": "note/1", "colour": "red"},
+        {"type": "note.added", "stream": "note/1", "metadata": "none"},
+        {"type": "note.added", "stream": "note/1", "timestamp": "today"},
+        {"type": "note.added", "stream": "note/1", "timestamp": 2**80},
+        {"type": "note.added", "stream": "note/1", "occurred_at": datetime(2026, 1, 1)},
+        ["note.added"],
+        "note.added",
+        None,
+    ],
+)
+def test_a_dict_that_is_no_event_is_refused_and_nothing_is_recorded(
+    store: aio.EventStore, log: Log, wrong: Any
+) -> None:
+    for attempt in (store.append(wrong), store.append_batch([note("good"), wrong])):
+        with pytest.raises(InvalidField):
+            run(attempt)
+    assert log.head() == 0
+
+
+def test_times_are_datetimes_or_nanoseconds(store: aio.EventStore) -> None:
+    recorded = run(store.append_batch([note("one"), note("two")]))
+    arrived = recorded[0].received_at
+    at_ns = int((arrived - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1)) * 1000
+    for start, end, found in [
+        (at_ns, at_ns + 10**10, ["one", "two"]),
+        (0, at_ns, []),
+        (at_ns + 1, at_ns + 10**10, []),
+        (0, at_ns + 1, ["one", "two"]),
+        (arrived, at_ns + 10**10, ["one", "two"]),
+        (0, arrived + timedelta(seconds=9), ["one", "two"]),
+    ]:
+        assert texts(store.get_events(start, end)) == found, start - at_ns if isinstance(start, int) else start
+    for wrong in ("now", 1.5, None, datetime(2026, 1, 1), 2**90):
+        with pytest.raises(InvalidField):
+            texts(store.get_events(wrong, at_ns))  # type: ignore[arg-type]
+
+
+def test_its_own_snapshots_are_accepted_wherever_one_goes_on(store: aio.EventStore, log: Log) -> None:
+    run(store.append(note("one")))
+    marked = run(store.create_snapshot())
+    assert run(store.restore_from_snapshot(marked)).state is None
+    name = run(store.create_snapshot({"notes": 1}))
+    run(store.append(note("two")))
+    snapshot = run(store.restore_from_snapshot(name))
+    assert run(store.restore_from_snapshot(snapshot)) is snapshot
+    assert texts(store.replay_from(snapshot)) == ["two"]
+    again = run(store.restore_from_snapshot(run(store.create_snapshot(snapshot))))
+    assert (again.state, again.position) == ({"notes": 1}, snapshot.position)
+
+    log.purge("note/1", reason="asked for")
+    for attempt in (store.restore_from_snapshot(snapshot), store.restore_from_snapshot(name)):
+        with pytest.raises(NotFound):
+            run(attempt)
+    with pytest.raises(NotFound):
+        texts(store.replay_from(snapshot))

@@ -5,9 +5,13 @@
     async for recorded in store.get_events_by_type("note.added"): ...
     name = await store.create_snapshot({"notes": 1})
     snapshot = await store.restore_from_snapshot(name)
+    async for recorded in store.replay_from(snapshot): ...
 
-A snapshot is a state that the caller has folded, the position up to which it has, and a checksum over both. Whoever
-restores it goes on with `replay_from` at that position. A snapshot that a purge has overtaken may hold words of what
+An event is a Draft, or a dict with its fields or with the names of the seed (`everlog.log.seed_events`). A time is a
+datetime with a time zone or, as in the seed, a whole number of nanoseconds since 1970.
+
+A snapshot is a state that the caller has folded, the position up to which it has, and a checksum over both. To go on
+from there, pass it to `replay_from`. A snapshot that a purge has overtaken may hold words of what
 was purged: it is removed when it is asked for, when the next snapshot is made, or at
 once by `remove_stale_snapshots`.
 """
@@ -20,7 +24,7 @@ import hashlib
 import logging
 import re
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -37,6 +41,7 @@ from everlog.errors import Damaged, EverlogError, InvalidField, NotFound
 from everlog.files import DiskFiles, Files, replace_file
 from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.seed_events import draft_of, time_of
 
 _logger = logging.getLogger("everlog")
 
@@ -70,24 +75,26 @@ class EventStore:
         self._files = files or DiskFiles()
         self._names = IdSource()
 
-    async def append(self, draft: Draft, *, key: str = "") -> Recorded:
+    async def append(self, event: Draft | Mapping[str, Any], *, key: str = "") -> Recorded:
         """Record one event. When it returns, the event is on the disk."""
+        draft = draft_of(event)
         return (await aio.append_batch(self.log, [draft], key=key, operation=draft.type))[0]
 
-    async def append_batch(self, drafts: Sequence[Draft], *, key: str = "") -> list[Recorded]:
+    async def append_batch(self, events: Sequence[Draft | Mapping[str, Any]], *, key: str = "") -> list[Recorded]:
         """Record all of them or none."""
-        return await aio.append_batch(self.log, drafts, key=key)
+        return await aio.append_batch(self.log, [draft_of(event) for event in events], key=key)
 
-    def get_events(self, start: datetime, end: datetime) -> AsyncIterator[Recorded]:
-        """The events that arrived from `start` on and before `end`, in order."""
-        return self._pages(Query(since=start, until=end), START)
+    def get_events(self, start_time: datetime | int, end_time: datetime | int) -> AsyncIterator[Recorded]:
+        """The events that arrived from `start_time` on and before `end_time`, in order."""
+        since, until = time_of(start_time, "start_time"), time_of(end_time, "end_time")
+        return self._pages(Query(since=since, until=until), START)
 
     def get_events_by_type(self, event_type: str) -> AsyncIterator[Recorded]:
         return self._pages(Query(types=frozenset([event_type])), START)
 
-    async def replay_from(self, start: str | Position = START) -> AsyncIterator[Recorded]:
-        """Every event from that id on, itself included; or after that position."""
-        after = START
+    async def replay_from(self, start_event_id: str | Position | Snapshot = START) -> AsyncIterator[Recorded]:
+        """Every event from that id on, itself included; or after that position; or after that snapshot."""
+        start = start_event_id
         if isinstance(start, str):
             first = await asyncio.to_thread(self.log.get, start)
             if first is None:
@@ -96,18 +103,30 @@ class EventStore:
                 )
             yield first
             after = first.position
+        elif isinstance(start, Snapshot):
+            await asyncio.to_thread(self._require_fit, start, "given")
+            after = start.position
         else:
             after = start
         async for recorded in self._pages(EVERYTHING, after):
             yield recorded
 
-    async def create_snapshot(self, state: Any, *, position: Position | None = None) -> str:
-        """Keep a state that was folded up to a position, or up to the head; the name to restore it by."""
+    async def create_snapshot(self, state: Any = None, *, position: Position | None = None) -> str:
+        """Keep a state that was folded up to a position, or up to the head; the name to restore it by.
+
+        A Snapshot has both. Without a state, the snapshot is only a place to replay from.
+        """
+        if isinstance(state, Snapshot):
+            position = state.position if position is None else position
+            state = state.state
         return await asyncio.to_thread(self._write, state, position)
 
-    async def restore_from_snapshot(self, name: str) -> Snapshot:
+    async def restore_from_snapshot(self, snapshot_id: str | Snapshot) -> Snapshot:
         """The state and its position. One that does not fit this log any more is refused, never used."""
-        return await asyncio.to_thread(self._read, name)
+        if isinstance(snapshot_id, Snapshot):
+            await asyncio.to_thread(self._require_fit, snapshot_id, "given")
+            return snapshot_id
+        return await asyncio.to_thread(self._read, snapshot_id)
 
     async def remove_stale_snapshots(self) -> list[str]:
         """Remove every snapshot that a purge or a restored copy has overtaken; their names."""
@@ -176,6 +195,10 @@ class EventStore:
 
     def _read(self, name: str) -> Snapshot:
         found = self._load(self._path(name), name)
+        self._require_fit(found, name)
+        return found
+
+    def _require_fit(self, found: Snapshot, name: str) -> None:
         reason = self._stale(found)
         if reason:
             removed = "the snapshot is removed"
@@ -190,7 +213,6 @@ class EventStore:
                 why=f"history below position {found.position} was {reason}; {removed}",
                 hint="fold the log from its start, and make a new snapshot",
             )
-        return found
 
     def _remove_stale(self) -> list[str]:
         folder = self._folder

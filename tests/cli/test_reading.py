@@ -390,3 +390,14 @@ def test_a_long_list_is_read_as_it_is(notes: Run, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("everlog.log.glance.PLACES_MAX", 4)
     assert notes("log").err == ""
     assert notes("log", "--stream", "note/1").err.count("warning") == 1  # four of them
+
+
+def test_an_empty_payload_is_in_every_json_output(log: Run) -> None:
+    assert log("schema", "add", "ping.sent").code == 0
+    event = log("append", "ping.sent", "-s", "ping/1", "--json").data
+    assert event["payload"] == {}
+    shown = log("show", event["id"], "--json").data
+    listed = [*log("log", "--json").data, *log("tail", "--no-follow", "--json").data]
+    exported = [json.loads(line) for line in log("export").out.splitlines() if "ping.sent" in line]
+    assert [one["payload"] for one in (shown, *listed, *exported)] == [{}] * 4
+    assert log("verify").code == 0

@@ -310,3 +310,26 @@ def test_a_log_that_a_url_names_is_made_by_the_command_that_the_hint_says(
 @pytest.mark.parametrize(("word", "url"), [("jsonl", "jsonl:events"), ("postgresql", "postgresql://HOST/DATABASE")])
 def test_who_names_a_kind_of_store_is_told_its_url(everlog: Run, word: str, url: str) -> None:
     assert everlog("init", "--store", word, "--json").error["hint"] == url
+
+
+def test_init_reports_that_a_variable_applies_and_not_the_store_that_was_given(
+    everlog: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERLOG_STORE", f"jsonl:{place / 'there'}")
+    found = everlog("init", "--store", "sqlite:here.db")
+    assert found.code == 0
+    assert f"EVERLOG_STORE applies: the events go to jsonl:{place / 'there'}, not to sqlite:here.db" in found.err
+    assert (place / "there").is_dir()
+    assert not (place / ".everlog/here.db").exists()
+    assert "applies" not in everlog("init", "other", "--store", f"jsonl:{place / 'there'}").err
+    monkeypatch.delenv("EVERLOG_STORE")
+    assert "applies" not in everlog("init", "third", "--store", "sqlite:here.db").err
+
+
+def test_init_never_shows_the_password_of_the_variable(
+    everlog: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERLOG_STORE", "postgresql://ada:secret-word@127.0.0.1:1/logs")
+    found = everlog("init", "--store", "sqlite:here.db")
+    assert "EVERLOG_STORE applies" in found.err
+    assert "secret-word" not in found.out + found.err

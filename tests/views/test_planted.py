@@ -54,7 +54,7 @@ def late_events_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
 
 def _without_order(data: bytes) -> Row:
     row = row_of(data)
-    return Row(row.state, row.count, (0, ""), row.sources or set())
+    return Row(row.state, row.count, (0, ""), row.sources or set(), is_new=False)
 
 
 def a_purge_is_not_followed(patch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,7 @@ class Catalog:
         self._ready: dict[tuple[str, int], PayloadModel] = {}
         self._checks: dict[str, tuple[int, Callable[[Any], dict[str, Any]]]] = {}
         self.quick: set[str] = set()  # types that were used, and whose check runs no code of others
+        self._defaults: dict[str, dict[str, Any]] = {}  # of the latest models, where an old event was read
         self._later: dict[str, Callable[[], Catalog]] = {}
         self._lent: set[str] = set()
 
@@ -75,9 +76,15 @@ class Catalog:
         return _arrived, (models, self._upcasters, list(self._rules.values()))
 
     @classmethod
-    def reading(cls, readings: Iterable[tuple[str, int, Iterable[tuple[int, Upcaster]]]]) -> Catalog:
-        """A catalog that can only read: it upcasts as the one does whose `readings` these are, and has no models."""
+    def reading(
+        cls,
+        readings: Iterable[tuple[str, int, Iterable[tuple[int, Upcaster]]]],
+        defaults: Mapping[str, dict[str, Any]] | None = None,
+    ) -> Catalog:
+        """A catalog that can only read: it upcasts as the one does that has these `readings` and `defaults`, and has
+        no models."""
         catalog = cls()
+        catalog._defaults.update(defaults or {})
         for event_type, latest, upcasters in readings:
             catalog._latest[event_type] = latest
             catalog._upcasters[event_type] = dict(upcasters)
@@ -227,7 +234,7 @@ class Catalog:
             return event
         if not event.salt and not event.payload:
             return event  # its payload was erased: there is nothing left to bring up to date
-        return brought_up(event, latest, self._upcasters.get(event.type, {}))
+        return brought_up(event, latest, self._upcasters.get(event.type, {}), self._defaults_of(event.type))
 
     def upcast_all(self, events: list[Event]) -> list[Event]:
         """The same for many. Mostly nothing is to be done, and that is found out without a call for each."""
@@ -280,6 +287,10 @@ class Catalog:
             for event_type, latest in sorted(self._latest.items())
             if not types or event_type in types
         ]
+
+    def defaults(self, types: Collection[str]) -> dict[str, dict[str, Any]]:
+        """The defaults that old events of these types get, by type."""
+        return {event_type: self._defaults_of(event_type) for event_type in types}
 
     def rules(self) -> list[Transitions]:
         """Every transition rule, by stream kind and event type."""
@@ -334,6 +345,7 @@ class Catalog:
         if version > 1:
             self._beyond_first.add(event_type)
         self._checks.pop(event_type, None)
+        self._defaults.pop(event_type, None)
         self.quick.discard(event_type)
 
     def _prepared(self, event_type: str) -> tuple[int, Callable[[Any], dict[str, Any]]]:
@@ -348,6 +360,14 @@ class Catalog:
         found = self._ready.get((event_type, version))
         if found is None:
             found = self._ready[event_type, version] = ready(event_type, self._models[event_type][version])
+        return found
+
+    def _defaults_of(self, event_type: str) -> dict[str, Any]:
+        found = self._defaults.get(event_type)
+        if found is None:
+            latest = self._latest[event_type]
+            found = {} if event_type not in self._models else self._model(event_type, latest).defaults()
+            self._defaults[event_type] = found
         return found
 
     def _known_version(self, event_type: str) -> int:

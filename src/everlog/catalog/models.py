@@ -41,6 +41,10 @@ class PayloadModel(Protocol):
         """The JSON Schema of the payload."""
         ...
 
+    def defaults(self) -> dict[str, Any]:
+        """The fields of the payload that have the same default for every event, as JSON."""
+        ...
+
 
 def ready(event_type: str, model: type[Any]) -> PayloadModel:
     """The model made ready to check payloads of this event type."""
@@ -102,6 +106,14 @@ class StructModel:
 
     def schema(self) -> dict[str, Any]:
         return object_schema(self._top, self._definitions)
+
+    def defaults(self) -> dict[str, Any]:
+        return fixed_defaults(self._top)
+
+
+def fixed_defaults(top: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults that the schema of a model names; what a function of the program makes is not among them."""
+    return {name: field["default"] for name, field in top.get("properties", {}).items() if "default" in field}
 
 
 def _struct_check(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlog.catalog.defects import MISSING, Defect, no_such_field
 from everlog.catalog.keys import silent_changes
+from everlog.catalog.models import fixed_defaults
 from everlog.catalog.schema import DEFINITIONS, object_schema
 from everlog.core.paths import below
 from everlog.errors import InvalidPayload
@@ -65,6 +66,16 @@ class PydanticModel:
         if not self._forbids:
             top = {**top, "additionalProperties": True}
         return object_schema(top, definitions)
+
+    def defaults(self) -> dict[str, Any]:
+        # The schema does not name the defaults that a function makes.
+        empty: dict[Any, Any] = {list: [], set: [], tuple: [], dict: {}}
+        made = {
+            field.alias or name: empty[field.default_factory]
+            for name, field in self._model.model_fields.items()
+            if field.default_factory in empty
+        }
+        return {**made, **fixed_defaults(self.schema())}
 
     def _defect(self, found: ErrorDetails) -> Defect:
         path = "$"

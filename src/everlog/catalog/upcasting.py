@@ -14,9 +14,16 @@ from everlog.errors import SchemaBroken
 Upcaster = Callable[[dict[str, Any]], Mapping[str, Any]]
 """From the payload of one version to the payload of the next."""
 
+_NONE: Mapping[str, Any] = {}
 
-def brought_up(event: Event, latest: int, upcasters: Mapping[int, Upcaster]) -> Event:
-    """The event at the latest version of its type. SchemaBroken, with the step, where no upcaster leads on."""
+
+def brought_up(
+    event: Event, latest: int, upcasters: Mapping[int, Upcaster], defaults: Mapping[str, Any] = _NONE
+) -> Event:
+    """The event at the latest version of its type. SchemaBroken, with the step, where no upcaster leads on.
+
+    A field that the upcasters leave out gets its default, as in an event that is appended today.
+    """
     # A copy through and through: an upcaster that changes its argument must not change what a store holds.
     payload: dict[str, Any] = msgspec.to_builtins(event.payload)
     for version in range(event.version, latest):
@@ -30,6 +37,8 @@ def brought_up(event: Event, latest: int, upcasters: Mapping[int, Upcaster]) -> 
             why = f"{name_of(upcaster)} raised {type(error).__name__}: {error}"
             hint = "make the upcaster accept every payload of its version"
             raise _cannot(event, version, latest, why, hint) from error
+    for name in defaults.keys() - payload.keys():
+        payload[name] = msgspec.to_builtins(defaults[name])  # a copy: whoever gets it may change it
     return msgspec.structs.replace(event, version=latest, payload=payload)
 
 

@@ -175,6 +175,12 @@ def init_command(session: Session, directory: Path | None, store: str, new: bool
         _refuse_unknown_store(store)
         if has_password(store):
             session.out.warn(PASSWORD_WARNING)
+    applies = load(None)
+    if applies.origins["store"] != "default" and applies.settings.store != store:
+        session.out.warn(
+            f"{applies.origins['store']} applies: the events go to {without_password(applies.settings.store)}, not to"
+            f" {without_password(store)}, which the settings file of {folder} names"
+        )
     _tell_git(session, folder, store)  # first, so that opening the log in a fresh clone finds nothing to warn of
     parents = [parent for parent in (place, *place.parents) if not files.exists(parent)]
     for parent in reversed(parents):

@@ -180,7 +180,7 @@ def from_msgpack(data: bytes) -> Event:
 
 
 class EventObject(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An event as a JSON object with names; bytes are base64, empty fields are left out."""
+    """An event as a JSON object with names; bytes are base64, empty fields are left out, except for the payload."""
 
     id: EventId
     type: str
@@ -209,6 +209,8 @@ def event_object(event: Event) -> dict[str, Any]:
     """The event as a JSON-ready dict with names."""
     fields = {name: getattr(event, name) for name in Event.__struct_fields__}
     found: dict[str, Any] = msgspec.to_builtins(EventObject(**fields))
+    if event.salt and not event.payload:  # without a salt it was erased, and nobody knows what it was
+        found["payload"] = {}
     return found
 
 

@@ -46,7 +46,8 @@ def ship(view: View, catalog: Catalog) -> Shipped:
     # Models are not needed to read, and those of a script could not travel.
     readings: _Readings = [one for one in catalog.readings(view.types) if one[2] or one[1] > 1]
     try:
-        data: bytes = cloudpickle.dumps((view, readings))  # type: ignore[no-untyped-call]
+        defaults = catalog.defaults([event_type for event_type, latest, _ in readings if latest > 1])
+        data: bytes = cloudpickle.dumps((view, readings, defaults))  # type: ignore[no-untyped-call]
     except Exception as error:  # whatever an object of the user's answers to being pickled
         raise InvalidField(
             f"the view {view.name} cannot be sent to Spark's workers",
@@ -76,7 +77,7 @@ def _unpacked(shipped: Shipped) -> tuple[View, Catalog]:
     known = set(sys.path)
     sys.path.extend(path for path in shipped.paths if path not in known)
     try:
-        view, readings = pickle.loads(shipped.data)
+        view, readings, defaults = pickle.loads(shipped.data)
     except (ImportError, AttributeError) as error:
         raise SparkFailed(
             f"a worker cannot load the view {shipped.name}",
@@ -84,4 +85,4 @@ def _unpacked(shipped: Shipped) -> tuple[View, Catalog]:
             hint="install its package on every machine of the cluster, or name it in --conf spark.submit.pyFiles=…",
             view=shipped.name,
         ) from error
-    return view, Catalog.reading(readings)
+    return view, Catalog.reading(readings, defaults)

@@ -34,7 +34,16 @@ from everlog.views.rows import Row
 from everlog.views.runner import Mode, Restored, Runner
 from everlog.views.snapshot_folder import Entry
 from everlog.views.snapshots import Snapshots
-from everlog.views.states import Build, active_build, build_digest, every_name, letters_of, read_build, require_all, scan_kept
+from everlog.views.states import (
+    Build,
+    active_build,
+    build_digest,
+    every_name,
+    letters_of,
+    read_build,
+    require_all,
+    scan_kept,
+)
 from everlog.views.view import Order, State, View, view_of
 
 if TYPE_CHECKING:
