@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,16 @@ def _harm(connection: sqlite3.Connection, rng: random.Random) -> None:
     connection.execute(sql, values)
 
 
+def _harmed(file: Path, rng: random.Random) -> bool:
+    """False if a reader has the lock, makes the file again just now, or the row is gone."""
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=rw", timeout=5, uri=True)) as connection, connection:
+            _harm(connection, rng)
+    except sqlite3.Error:
+        return False
+    return True
+
+
 def test_two_processes_read_while_a_third_damages_rows(
     place: Path, make_log: Callable[..., Log], pytestconfig: pytest.Config
 ) -> None:
@@ -256,15 +267,18 @@ def test_two_processes_read_while_a_third_damages_rows(
         )
         for _ in range(2)
     ]
-    rng = random.Random(15)
-    while any(reader.poll() is None for reader in readers):
-        connection = sqlite3.connect(_file(place), timeout=5)
-        try:
-            with connection:
-                _harm(connection, rng)
-        finally:
-            connection.close()
-        time.sleep(0.02)
+    rng, tried, harmed, file = random.Random(15), 0, 0, _file(place)
+    try:
+        while any(reader.poll() is None for reader in readers):
+            tried += 1
+            harmed += _harmed(file, rng)
+            time.sleep(0.02)
+    except BaseException:
+        for reader in readers:
+            reader.kill()
+            reader.communicate()
+        raise
+    assert harmed > tried / 2
     for reader in readers:
         out, err = reader.communicate(timeout=60)
         assert reader.returncode == 0, err
