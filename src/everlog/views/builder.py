@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from everlog.errors import ReadOnly
 from everlog.log.pages import OpenPage
 from everlog.stores.shelf import Shelf, ShelfChanges, ShelfWriter
 from everlog.views import refold
-from everlog.views.checksums import DamagedRows, LostRows, warn_of_damage
+from everlog.views.checksums import DamagedRows, warn_of_damage
 from everlog.views.fingerprint import code_fingerprint
 from everlog.views.fold import Folded, fold, joined, kept_rows, nothing_kept, run_of
 from everlog.views.letters import SKIPPED, Letter, letters_from, parked_by
@@ -37,8 +36,6 @@ from everlog.views.states import (
     put_letters,
     put_rows,
     read_build,
-    require_all,
-    scan_kept,
     scan_rows,
     seal_build,
     several,
@@ -60,9 +57,6 @@ PAGES_GATHERED = 5
 
 GATHERED_S = 2.0
 """How long what was folded may wait to be kept: what a kill would undo of a view that takes its time."""
-
-LOOKED_AT_MAX = 1000
-"""Rows that are checked when a key has none, to see whether it was lost. That takes about 1 ms."""
 
 MENDED_MAX = 1000
 """Damaged rows that are folded again one by one. If there are more, the view is rebuilt."""
@@ -274,22 +268,6 @@ class Builder:
         keys = [key for key, _ in self._shelf.scan(self._build.rows, after=after, limit=limit)]
         rows = self.rows(keys)
         return [(key, rows[key]) for key in keys if key in rows]
-
-    def require_none(self, key: str) -> None:
-        """LostRows if a key that has no row must have one, or if rows are lost and it may be one of them.
-
-        Where the key is the stream its events are looked up. Elsewhere all rows are checked, if they are few.
-        """
-        if self.is_parked(key):
-            return
-        if not self.view.by_stream:
-            if self._build.keys <= LOOKED_AT_MAX:
-                require_all(self._build, sum(1 for _ in scan_kept(self._shelf, self._build)))
-            return
-        left_out = {letter.position for letter in self.letters()}
-        events = self._log.store.read(replace(self._query, stream=key), upto=self._cursor.position)
-        if any(recorded.position not in left_out for recorded in islice(events, len(left_out) + 1)):
-            raise LostRows(self.view.name, self._shelf.count(self._build.rows), self._build.keys)
 
     def mend(self, keys: Collection[str]) -> None:
         """Fold keys again whose rows do not match their checksums, and keep the rows.

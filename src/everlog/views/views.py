@@ -27,6 +27,7 @@ from everlog.views.fields import Fields
 from everlog.views.filling import Derive
 from everlog.views.letters import FAILED, SKIPPED, STOPPED, Letter
 from everlog.views.overview import Overview, overview
+from everlog.views.presence import require_none
 from everlog.views.purging import forget_missed, forget_purged
 from everlog.views.rebuild import Rebuilt, roll_back
 from everlog.views.restoring import rows_of
@@ -100,7 +101,7 @@ class Handle:
     def _answer(self, builder: Builder, key: str) -> Answer:
         found = builder.rows((key,)).get(key)
         if found is None:
-            builder.require_none(key)
+            require_none(self._log, self._shelf, builder, key)
         return Answer(
             view=self.view.name,
             key=key,
