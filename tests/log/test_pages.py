@@ -314,3 +314,33 @@ def test_an_event_that_cannot_be_brought_up_to_date_hides_no_other(log: Log) -> 
     with pytest.raises(SchemaBroken):
         next(read)
     assert [recorded.position for recorded in log.read(after=2)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "reason"),
+    [
+        (Cursor(Position(10), epoch="e"), ""),  # at the head
+        (Cursor(Position(11), epoch="e"), "restored"),
+        (Cursor(Position(7), epoch="e"), ""),  # at the place of the purge itself
+        (Cursor(Position(6), epoch="e"), "purged"),
+        (Cursor(Position(3), Position(7), "e"), ""),  # that knows of the purge
+        (Cursor(Position(3), Position(6), "e"), "purged"),
+        (Cursor(Position(0), epoch="e"), ""),  # from the beginning
+        (Cursor(Position(10), epoch="another"), "restored"),
+        (Cursor(Position(10)), ""),
+    ],
+)
+def test_a_cursor_is_reset_exactly_where_history_changed_under_it(cursor: Cursor, reason: str) -> None:
+    found = pages.find_reset("e", cursor, Position(10), Position(7))
+    assert ("" if found is None else found.reason) == reason
+
+
+def test_a_cursor_remembers_a_purge_only_while_it_lies_ahead(log: Log) -> None:
+    fill(log, 4)
+    log.purge("thing/1", reason="asked for")
+    cursor, seen = Cursor(), []
+    while (page := log.page_after(cursor, limit=1)).events:
+        cursor = page.next_cursor
+        seen.append((cursor.position, cursor.knows))
+    assert seen == [(2, 5), (3, 5), (page.head, 0)][: len(seen)]
+    assert seen

@@ -263,7 +263,8 @@ def test_a_key_without_events_has_no_row_and_that_is_no_loss(log: Log, caplog: p
     say(log, "poison", stream="thing/failed")
     log.purge("thing/0", reason="asked for")
     with caplog.at_level(logging.WARNING, "everlog"):
-        assert [handle.get(key).found for key in ("thing/none", "thing/0", "thing/failed")] == [False] * 3
+        asked = ("thing/none", "thing/0", "thing/failed", "", "no stream", "a\0b", "x" * 5000)
+        assert [handle.get(key).found for key in asked] == [False] * len(asked)
         handle.skip(10, reason="a test")
         assert not handle.get("thing/failed").found
         assert not others.get("user:none").found

@@ -166,3 +166,36 @@ def test_a_view_of_the_seed_is_kept_like_any_other(log: Log) -> None:
     assert handle.get(ONE_KEY, fresh=False).state == engine.views["market"].snapshot_state()
     assert handle.rebuild().same
     assert handle.audit().ok
+
+
+class Heard:
+    """Keeps the types of what it was given."""
+
+    def __init__(self) -> None:
+        self.types: list[str] = []
+
+    def reset(self) -> None:
+        self.types = []
+
+    def apply(self, event: Any) -> None:
+        self.types.append(event.event_type)
+
+    def snapshot_state(self) -> dict[str, Any]:
+        return {"types": self.types}
+
+    def restore_state(self, state: dict[str, Any]) -> None:
+        self.types = list(state["types"])
+
+
+def test_a_view_gets_the_types_that_it_was_registered_for_and_no_others(log: Log) -> None:
+    engine = ReplayEngine(log)
+    some, every = Heard(), Heard()
+    engine.register("some", some, ["note.added"])
+    engine.register("every", every)
+    for event_type, payload in (("thing.said", {"value": 1}), ("note.added", {"text": "a"})):
+        engine.on_event(log.append(event_type, stream="thing/1", payload=payload))
+    assert (some.types, every.types) == (["note.added"], ["thing.said", "note.added"])
+    engine.rebuild_all()
+    assert (some.types, every.types) == (["note.added"], ["thing.said", "note.added"])
+    kept = log.view(Materialised("kept", Heard(), ["note.added"]))
+    assert kept.get(ONE_KEY).state == {"types": ["note.added"]}

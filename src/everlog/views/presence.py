@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from everlog.errors import InvalidField
 from everlog.stores.shelf import Shelf
 from everlog.views.builder import Builder
 from everlog.views.checksums import LostRows
@@ -31,7 +32,13 @@ def require_none(log: Log, shelf: Shelf, builder: Builder, key: str) -> None:
         if build.keys <= LOOKED_AT_MAX:
             require_all(build, sum(1 for _ in scan_kept(shelf, build)))
         return
+    try:
+        query = replace(view.query, stream=key)
+    except InvalidField:
+        return  # no stream can have this name
+    if not query.stream:
+        return
     left_out = {letter.position for letter in builder.letters()}
-    events = log.store.read(replace(view.query, stream=key), upto=builder.cursor.position)
+    events = log.store.read(query, upto=builder.cursor.position)
     if any(recorded.position not in left_out for recorded in islice(events, len(left_out) + 1)):
         raise LostRows(view.name, shelf.count(build.rows), build.keys)
