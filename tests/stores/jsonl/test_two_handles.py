@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import CATALOG
-from tests.stores.jsonl.own import own, texts
+from tests.stores.jsonl.own import Clock, own, texts
 
-from everlog.errors import WrongSequence
+from everlog.core.query import Query
+from everlog.errors import Damaged, WrongSequence
 from everlog.log.log import Log
 from everlog.log.verify import verify
+from everlog.stores.jsonl import keeper
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.filling import positions
 
@@ -175,3 +179,25 @@ def test_a_thread_that_reads_between_writes_does_not_hide_another_handle(path: P
     assert verify(two).problems == ()
     one.close()
     two.close()
+
+
+def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_noticed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder has the time that it had when it was looked at."""
+    monkeypatch.setattr(keeper, "_RACY_NS", 600 * 10**9)  # however slow this machine is
+    clock = Clock()
+    store = JsonlStore(path, now_us=clock)
+    own(store)
+    clock.us += 86_400_000_000
+    own(store)
+    events = path / "events"
+    older = min(events.iterdir())
+    now = time.time_ns()
+    os.utime(events, ns=(now, now))
+    assert store.head() == 2
+    older.rename(older.with_suffix(".kept"))
+    os.utime(events, ns=(now, now))
+    with pytest.raises(Damaged):
+        list(store.read(Query(types=frozenset({"no.such"}))))  # no line is read for that
+    store.close()

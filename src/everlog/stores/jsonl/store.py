@@ -91,6 +91,7 @@ class JsonlStore:
 
     @property
     def identity(self) -> Identity:
+        self._look()  # another branch may be checked out by now, with another epoch
         folder = self._folder
         return Identity(folder.log_id, self._keeper.origin, self._keeper.index.epoch, folder.created_us)
 
