@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -103,6 +104,23 @@ def test_a_branch_has_an_epoch_of_its_own_and_gets_it_back(first: Clone, handles
     page = handles.open.page_after(feat)
     assert (page.reset, [each.event.payload["value"] for each in page.events]) == (None, ["later"])
     assert handles.open.verify().ok
+
+
+def test_a_branch_that_begins_at_another_does_not_take_its_epoch(first: Clone, handles: Handles) -> None:
+    main = handles.open.page_after(Cursor()).next_cursor
+    first.git("checkout", "-q", "-b", "one")
+    handles.say("one")
+    first.commit()
+    first.git("checkout", "-q", "-b", "two", "main")
+    assert handles.values() == ["base"]
+    handles.say("two")
+    first.commit()
+    assert handles.open.page_after(main).reset is not None
+    first.git("checkout", "-q", "main")
+    page = handles.open.page_after(main)
+    assert (page.reset, page.events) == (None, ())
+    handles.say("of main")
+    assert [each.event.payload["value"] for each in handles.open.page_after(main).events] == ["of main"]
 
 
 def test_no_number_of_an_origin_is_given_out_twice(first: Clone, handles: Handles) -> None:
@@ -279,9 +297,19 @@ def flip(clone: Clone, day: Path) -> None:
 
 
 def cut_to_what_is_committed(clone: Clone, day: Path) -> None:
-    """The bytes of git's version, but git did not write them."""
-    committed = clone.git("show", f"HEAD:.everlog/events/{day.name}")
+    """The bytes of git's version, in the very second in which git wrote it, but git did not write them."""
+    Clone.git(clone, "config", "core.trustctime", "false")
+    staged = Clone.git(clone, "ls-files", "--debug", "--", f".everlog/events/{day.name}")
+    seconds, rest = next(line for line in staged.splitlines() if "mtime" in line).split()[1].split(":")
+    committed = Clone.git(clone, "show", f"HEAD:.everlog/events/{day.name}")
     day.write_bytes(committed.encode())
+    moment = int(seconds) * 10**9 + (int(rest) + 1) % 10**9
+    os.utime(day, ns=(moment, moment))
+
+
+def cut_a_committed_line(clone: Clone, day: Path) -> None:
+    """It is in a commit, but git's version of this file has it, too."""
+    day.write_bytes(b"".join(line for line in day.read_bytes().splitlines(keepends=True) if b'"first"' not in line))
 
 
 def rm_on_another_branch(clone: Clone, day: Path) -> None:
@@ -289,7 +317,7 @@ def rm_on_another_branch(clone: Clone, day: Path) -> None:
     day.unlink()
 
 
-@pytest.mark.parametrize("act", [rm, cut, flip, cut_to_what_is_committed, rm_on_another_branch])
+@pytest.mark.parametrize("act", [rm, cut, flip, cut_to_what_is_committed, cut_a_committed_line, rm_on_another_branch])
 def test_lines_that_disappear_without_git_are_damage(
     first: Clone, handles: Handles, act: Callable[[Clone, Path], None]
 ) -> None:

@@ -175,3 +175,39 @@ class Kept:
 
 def _hash(branch: str) -> str:
     return hashlib.sha256(branch.encode("utf-8", "replace")).hexdigest()[:12] if branch else ""
+
+
+# ---- where to go
+
+
+@dataclass(frozen=True)
+class Following:
+    """The epoch that what is checked out goes on with: a kept one; if there is none, a copy of the one in use under a
+    new epoch, if it may go on; else one from nothing."""
+
+    branch: str
+    kept: Index | None
+    may_go_on: bool
+
+
+def follow_git(index: Index, folder: Folder, git: GitState, kept: Kept, change: Change) -> Following | None:
+    """Where to go, if git took lines away or another branch is checked out; None to go on as before."""
+    branch = git.branch()
+    other = bool(branch and index.branch and branch != index.branch)
+    if change.appended_only and not other and not index.missing():
+        return None
+    gone = lines_gone(index, folder, change)
+    if gone and not git_took(git, folder, gone):
+        return None  # damage
+    if gone or other:
+        return find_epoch(index, folder, kept, branch, may_go_on=not gone)
+    if branch and kept.has(branch):
+        found = find_epoch(index, folder, kept, branch, may_go_on=True)
+        if found.kept is not None and found.kept.head() > index.head():
+            return found  # what a stash or a reset took away is back
+    return None
+
+
+def find_epoch(index: Index, folder: Folder, kept: Kept, branch: str, *, may_go_on: bool) -> Following:
+    here = read_here(folder.files, folder.events)
+    return Following(branch, kept.best(here, branch, only_branch=may_go_on, in_use=index.epoch), may_go_on)

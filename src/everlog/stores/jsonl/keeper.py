@@ -21,7 +21,6 @@ from everlog.files import Lock, leftover_temps
 from everlog.stores.contract import Checkout
 from everlog.stores.jsonl import purging
 from everlog.stores.jsonl.catching_up import (
-    Change,
     OutOfOrder,
     Read,
     fill_new,
@@ -31,7 +30,7 @@ from everlog.stores.jsonl.catching_up import (
 )
 from everlog.stores.jsonl.day_files import Tail, day_name, day_names, open_names
 from everlog.stores.jsonl.drafting import clear_draft, draft_of, put_in_place
-from everlog.stores.jsonl.epochs import Kept, git_took, lines_gone, read_here
+from everlog.stores.jsonl.epochs import Following, Kept, find_epoch, follow_git
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.git_state import GitState
 from everlog.stores.jsonl.index import Index, IndexBroken, Unusable, new_epoch
@@ -319,7 +318,9 @@ class Keeper:
         today = self._today()
         change = find_change(self.index, self._files, self._folder.events, own=self.origin, mend=first, today=today)
         if self._git.inside and (change or self.index.missing()):
-            self._follow_git(change)
+            following = follow_git(self.index, self._folder, self._git, self._kept, change)
+            if following is not None:
+                self._go_to(following)
             change = find_change(
                 self.index, self._files, self._folder.events, own=self.origin, mend=mend, today=today
             )
@@ -331,34 +332,13 @@ class Keeper:
 
     # ---- branches of git
 
-    def _follow_git(self, change: Change) -> None:
-        """Use the index of what is checked out, if git took lines away or another branch is checked out."""
-        branch = self._git.branch()
-        other = bool(branch and self.index.branch and branch != self.index.branch)
-        if change.appended_only and not other and not self.index.missing():
-            return
-        gone = lines_gone(self.index, self._folder, change)
-        if gone and not git_took(self._git, self._folder, gone):
-            return  # damage
-        if gone or other:
-            self._change_epoch(branch, may_go_on=not gone)
-        elif branch and self._kept.has(branch):
-            here = read_here(self._files, self._folder.events)
-            better = self._kept.best(here, branch, only_branch=True, in_use=self.index.epoch)
-            if better is not None and better.head() > self.index.head():
-                self._put_aside()
-                self._install_kept(better, branch)
-
-    def _change_epoch(self, branch: str, *, may_go_on: bool) -> None:
-        """Use the kept index of a branch. If there is none, go on with a copy of this one under a new epoch, or make
-        one from nothing."""
-        here = read_here(self._files, self._folder.events)
-        kept = self._kept.best(here, branch, only_branch=may_go_on, in_use=self.index.epoch)
+    def _go_to(self, following: Following) -> None:
+        """Use the index of what is checked out: the kept one, a copy of this one, or one from nothing."""
         self._put_aside()
-        if kept is not None:
-            self._install_kept(kept, branch)
-        elif may_go_on:
-            self._install(self.index, new_epoch(), branch, "")
+        if following.kept is not None:
+            self._install_kept(following.kept, following.branch)
+        elif following.may_go_on:
+            self._install(self.index, new_epoch(), following.branch, "")
         else:
             _logger.info("%s: other events are checked out, with an epoch of their own", self._folder.path)
             self._set_origin("")
@@ -410,7 +390,7 @@ class Keeper:
         if not branch or branch == known:
             return
         if known:
-            self._change_epoch(branch, may_go_on=True)
+            self._go_to(find_epoch(self.index, self._folder, self._kept, branch, may_go_on=True))
             self._catch_up_lines()
             self._seen = self._glance()
         else:
