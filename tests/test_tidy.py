@@ -19,6 +19,7 @@ MAY_TOUCH_FILES = {
     "files.py": "the file layer itself",
     "lock_file.py": "the file layer's lock",
     "testing/damage.py": "damages files behind the back of their owner, for tests",
+    "testing/damage_contract.py": "copies and damages the files of a store, for tests",
     "testing/postgres_server.py": "a server of its own in a temporary directory",
     "cli/pipeline_moving.py": "a temporary directory for what Spark stages; the log itself is written by a store",
     "log/spill.py": "a temporary file for what verify sorts; nothing of the log is in it but ids and names",
