@@ -36,6 +36,7 @@ def test_a_decision_is_made_anew_when_somebody_was_faster(log: Log) -> None:
     done = decided(log, rule)
     assert seen == [0, 1]
     assert done.records[0].position == 2
+    assert log.refusals() == [], "an attempt that was repeated and succeeded is no refusal"
 
 
 def test_what_happens_elsewhere_does_not_disturb_a_decision(log: Log) -> None:
@@ -91,6 +92,7 @@ def test_it_gives_up_when_others_never_stop(log: Log) -> None:
     with pytest.raises(QueryMatched):
         decided(log, rule)
     assert len(seen) == ATTEMPTS
+    assert [refusal.code for refusal in log.refusals()] == ["query_matched"], "recorded once, when it gave up"
 
 
 def test_a_rule_may_speak_of_other_streams_and_all_of_it_is_recorded_or_none(log: Log) -> None:

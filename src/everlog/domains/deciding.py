@@ -226,6 +226,7 @@ def _decided(
                     request=request,
                     dry_run=by.dry_run,
                     key_scope=by.key_scope,
+                    retried=(QueryMatched,) if attempt < ATTEMPTS else (),
                 )
         except QueryMatched:
             if attempt == ATTEMPTS:

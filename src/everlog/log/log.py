@@ -146,12 +146,14 @@ class Log:
         response: Any = None,
         dry_run: bool = False,
         key_scope: str | None = None,
+        retried: tuple[type[EverlogError], ...] = (),
     ) -> Receipt:
         """The full door behind `append` and `append_batch`.
 
         `request` is what was asked, if that says better than the drafts whether two requests are the same: drafts
         hold ids and times that are new at every attempt. `response` is what a replay should be answered with.
         `key_scope` is where a key names one request, such as an organisation; without it, the first draft's scope.
+        `retried` names errors that the caller handles by trying again: they are not recorded as refusals.
         """
         try:
             made = Request(self._recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope)
@@ -164,7 +166,7 @@ class Log:
         except DryRun as answer:
             return answer.receipt
         except EverlogError as error:
-            if not dry_run:
+            if not dry_run and not isinstance(error, retried):
                 self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
             raise
 
