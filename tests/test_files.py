@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from everlog.errors import EverlogError, ReadOnly, StorageFull, WriterStopped
+from everlog.errors import EverlogError, ReadOnly, StorageFull, Unavailable, WriterStopped
 from everlog.files import DiskFiles, leftover_temps, replace_file
 
 FILES = DiskFiles()
@@ -267,7 +267,10 @@ def test_a_short_write_is_continued_until_the_error_behind_it_shows(tmp_path: Pa
         (errno.EROFS, ReadOnly),
         (errno.EACCES, ReadOnly),
         (errno.EPERM, ReadOnly),
-        (errno.EIO, OSError),
+        (errno.EIO, Unavailable),
+        (errno.EMFILE, Unavailable),
+        (errno.EINVAL, Unavailable),
+        (errno.ENOENT, FileNotFoundError),
     ],
 )
 def test_errors_of_the_system_are_told_in_our_words(

@@ -34,7 +34,7 @@ def explained(error: OSError, what: str, *, verb: str = "", path: Path | None = 
                 why=error.strerror or "too many files are open",
                 hint="ulimit -n says how many files a process may open; close some, and try again",
             )
-        case errno.EIO if verb in _READING:
+        case errno.EIO | errno.EINVAL | errno.ESTALE | errno.ENXIO:
             return Unavailable(
                 what,
                 why=error.strerror or "the disk failed",

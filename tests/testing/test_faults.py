@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everlog.errors import Busy, EverlogError, ReadOnly, StorageFull, WriterStopped
+from everlog.errors import Busy, EverlogError, ReadOnly, StorageFull, Unavailable, WriterStopped
 from everlog.files import DiskFiles, Files, replace_file
 from everlog.testing.faults import RecordingFiles
 from everlog.testing.steps import Acked, Create, Dropped, Rename, Sync, SyncDir, Tried, Write
@@ -101,7 +101,7 @@ def test_a_closed_handle_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("number", "kind"),
-    [(errno.EIO, OSError), (errno.EINTR, InterruptedError), (errno.ENOSPC, StorageFull), (errno.EROFS, ReadOnly)],
+    [(errno.EIO, Unavailable), (errno.EINTR, InterruptedError), (errno.ENOSPC, StorageFull), (errno.EROFS, ReadOnly)],
 )
 def test_the_nth_call_fails_and_only_that_one(number: int, kind: type[Exception]) -> None:
     files = RecordingFiles(dirs=[HOME])
@@ -120,7 +120,7 @@ def test_a_fault_may_last() -> None:
     files = RecordingFiles(dirs=[HOME])
     files.fail("open", times=2)
     for _ in range(2):
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(Unavailable, match="Input/output"):
             files.open(HOME / "a", create=True)
     assert files.calls("open") == 2
     files.open(HOME / "a", create=True)
@@ -155,7 +155,7 @@ def test_replacing_leaves_the_old_content_and_no_temporary_file_whatever_fails()
         for number in (errno.EIO, errno.ENOSPC, errno.EACCES):
             files = RecordingFiles({HOME / "a": b"old"})
             files.fail(operation, error=number)
-            with pytest.raises((OSError, StorageFull, ReadOnly, WriterStopped)):
+            with pytest.raises((Unavailable, StorageFull, ReadOnly, WriterStopped)):
                 replace_file(files, HOME / "a", b"new")
             failures += 1
             assert files.visible() == {HOME / "a": b"old"}
@@ -166,7 +166,7 @@ def test_a_temporary_file_that_cannot_be_removed_is_mentioned() -> None:
     files = RecordingFiles({HOME / "a": b"old"})
     files.fail("rename")
     files.fail("unlink")
-    with pytest.raises(OSError, match="Input/output") as caught:
+    with pytest.raises(Unavailable, match="Input/output") as caught:
         replace_file(files, HOME / "a", b"new")
     assert "could not be removed" in caught.value.__notes__[0]
 

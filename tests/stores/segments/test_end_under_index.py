@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everlog.core.event import Position
 from everlog.errors import Damaged
 from everlog.files import Handle
 from everlog.stores.segments import index, writing
@@ -76,8 +77,8 @@ def codes(store: SegmentsStore) -> list[str]:
     return [problem.code for problem in store.check()]
 
 
-def positions(store: SegmentsStore) -> list[int]:
-    return [recorded.position for recorded in store.read()]
+def positions(store: SegmentsStore, *, upto: int | None = None) -> list[int]:
+    return [recorded.position for recorded in store.read(upto=None if upto is None else Position(upto))]
 
 
 def assert_goes_on(files: RecordingFiles, log: Log) -> None:
@@ -161,7 +162,10 @@ def test_a_changed_mark_that_nothing_vouches_for_is_refused_by_verify_as_by_a_wr
             add(store)
         store.close()
         assert files.visible() == before
-        assert positions(open_on(files)) == [1, 2, 3, 4, 5]
+        again = open_on(files)
+        assert positions(again, upto=5) == [1, 2, 3, 4, 5]
+        with pytest.raises(Damaged, match="position 6"):  # nobody knows that there was none
+            positions(again)
 
 
 @pytest.mark.usefixtures("small")
@@ -212,7 +216,9 @@ def test_damage_over_the_ends_of_several_index_files_is_found_from_the_first_of_
     content = log.content[: second - 60] + b"?" * (len(log.content) - second + 60)
     store = open_on(log.holding(content, indexed=True))
     assert codes(store) == ["segment_cut"]
-    assert positions(store) == [1, 2, 3, 4, 5]
+    assert positions(store, upto=5) == [1, 2, 3, 4, 5]
+    with pytest.raises(Damaged, match="positions 6 to 15"):
+        positions(store)
     with pytest.raises(Damaged, match="takes no writes"):
         add(store)
     store.close()

@@ -86,7 +86,7 @@ def torn_log() -> RecordingFiles:
     files = killed_log()
     path = opened(files).layout.segment(1)
     content = files.visible()
-    content[path] = content[path].rstrip(b"\0")[:-40]
+    content[path] = content[path].rstrip(b"\0") + b"\0\0\1\0 half a write"
     return RecordingFiles(content, dirs=files.dirs)
 
 

@@ -14,7 +14,7 @@ from everlog.files import DiskFiles
 from everlog.stores.contract import Problem
 from everlog.stores.segments import writing
 from everlog.stores.segments.dump import dump
-from everlog.stores.segments.known_end import KnownEnd, read_end, save_end
+from everlog.stores.segments.known_end import EndFile, KnownEnd, read_end
 from everlog.stores.segments.lost_end import compare_ends
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import stamped
@@ -47,7 +47,12 @@ def test_a_closed_log_that_lost_whole_frames_takes_no_writes(
     file.write_bytes(content[: ends[kept - 1]] + bytes(len(content) - ends[kept - 1] if zeroed else 0))
     store = SegmentsStore(path)
     assert [(problem.position, problem.code) for problem in store.check()] == [(kept + 1, "segment_cut")]
-    assert [recorded.position for recorded in store.read()] == list(range(1, kept + 1))
+    read: list[int] = []
+    with pytest.raises(Damaged) as told:
+        read.extend(recorded.position for recorded in store.read())
+    assert read == list(range(1, kept + 1))
+    assert (told.value.details["position"], told.value.details["after"]) == (kept + 1, 4)
+    assert (store.head(), list(store.read(after=Position(4)))) == (4, [])
     with pytest.raises(Damaged) as told:
         add(store)
     assert "lost its end" in str(told.value.why)
@@ -143,9 +148,9 @@ def test_a_log_that_lost_only_the_mark_of_its_clean_end_is_told_of_and_goes_on_a
 def add_and_take_back(store: SegmentsStore, file: Path, whole: bytes) -> None:
     """Have the log remember the end of `whole`, whatever was written since."""
     live = store.book.live
-    save_end(
-        store.files, store.layout, KnownEnd(store.identity.log_id, live.number, len(whole), live.head, closed=True)
-    )
+    end_file = EndFile(store.files, store.layout)
+    end_file.save(KnownEnd(store.identity.log_id, live.number, len(whole), live.head, closed=True))
+    end_file.close()
     store.close()
     assert file.read_bytes() == whole
 

@@ -30,8 +30,8 @@ from everlog.stores.segments.known_end import KnownEnd, read_end
 from everlog.stores.segments.layout import Layout
 from everlog.stores.segments.lookup import Part
 from everlog.stores.segments.lost_end import compare_ends, ends_whole
-from everlog.stores.segments.packed_index import Columns, PackedPart, columns_of, load_columns
-from everlog.stores.segments.segment import Segment, told_of_gap
+from everlog.stores.segments.packed_index import Columns, PackedPart, any_columns, columns_of, load_columns
+from everlog.stores.segments.segment import Lost, Segment, file_of_segment, told_of_gap
 from everlog.stores.segments.source import ArchiveSource, PlainSource, Source
 from everlog.stores.segments.walk import Gap, Tail, Walk
 
@@ -68,6 +68,8 @@ class Book:
             known_end = read_end(self._files, self._layout, log_id=self.identity.log_id)
             parts = self._layout.parts(self._files)
             numbers = self._layout.numbers(self._files)
+            if not numbers and not self._layout.numbers(self._files):
+                raise no_segments(self._layout)
             try:
                 self._load(numbers, parts, known_end)
             except FileNotFoundError:
@@ -96,7 +98,8 @@ class Book:
         self._forget_state()
         if self._files.exists(self._layout.segments):
             self._files.fsync_dir(self._layout.segments)  # the names, too, are shown only when they are safe
-        self._newest = max([*numbers, self._newest])
+        self._newest = max([*numbers, self._newest, 0 if known_end is None else known_end.number])
+        self._indexed_head = self._look_behind(numbers, known)
         for number in range(1, self._newest + 1):
             if number not in numbers:
                 reason = f"the file {self._layout.segment(number).name} is not there"
@@ -107,11 +110,71 @@ class Book:
             self._set_limit(before, segment)
         for segment in self.segments:
             self._fill(segment, known.get(segment.number, set()))
-        if known_end is not None and self.segments:
+        if known_end is not None:
             compare_ends(known_end, self.live, self.identity.log_id)
+        self._account(known_end)
         self._add_state()
 
+    def _look_behind(self, numbers: Collection[int], known: Mapping[int, set[int]]) -> Position:
+        """The last position that index files tell of whose segments are not there, and were the newest."""
+        head = START
+        behind = [(number, start) for number, starts in known.items() if number not in numbers for start in starts]
+        for number, start in behind:
+            try:
+                data = self._files.read_all(self._layout.part(number, start))
+            except FileNotFoundError:
+                continue
+            columns = any_columns(data, log_id=self.identity.log_id, number=number)
+            if columns is not None:
+                self._newest, head = max(self._newest, number), max(head, columns.head)
+        return head
+
+    def _account(self, known_end: KnownEnd | None) -> None:
+        """Find the positions that no segment accounts for: every reader stops there (G10)."""
+        self.lost: list[Lost] = []
+        self._ends_damaged = self.live.tail is Tail.DAMAGED
+        there = {segment.number: segment for segment in self.segments}
+        reached, last = START, Segment(0, archived=False)
+        for number in range(1, self._newest + 1):
+            segment = there.get(number)
+            if segment is None:
+                last = last if last.missing else Segment(number, archived=False, missing=True)
+                continue
+            before = reached if segment.header is None else segment.header.before
+            if before > reached:
+                self._lose(last, reached, before)
+            reached, last = max(reached, segment.head), segment
+        if last.missing or self._lost_its_end(known_end):
+            head = Position(max(reached + 1, self._known_head(known_end)))
+            self._lose(last, reached, head)
+
+    def _lose(self, segment: Segment, before: Position, head: Position) -> None:
+        self.lost.append(Lost(segment, Gap(segment.end, max(segment.size, segment.end), before, head)))
+
+    def _lost_its_end(self, known_end: KnownEnd | None) -> bool:
+        live = self.live
+        if any(problem.code == "segment_cut" for problem in live.problems):
+            return True
+        if live.header is None and not any(part.offsets for part in live.parts):
+            return True
+        if (
+            known_end is not None
+            and known_end.closed
+            and (known_end.number, known_end.end) == (live.number, live.end)
+        ):
+            return False  # what stands there was never written by a log
+        return self._ends_damaged and not live.lost_mark
+
+    def _known_head(self, known_end: KnownEnd | None) -> Position:
+        """The greatest position that anything beside the segments tells of."""
+        heads = [segment.index_head for segment in self.segments]
+        return max(*heads, self._indexed_head, START if known_end is None else known_end.head)
+
     # ---- what is there
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
 
     @property
     def live(self) -> Segment:
@@ -119,7 +182,8 @@ class Book:
 
     @property
     def head(self) -> Position:
-        return self.live.head
+        """The last position that was given out, as far as anything tells; it may be lost."""
+        return self.lost[-1].gap.head if self.lost and self.lost[-1].gap.head > self.live.head else self.live.head
 
     @property
     def parts(self) -> list[Part]:
@@ -150,15 +214,21 @@ class Book:
                     return max(found, purged)
         return purged
 
+    def gaps(self) -> Iterator[Lost]:
+        """All positions that are known to be lost."""
+        for segment in self.segments:
+            yield from (Lost(segment, gap) for gap in segment.gaps if gap.head > gap.before)
+        yield from self.lost
+
     def what_is_wrong(self) -> Iterator[Problem]:
         yield from self.problems
         for segment in self.segments:
             yield from segment.problems
             for gap in segment.gaps:
                 yield Problem(Position(gap.before + 1), "damaged_bytes", told_of_gap(self._layout, segment, gap))
-        if self.segments and self.live.tail is Tail.DAMAGED and not self.live.lost_mark:
+        if self.live.tail is Tail.DAMAGED and not self.live.lost_mark:
             reason = f"{self.live.number:08}.seg is damaged from byte {self.live.end} to its end"
-            yield Problem(Position(self.head + 1), "damaged_bytes", reason)
+            yield Problem(Position(self.live.head + 1), "damaged_bytes", reason)
 
     @property
     def sweep_owed(self) -> bool:
@@ -203,6 +273,9 @@ class Book:
             # Packed, as after a week in which nobody asked; or written anew; or somebody cut or removed it.
             self.load()
             return True
+        if (self.live.tail is Tail.DAMAGED) != self._ends_damaged:
+            self.load()  # somebody damaged it since, or put it back
+            return True
         if grown and any(isinstance(part, LivePart) and part.purges for part in self.live.parts):
             purges = sum(len(part.purges) for part in self.parts)
             if purges != len(self.purges):
@@ -243,7 +316,7 @@ class Book:
     # ---- inside
 
     def _path(self, segment: Segment) -> Path:
-        return self._layout.archive(segment.number) if segment.archived else self._layout.segment(segment.number)
+        return file_of_segment(self._layout, segment)
 
     def _open(self, segment: Segment) -> Source:
         path = self._path(segment)
@@ -259,6 +332,9 @@ class Book:
             segment.problems.append(Problem(START, "segment_unreadable", str(error)))
             return segment
         try:
+            segment.size = source.size
+            if source.damage:
+                segment.problems.append(Problem(START, "segment_unreadable", source.damage))
             data = source.read(0, HEAD_READ_BYTES)
             if head_size(data) > len(data):
                 data = source.read(0, min(head_size(data), source.size))
@@ -299,7 +375,7 @@ class Book:
             columns = self._columns(segment, at)
             if columns is None:
                 break
-            segment.index_end = columns.end
+            segment.index_end, segment.index_head = columns.end, columns.head
             if not self._reaches(segment, columns.end):
                 break
             segment.parts.append(self.packed(segment, columns))
@@ -308,6 +384,7 @@ class Book:
             columns = self._columns(segment, start)
             if columns is not None:
                 segment.index_end = max(segment.index_end, columns.end)
+                segment.index_head = max(segment.index_head, columns.head)
         if segment is self.segments[-1] or segment.limit is None or at < segment.limit:
             self._walk_the_rest(segment, known)
         while not self._ends_as_indexed(segment):
@@ -368,7 +445,7 @@ class Book:
     def _reaches(self, segment: Segment, end: int) -> bool:
         """Whether a frame may end there: not if the segment was cut or wiped before it."""
         if segment.limit is not None:
-            return end <= segment.limit
+            return end <= min(segment.limit, segment.size)
         source = self._open(segment)
         try:
             if end > source.size or segment.archived:
@@ -448,8 +525,6 @@ class Book:
         """What a write starts from: the head of the last segment and what came after it."""
         self._forget_state()
         self.purges, self.purged, self.purged_at = [], {}, {}
-        if not self.segments:
-            return
         header = self.live.header
         parts: list[Part] = self.live.parts
         if header is None:
@@ -478,3 +553,14 @@ class Book:
     def unsound(self) -> Problem | None:
         """Why nobody may write to this log, or None: the log does not write over damage (G10)."""
         return next(self.what_is_wrong(), None)
+
+
+def no_segments(layout: Layout) -> Damaged:
+    return Damaged(
+        f"{layout.root} has no segments",
+        why="log.json says that there is a log, and the folder segments is empty",
+        hint="put the segments back, or restore a backup",
+        position=1,
+        after=1,
+        file="segments",
+    )

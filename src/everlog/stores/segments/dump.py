@@ -86,6 +86,8 @@ def _entries(source: Source, path: Path) -> Iterator[Entry]:
             kind = "cut" if walk.tail is Tail.TORN else kind
             text = "the mark of a clean end, not whole: no event was in it"
         yield Entry(start=walk.end, end=source.size, kind=kind, text=text)
+    if source.damage:
+        yield Entry(start=source.size, end=source.size, kind="damaged", text=source.damage)
 
 
 def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:

@@ -1,9 +1,9 @@
-"""Where the live segment ended when the log was closed, in a small file of its own.
+"""Where the live segment ends, in a small file of its own: written after every commit, and when the log is closed.
 
 Whole frames that vanish from the end of a file leave no trace in it: the frame before them is a good end. This file
-remembers a later one. It is derived and not flushed when the log is closed, which is safe: what it speaks of was
-flushed before it was written, so that a crash makes it older than the segment and never newer. If it is not there,
-nothing is missed.
+remembers a later one. It is derived and never flushed, which is safe: what it speaks of was flushed before it was
+written, so that a power cut makes it older than the segment and never newer, and a kill leaves it as it is. If it is
+not there, nothing is missed.
 
 While it says `closed`, nothing was written behind that end. A writer takes the word back, and flushes that, before
 its first frame: so whoever is killed later leaves an end that is known to have been reached, and no promise that it
@@ -18,8 +18,8 @@ import msgspec
 from msgspec.structs import replace
 
 from everlog.core.event import Position
-from everlog.errors import EverlogError
-from everlog.files import Files
+from everlog.errors import EverlogError, WriterStopped
+from everlog.files import Files, Handle
 from everlog.stores.segments.frame import enclose, open_body
 from everlog.stores.segments.layout import Layout
 
@@ -38,17 +38,34 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(KnownEnd).decode
 
 
-def save_end(files: Files, layout: Layout, known: KnownEnd) -> None:
-    try:
-        if not files.exists(layout.index):
-            files.make_dir(layout.index)
-        handle = files.open(layout.end, write=True, create=True)
+class EndFile:
+    """The file, kept open by the writer. What fails here costs only the knowledge of the end."""
+
+    def __init__(self, files: Files, layout: Layout) -> None:
+        self._files = files
+        self._layout = layout
+        self._handle: Handle | None = None
+        self._failed = False
+
+    def save(self, known: KnownEnd) -> None:
+        if self._failed:
+            return
         try:
-            files.write_all(handle, enclose(_encode(known)), at=0)
-        finally:
-            files.close(handle)
-    except (OSError, EverlogError) as error:
-        _logger.warning("the end of the log could not be kept in %s: %s", layout.end, error)
+            if self._handle is None:
+                if not self._files.exists(self._layout.index):
+                    self._files.make_dir(self._layout.index)
+                self._handle = self._files.open(self._layout.end, write=True, create=True)
+            self._files.write_all(self._handle, enclose(_encode(known)), at=0)
+        except WriterStopped:
+            raise
+        except (OSError, EverlogError) as error:
+            self._failed = True
+            _logger.warning("the end of the log could not be kept in %s: %s", self._layout.end, error)
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._files.close(handle)
 
 
 def take_back_closed(files: Files, layout: Layout, *, log_id: str) -> None:

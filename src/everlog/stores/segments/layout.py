@@ -6,7 +6,7 @@ segments/00000001.seg         the events; the one with the greatest number is th
 segments/00000001.seg.gz      the same, packed
 segments/00000003-5120.torn   bytes that a recovery cut off, for whoever wants to look
 index/00000001-212.idx        derived: the index of a stretch that begins at this byte
-index/end                     derived: where the live segment ended when the log was closed, and if it is so still
+index/end                     derived: where the live segment ends, and whether it was closed there
 index/views.db                derived: what views keep; beside it views.db.lock, for those who open or remove it
 """
 

@@ -132,6 +132,14 @@ def _youngest(part: LivePart, claims: Sequence[Claim]) -> int:
 
 def load_columns(data: bytes, *, log_id: str, number: int, generation: int, start: int) -> Columns | None:
     """What an index file says, or None if it is not the index of this stretch."""
+    columns = any_columns(data, log_id=log_id, number=number)
+    if columns is None or (columns.generation, columns.start) != (generation, start):
+        return None
+    return columns
+
+
+def any_columns(data: bytes, *, log_id: str, number: int) -> Columns | None:
+    """What an index file of this segment says of any stretch of it, or None if it is not whole."""
     body = open_body(memoryview(data))
     if body is None:
         return None
@@ -139,10 +147,7 @@ def load_columns(data: bytes, *, log_id: str, number: int, generation: int, star
         columns = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    wanted = (INDEX_FORMAT, log_id, number, generation, start)
-    if (columns.format, columns.log_id, columns.number, columns.generation, columns.start) != wanted:
-        return None
-    return columns
+    return columns if (columns.format, columns.log_id, columns.number) == (INDEX_FORMAT, log_id, number) else None
 
 
 class PackedPart:

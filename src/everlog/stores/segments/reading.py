@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import msgspec
 
 from everlog.core.codec import Packed, header_bytes, payload_bytes
-from everlog.core.event import Position, Purged, Recorded
+from everlog.core.event import START, Position, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
@@ -16,7 +17,7 @@ from everlog.stores.segments.book import Book
 from everlog.stores.segments.frame import Frame, mark_of
 from everlog.stores.segments.inside import Inside
 from everlog.stores.segments.lookup import Part, block_end, block_of_id, candidate_blocks
-from everlog.stores.segments.segment import Segment
+from everlog.stores.segments.segment import Lost, Segment, file_of_segment
 from everlog.stores.segments.source import Source
 from everlog.stores.segments.walk import Found, Gap, Tail, Walk
 
@@ -34,7 +35,10 @@ class Stretch(msgspec.Struct, frozen=True, gc=False):
 
 def stretches(book: Book, query: Query, after: Position, upto: Position, *, whole: bool = True) -> Iterator[Stretch]:
     """What has to be read for a query, in order; `whole` joins neighbours into long stretches."""
+    lost = [one for one in book.lost if _holds_any(one.gap, after, upto)]
     for segment in book.segments:
+        while lost and segment.parts and lost[0].gap.head <= segment.parts[0].before:
+            yield _of_lost(lost.pop(0))
         for part in segment.parts:
             if part.head <= after or part.before >= upto:
                 continue
@@ -43,20 +47,14 @@ def stretches(book: Book, query: Query, after: Position, upto: Position, *, whol
             found += [
                 Stretch(segment, gap.start, gap.end, gap.before, gap)
                 for gap in part.gaps
-                if gap.head > max(after, gap.before) and gap.before < upto
+                if _holds_any(gap, after, upto)
             ]
             yield from sorted(found, key=_start) if part.gaps else found
-        if segment.tail is Tail.DAMAGED and segment is not book.live and upto > segment.head:
-            gap = Gap(segment.end, segment.end, segment.head, _next_before(book, segment))
-            if gap.head > after:
-                yield Stretch(segment, gap.start, gap.end, gap.before, gap)
+    yield from map(_of_lost, lost)
 
 
-def _next_before(book: Book, segment: Segment) -> Position:
-    for later in book.segments:
-        if later.number > segment.number and later.header is not None:
-            return later.header.before
-    return Position(segment.head + 1)
+def _of_lost(lost: Lost) -> Stretch:
+    return Stretch(lost.segment, lost.gap.start, lost.gap.end, lost.gap.before, lost.gap)
 
 
 def _start(stretch: Stretch) -> int:
@@ -85,34 +83,68 @@ def _of_blocks(segment: Segment, part: Part, blocks: Sequence[int], *, whole: bo
         yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
 
 
-def frames(book: Book, stretch: Stretch) -> Iterator[Frame]:
-    """The frames of a stretch. Damage that nobody knew of is told here."""
-    with book.source(stretch.segment) as source:
-        yield from _frames(book, source, stretch)
-
-
-def _frames(book: Book, source: Source, stretch: Stretch, holding: Sequence[bytes] = ()) -> Iterator[Frame]:
+def frames(book: Book, stretch: Stretch, after: Position, upto: Position) -> Iterator[Frame]:
+    """The frames of a stretch. It stops at damage that holds one of these positions, also if nobody knew of it."""
     if stretch.gap is not None:
-        raise told(stretch.gap, stretch.segment)
+        raise damage(book, stretch.segment, stretch.gap, after)
+    with book.source(stretch.segment) as source:
+        yield from _frames(book, source, stretch, after, upto)
+
+
+def _frames(
+    book: Book, source: Source, stretch: Stretch, after: Position, upto: Position, holding: Sequence[bytes] = ()
+) -> Iterator[Frame]:
+    for found in _walk(book, source, stretch, holding):
+        if not isinstance(found, Gap):
+            yield found
+        elif _holds_any(found, after, upto):
+            raise damage(book, stretch.segment, found, after)
+
+
+def _holds_any(gap: Gap, after: Position, upto: Position) -> bool:
+    """Whether a position in this range is lost: a frame may have held none, and then nothing is."""
+    return gap.head > max(after, gap.before) and gap.before < upto
+
+
+def _walk(book: Book, source: Source, stretch: Stretch, holding: Sequence[bytes] = ()) -> Iterator[Frame | Gap]:
+    """The frames of a stretch, and a gap for whatever of it is none."""
     mark = mark_of(book.identity.log_id, stretch.segment.number)
     walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end, holding=holding)
     for found in walk:
-        if isinstance(found, Gap):
-            raise told(found, stretch.segment)
-        yield found.frame
+        yield found if isinstance(found, Gap) else found.frame
     if walk.tail is not Tail.END or walk.end != stretch.end:
-        raise told(Gap(walk.end, stretch.end, walk.head, Position(walk.head + 1)), stretch.segment)
+        yield Gap(walk.end, stretch.end, walk.head, _next_before(book, stretch))
 
 
-def told(gap: Gap, segment: Segment) -> Damaged:
+def _next_before(book: Book, stretch: Stretch) -> Position:
+    """The head before the first frame behind a stretch, as the index knows it: up to there everything is lost."""
+    for segment in book.segments:
+        if segment.number < stretch.segment.number:
+            continue
+        if segment.number > stretch.segment.number and segment.header is not None:
+            return segment.header.before
+        for part in segment.parts:
+            block = bisect_left(part.offsets, stretch.end) if segment.number == stretch.segment.number else 0
+            if block < len(part.offsets):
+                return Position(part.befores[block])
+    return book.head
+
+
+def damage(book: Book, segment: Segment, gap: Gap, after: Position = START) -> Damaged:
+    """The error of a reader that comes from `after` to positions that cannot be read: it says where to go on."""
+    path = file_of_segment(book.layout, segment)
+    first, last = max(gap.before, after) + 1, gap.head
+    why = f"{path.name} is not there" if segment.missing else f"{path.name} is damaged from byte {gap.start} on"
+    lost = f"position {last}" if last == first else f"positions {first} to {last}"
     return Damaged(
-        f"position {gap.before + 1} of the log cannot be read",
-        why=f"segment {segment.number:08} is damaged from byte {gap.start} to byte {gap.end - 1}",
-        hint=f"everlog verify; what comes after it can be read from position {max(gap.head, gap.before + 1)} on",
-        position=gap.before + 1,
+        f"{lost} of the log cannot be read",
+        why=why,
+        hint=f"everlog verify names all that is damaged; what follows can be read after position {last}",
+        position=first,
+        after=last,
+        file=str(path.relative_to(book.layout.root)),
         segment=segment.number,
         offset=gap.start,
-        after=max(gap.head, gap.before + 1),
     )
 
 
@@ -122,14 +154,34 @@ def records(
     """What matches, in lists of a frame or a block each: one by one would cost as much as the decoding."""
     wanted = stretches(book, query, after, upto, whole=not newest_first)
     in_order: Iterable[Stretch] = reversed(list(wanted)) if newest_first else wanted
-    for segment, mine in groupby(in_order, key=lambda stretch: stretch.segment):
+    for (segment, gap), mine in groupby(in_order, key=lambda stretch: (stretch.segment, stretch.gap)):
+        if gap is not None:
+            raise damage(book, segment, gap, after)
         with book.source(segment) as source:
             for stretch in mine:
-                pieces = _pieces(book, source, stretch, query, after, upto)
                 if newest_first:
-                    yield [record for piece in pieces for record in piece][::-1]
+                    yield from _newest_first(book, source, stretch, query, after, upto)
                 else:
-                    yield from pieces
+                    yield from _pieces(book, source, stretch, query, after, upto)
+
+
+def _newest_first(
+    book: Book, source: Source, stretch: Stretch, query: Query, after: Position, upto: Position
+) -> Iterator[list[Recorded]]:
+    """What matches in a stretch, the newest first; damage in it is met from its far side."""
+    try:
+        yield [record for piece in _pieces(book, source, stretch, query, after, upto) for record in piece][::-1]
+    except Damaged:
+        newer: list[Recorded] = []
+        last: Gap | None = None
+        for found in _walk(book, source, stretch):
+            if isinstance(found, Gap):
+                newer, last = ([], found) if _holds_any(found, after, upto) else (newer, last)
+            else:
+                newer += [r for r in found.records if _fits(book, r, query, after, upto, everything=False)]
+        yield newer[::-1]
+        if last is not None:
+            raise damage(book, stretch.segment, last, after) from None
 
 
 def _pieces(
@@ -143,7 +195,7 @@ def _pieces(
             return
     # What a record of this query holds literally, so that others need not be decoded.
     holding = [name.encode() for name in ([query.stream] if query.stream else sorted(query.types))]
-    for frame in _frames(book, source, stretch, holding):
+    for frame in _frames(book, source, stretch, after, upto, holding):
         found = frame.records
         if everything and not book.purged_at and frame.before >= after and frame.head <= upto:
             yield found
@@ -162,7 +214,7 @@ def _fits(book: Book, record: Recorded, query: Query, after: Position, upto: Pos
 def with_headers(book: Book, query: Query, after: Position, upto: Position) -> Iterator[tuple[Recorded, bytes]]:
     """As `records`, each with the bytes of its header."""
     for stretch in stretches(book, query, after, upto):
-        for frame in frames(book, stretch):
+        for frame in frames(book, stretch, after, upto):
             for record in frame.records:
                 if _fits(book, record, query, after, upto, everything=False):
                     yield record, _header(frame, record)
@@ -183,10 +235,13 @@ def find(book: Book, event_id: EventId) -> tuple[Recorded, bytes] | None:
             if block < 0:
                 continue
             stretch = Stretch(segment, part.offsets[block], block_end(part, block), Position(part.befores[block]))
-            for frame in frames(book, stretch):
+            for frame in frames(book, stretch, START, book.head):
                 for record in frame.records:
                     if record.event.id == event_id and record.position not in book.purged_at:
                         return record, _header(frame, record)
+    if event_id not in book.purged:
+        for lost in book.gaps():
+            raise damage(book, lost.segment, lost.gap)  # it may have been there
     return None
 
 

@@ -20,7 +20,7 @@ from everlog.core.canonical import NUMBER_MAX, canonical, encode_plain
 from everlog.core.codec import HEADER_FIELDS, encode_header
 from everlog.core.event import Position, Recorded, microseconds
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import NotCanonical
+from everlog.errors import Damaged, NotCanonical
 from everlog.stores.contract import Slab
 from everlog.stores.segments import reading
 from everlog.stores.segments.book import Book
@@ -80,15 +80,21 @@ def slabs(book: Book, query: Query, after: Position, upto: Position) -> Iterator
     held: list[_Row] = []
     raw: dict[int, tuple[bytes, bytes]] = {}
     plain = True
-    for rows, kept, rows_plain in _rows(book, query, after, upto):
-        held += rows
-        raw.update(kept)
-        plain = plain and rows_plain
-        if len(held) >= SLAB_EVENTS:
-            yield _slab(held, raw, plain)
-            held, raw, plain = [], {}, True
+    damaged: Damaged | None = None
+    try:
+        for rows, kept, rows_plain in _rows(book, query, after, upto):
+            held += rows
+            raw.update(kept)
+            plain = plain and rows_plain
+            if len(held) >= SLAB_EVENTS:
+                yield _slab(held, raw, plain)
+                held, raw, plain = [], {}, True
+    except Damaged as error:
+        damaged = error  # what stands before it comes first
     if held:
         yield _slab(held, raw, plain)
+    if damaged is not None:
+        raise damaged
 
 
 def _rows(
@@ -101,7 +107,7 @@ def _rows(
         return
     gone = book.purged_at
     for stretch in reading.stretches(book, EVERYTHING, after, upto):
-        for frame in _frames(book, stretch):
+        for frame in _frames(book, stretch, after, upto):
             rows: Sequence[_Row] = frame.records
             if not rows:
                 continue
@@ -110,8 +116,8 @@ def _rows(
             yield rows, frame.rest.raw, isinstance(frame, _PlainScanned)
 
 
-def _frames(book: Book, stretch: Stretch) -> Iterator[_Scanned]:
-    at, plain = stretch.start, True
+def _frames(book: Book, stretch: Stretch, after: Position, upto: Position) -> Iterator[_Scanned]:
+    at, head, plain = stretch.start, stretch.before, True
     if stretch.gap is None:
         mark = mark_of(book.identity.log_id, stretch.segment.number)
         with book.source(stretch.segment) as source:
@@ -120,6 +126,7 @@ def _frames(book: Book, stretch: Stretch) -> Iterator[_Scanned]:
                 place = 0
                 while (frame := _frame(data, place, mark, at + place, plain)) is not None:
                     yield frame
+                    head = _head(frame)
                     plain = isinstance(frame, _PlainScanned)  # where one is not, the next will hardly be
                     place += _size(data, place)
                 if not place and (len(data) >= _size(data, 0) or _size(data, 0) > stretch.end - at):
@@ -130,12 +137,17 @@ def _frames(book: Book, stretch: Stretch) -> Iterator[_Scanned]:
                     if frame is None:
                         break
                     yield frame
+                    head = _head(frame)
                     place = len(data)
                 at += place
-    if at < stretch.end:
-        left = Stretch(stretch.segment, at, stretch.end, stretch.before, stretch.gap)
-        for damaged in reading.frames(book, left):  # raises, with the place and the reason
+    if at < stretch.end or stretch.gap is not None:
+        left = Stretch(stretch.segment, at, stretch.end, head, stretch.gap)
+        for damaged in reading.frames(book, left, after, upto):  # stops at what is lost
             yield _Scanned(0, 0, 0, 0, [_row(record) for record in damaged.records], damaged.rest)
+
+
+def _head(frame: _Scanned) -> Position:
+    return Position(frame.records[-1][0]) if frame.rest is NOTHING_ELSE else frame.rest.head
 
 
 def _frame(data: memoryview, place: int, mark: int, offset: int, plain: bool) -> _Scanned | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
 from everlog.stores.segments.header import HEAD_START, Header
@@ -13,17 +17,20 @@ from everlog.stores.segments.walk import Gap, Tail
 class Segment:
     """One segment: its head, its parts, and where it ends if that is known."""
 
-    def __init__(self, number: int, *, archived: bool) -> None:
+    def __init__(self, number: int, *, archived: bool, missing: bool = False) -> None:
         self.number = number
         self.archived = archived
+        self.missing = missing  # there should be such a file
         self.inode: tuple[int, int] | None = None
         self.header: Header | None = None
         self.start = HEAD_START
+        self.size = 0  # how many bytes are there, unpacked
         self.limit: int | None = None
         self.parts: list[Part] = []
         self.tail = Tail.END
         self.tail_bytes = b""
         self.index_end = 0  # how far its index files go
+        self.index_head = START  # and to which position
         self.lost_mark = b""  # the frame of its clean end, if all that it lost is that
         self.problems: list[Problem] = []
 
@@ -44,8 +51,19 @@ class Segment:
         return [gap for part in self.parts for gap in part.gaps]
 
 
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """Positions that no segment accounts for, and the segment that had them; its file may be gone."""
+
+    segment: Segment
+    gap: Gap
+
+
+def file_of_segment(layout: Layout, segment: Segment) -> Path:
+    return layout.archive(segment.number) if segment.archived else layout.segment(segment.number)
+
+
 def told_of_gap(layout: Layout, segment: Segment, gap: Gap) -> str:
-    name = layout.archive(segment.number).name if segment.archived else layout.segment(segment.number).name
+    name = file_of_segment(layout, segment).name
     lost = (
         "no position is missing" if gap.head <= gap.before else f"positions {gap.before + 1} to {gap.head} were there"
     )

@@ -15,7 +15,6 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Protocol
 
-from everlog.errors import Damaged
 from everlog.files import Files
 
 _HEAD = struct.Struct("<4sIBB HccHII")  # little-endian, as gzip is
@@ -26,6 +25,8 @@ PIECE_BYTES = 256 * 1024
 
 
 class Source(Protocol):
+    damage: str  # what is wrong with the file that holds the bytes, if anything is
+
     @property
     def size(self) -> int: ...
 
@@ -41,6 +42,8 @@ class Source(Protocol):
 
 
 class PlainSource:
+    damage = ""
+
     def __init__(self, files: Files, path: Path) -> None:
         self._files = files
         self._handle = files.open(path)
@@ -69,6 +72,7 @@ class ArchiveSource:
         self._starts: list[int] = []  # where each member's piece begins in the segment
         self._members: list[tuple[int, int]] = []  # where each member lies, and how long it is
         self._kept: tuple[int, bytes] = (-1, b"")
+        self.damage = ""
         try:
             self.size = self._find_members()
         except BaseException:
@@ -95,34 +99,40 @@ class ArchiveSource:
         self._files.close(self._handle)
 
     def _find_members(self) -> int:
+        """Find the members up to the first that is none; what stands behind it cannot be placed."""
         at, start, end = 0, 0, self._files.size(self._handle)
         while at < end:
             head = self._files.read(self._handle, _HEAD.size, at=at)
-            if len(head) < _HEAD.size:
-                break
-            magic, _, _, _, extra, one, two, length, packed, plain = _HEAD.unpack(head)
-            if magic != _GZIP or (extra, one, two, length) != (_EXTRA_BYTES, b"E", b"L", 8):
-                raise self._damaged(at, "no member of an archive of everlog begins there")
-            self._starts.append(start)
-            self._members.append((at, packed))
-            at, start = at + packed, start + plain
-        if at != end:
-            raise self._damaged(at, "the archive ends in the middle of a member")
+            why = "the archive ends in the middle of a member"
+            if len(head) == _HEAD.size:
+                magic, _, _, _, extra, one, two, length, packed, plain = _HEAD.unpack(head)
+                if magic != _GZIP or (extra, one, two, length) != (_EXTRA_BYTES, b"E", b"L", 8):
+                    why = "no member of an archive of everlog begins there"
+                elif packed < _HEAD.size + _TAIL.size or not 0 < plain <= PIECE_BYTES:
+                    why = f"no member has {packed} bytes, or {plain} unpacked"
+                elif at + packed <= end:
+                    self._starts.append(start)
+                    self._members.append((at, packed))
+                    at, start = at + packed, start + plain
+                    continue
+            self.damage = f"{self._path.name} is damaged at byte {at}: {why}"
+            break
         return start
 
     def _unpacked(self, number: int) -> bytes:
         if self._kept[0] == number:
             return self._kept[1]
         at, packed = self._members[number]
+        size = self._plain_size(number)
         data = self._files.read(self._handle, packed, at=at)
-        try:
-            piece = zlib.decompress(data[_HEAD.size : -_TAIL.size], wbits=-15, bufsize=PIECE_BYTES * 2)
-        except zlib.error:
-            piece = b""
-        checksum, plain = _TAIL.unpack(data[-_TAIL.size :])
-        if len(piece) != plain or zlib.crc32(piece) != checksum:
+        piece = _inflated(data[_HEAD.size : -_TAIL.size], size)
+        if (
+            len(data) != packed
+            or _TAIL.unpack(data[-_TAIL.size :]) != (zlib.crc32(piece), size)
+            or len(piece) != size
+        ):
             # Whoever reads frames finds no frame in zeros, and tells which places are missing.
-            piece = bytes(self._plain_size(number))
+            piece = bytes(size)
         self._kept = (number, piece)
         return piece
 
@@ -130,8 +140,16 @@ class ArchiveSource:
         ends = [*self._starts[1:], self.size]
         return ends[number] - self._starts[number]
 
-    def _damaged(self, at: int, why: str) -> Damaged:
-        return Damaged(f"{self._path} is damaged at byte {at}", why=why, hint="restore it from a backup")
+
+def _inflated(data: bytes, size: int) -> bytes:
+    """What was packed, and nothing if it is longer than that: a wrong member must not fill the memory."""
+    unpacker = zlib.decompressobj(-15)
+    try:
+        piece = unpacker.decompress(data, size)
+        whole = len(piece) == size and not unpacker.decompress(unpacker.unconsumed_tail, 1) and unpacker.eof
+    except zlib.error:
+        whole = False
+    return piece if whole else b""
 
 
 def member(piece: bytes) -> bytes:

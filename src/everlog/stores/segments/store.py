@@ -19,14 +19,14 @@ from everlog.core.codec import Packed, header_hash
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import Busy, Damaged, LogClosed, NotFound, Unavailable, WriterStopped
+from everlog.errors import Busy, LogClosed, NotFound, Unavailable, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, tell_of_forks
 from everlog.stores.segments import checking, reading, scanning, sweeping
 from everlog.stores.segments.archive import archive_segment, remove_superseded
-from everlog.stores.segments.book import Book, Moved
+from everlog.stores.segments.book import Book, Moved, no_segments
 from everlog.stores.segments.frame import SWEPT
 from everlog.stores.segments.layout import Layout, Manifest, read_manifest, write_manifest
 from everlog.stores.segments.opening import identity_of, make_folders
@@ -458,9 +458,12 @@ class SegmentsStore:
                     why="a segment was packed or written anew and looking at it failed; nothing was recorded",
                     hint="write it again",
                 )
+            removed = {gone.position for _, purged in staged.staged_purges for gone in purged}
+            if removed:
+                sweeping.refuse_damage_under(self.book, removed)
             writer.commit(staged, self._now_us())
             self._require_the_lock()  # before anybody is told: this process may have slept
-            if any(removed for _, removed in staged.staged_purges):
+            if removed:
                 self._sweep(writer)
         except BaseException as error:
             self._sequences.clear()  # it may be recorded all the same
@@ -496,11 +499,7 @@ class SegmentsStore:
 
     def _begin(self, allowed: bool, identity: Identity | None) -> None:
         if self.files.exists(self.layout.manifest):
-            raise Damaged(
-                f"{self.path} has no segments",
-                why="log.json says that there is a log, and the folder segments is empty",
-                hint="put the segments back, or restore a backup",
-            )
+            raise no_segments(self.layout)
         if not allowed:
             raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")
         make_folders(self.files, self.layout)

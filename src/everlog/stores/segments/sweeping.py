@@ -7,16 +7,19 @@ says "swept" finishes the work. Notes that were replaced since go as well: a sto
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 from msgspec.structs import replace
 
 from everlog.core.event import Position, Recorded
 from everlog.files import Files, replace_file
-from everlog.stores.segments.book import Book
+from everlog.stores.segments.book import Book, Moved
 from everlog.stores.segments.frame import Frame, Rest, encode_frame, mark_of
 from everlog.stores.segments.header import END_MARK, Header, NoteValue, encode_header
 from everlog.stores.segments.layout import Layout
+from everlog.stores.segments.reading import damage
 from everlog.stores.segments.segment import Segment
-from everlog.stores.segments.walk import Found, Gap, Walk
+from everlog.stores.segments.walk import Found, Gap, Tail, Walk
 
 
 def sweep(files: Files, layout: Layout, book: Book) -> None:
@@ -29,9 +32,43 @@ def sweep(files: Files, layout: Layout, book: Book) -> None:
     files.fsync_dir(layout.segments)
 
 
+def refuse_damage_under(book: Book, removed: Collection[Position]) -> None:
+    """Refuse a purge, before it is recorded, if a segment that it would write anew is damaged: what cannot be read
+    would be gone for good."""
+    for segment in book.segments:
+        if _holds(segment, removed) or _holds_notes(segment):
+            for _ in _frames(book, segment):
+                pass
+
+
+def _frames(book: Book, segment: Segment) -> Iterator[Found]:
+    """Every frame of a segment; damage stops it."""
+    assert segment.header is not None  # else nobody may write
+    mark = mark_of(book.identity.log_id, segment.number)
+    try:
+        with book.source(segment) as source:
+            walk = Walk(source, mark=mark, start=segment.start, head=segment.header.before, limit=segment.limit)
+            for found in walk:
+                if isinstance(found, Gap):
+                    raise damage(book, segment, _at_least_one(found))
+                yield found
+    except Moved as error:  # not by a writer: this one holds the lock
+        raise damage(book, segment, Gap(0, segment.size, segment.header.before, segment.head)) from error
+    if walk.tail is not Tail.END:
+        raise damage(book, segment, _at_least_one(Gap(walk.end, segment.size, walk.head, segment.head)))
+
+
+def _at_least_one(gap: Gap) -> Gap:
+    return gap if gap.head > gap.before else replace(gap, head=Position(gap.before + 1))
+
+
 def _holds_purged(book: Book, segment: Segment) -> bool:
+    return _holds(segment, book.purged_at)
+
+
+def _holds(segment: Segment, removed: Collection[Position]) -> bool:
     before = segment.parts[0].before if segment.parts else Position(0)
-    return any(before < position <= segment.head for position in book.purged_at)
+    return any(before < position <= segment.head for position in removed)
 
 
 def _holds_notes(segment: Segment) -> bool:
@@ -62,11 +99,8 @@ def _write_anew(files: Files, layout: Layout, book: Book, segment: Segment) -> N
     data = bytearray(encode_header(fresh))
     head_bytes = len(data)
     mark = mark_of(book.identity.log_id, segment.number)
-    with book.source(segment) as source:
-        for found in Walk(source, mark=mark, start=segment.start, head=header.before, limit=segment.limit):
-            if isinstance(found, Gap):
-                raise AssertionError("a damaged log takes no purge")
-            data += _without_purged(found, book, mark=mark, at=len(data))
+    for found in _frames(book, segment):
+        data += _without_purged(found, book, mark=mark, at=len(data))
     data[:head_bytes] = encode_header(replace(fresh, end_mark=END_MARK + len(data)))
     for start in layout.parts(files).get(segment.number, set()):
         files.unlink(layout.part(segment.number, start))

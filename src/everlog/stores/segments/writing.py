@@ -29,7 +29,7 @@ from everlog.stores.segments.frame import (
 )
 from everlog.stores.segments.header import End, Header, State, encode_header
 from everlog.stores.segments.index import LivePart
-from everlog.stores.segments.known_end import KnownEnd, save_end, take_back_closed
+from everlog.stores.segments.known_end import EndFile, KnownEnd, take_back_closed
 from everlog.stores.segments.layout import Layout, Manifest, write_manifest
 from everlog.stores.segments.packed_index import columns_of, file_of
 from everlog.stores.segments.walk import Found
@@ -94,6 +94,7 @@ class Writer:
         self._space_bytes = space_bytes
         self._space_end = 0
         self._frames = 0
+        self._end_file = EndFile(files, layout)
         self._begun = False  # something may stand behind the end at which the log was closed
         self.unsure = False  # what is on the disk behind the last frame is unknown: never write again (G12)
         self.outdated = False  # the files are not what this writer knows: look at them again before the next write
@@ -249,8 +250,17 @@ class Writer:
         if frame.rest.purges or frame.rest.purged:
             book.took(list(frame.rest.purges), list(frame.rest.purged))
         self.unsure = False
+        self._save_end(closed=False)
         if begun:
             self.save_index(newest=False)
+
+    def _save_end(self, *, closed: bool) -> None:
+        live = self._book.live
+        known = KnownEnd(self._book.identity.log_id, live.number, live.end, live.head, closed=closed)
+        try:
+            self._end_file.save(known)
+        except WriterStopped as error:
+            self.stopped = error
 
     # ---- index files
 
@@ -345,18 +355,19 @@ class Writer:
                     self._files.truncate(self._handle, self._book.live.end)
                     self._files.fsync(self._handle)
                 self.save_index(events_min=PART_EVENTS_MIN)
-                live = self._book.live
-                log_id = self._book.identity.log_id
-                save_end(self._files, self._layout, KnownEnd(log_id, live.number, live.end, live.head, closed=True))
+                self._save_end(closed=True)
         except StorageFull as error:
             # Every event is there; the next one to open it has to walk through the end once more.
             _logger.warning("%s: closed without the mark of a clean end: %s", self._layout.root, error)
         finally:
-            self._files.close(self._handle)
+            self.abandon()
 
     def abandon(self) -> None:
         """Close without a word: what is on the disk is unknown."""
-        self._files.close(self._handle)
+        try:
+            self._end_file.close()
+        finally:
+            self._files.close(self._handle)
 
 
 def _rest(staged: Staged, book: Book) -> Rest | None:
