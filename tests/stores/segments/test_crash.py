@@ -83,7 +83,7 @@ def append_one(files: RecordingFiles, number: int) -> None:
     store.close()
 
 
-WALK = Effort(exhaustive_max=64, samples=16, tears_max=8)
+WALK = Effort(exhaustive_max=16, samples=6, tears_max=4)
 DEEPER = Effort(exhaustive_max=4, samples=2, tears_max=1)
 
 
