@@ -202,3 +202,18 @@ def _rest() -> Any:
     from everlog.stores.segments.frame import CLOSED, Rest
 
     return Rest(CLOSED, Position(0), Position(0))
+
+
+def test_a_segment_that_was_written_anew_twice_still_says_how_far_it_went(tmp_path: Path) -> None:
+    store = SegmentsStore(tmp_path / "log", segment_bytes_max=1)
+    with store.write() as writer:
+        for number in range(2):
+            writer.append([stamped(writer, store.identity.origin, stream=f"note/{number}")])
+    add(store, "note/2")
+    for stream in ("note/1", "note/2"):
+        with store.write() as writer:
+            writer.purge(stream, actor="user:ada", reason="asked to")
+    assert store.book.segments[0].generation == 2
+    assert store.book.segments[0].head == 2
+    assert [record.position for record in store.read()] == [1]
+    store.close()

@@ -109,7 +109,7 @@ def test_damage_of_an_event_of_the_stream_is_told(tmp_path: Path) -> None:
     with_index(tmp_path)
     damaged_at(tmp_path / "log/segments/00000001.seg", b"00700 ")
     store = SegmentsStore(tmp_path / "log")
-    with pytest.raises(Damaged, match="position 1 "):
+    with pytest.raises(Damaged, match="positions 1 to 2400 "):
         of_stream(store, "note/700")
     assert len(of_stream(store, "note/5")) == 3
     store.close()

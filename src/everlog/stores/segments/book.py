@@ -95,6 +95,7 @@ class Book:
         self.purges: list[Purge] = []
         self.purged: dict[EventId, Purged] = {}
         self.purged_at: dict[Position, Purged] = {}
+        self.lost: list[Lost] = []
         self._forget_state()
         if self._files.exists(self._layout.segments):
             self._files.fsync_dir(self._layout.segments)  # the names, too, are shown only when they are safe
@@ -112,8 +113,8 @@ class Book:
             self._fill(segment, known.get(segment.number, set()))
         if known_end is not None:
             compare_ends(known_end, self.live, self.identity.log_id)
-        self._account(known_end)
         self._add_state()
+        self._account(known_end)
 
     def _look_behind(self, numbers: Collection[int], known: Mapping[int, set[int]]) -> Position:
         """The last position that index files tell of whose segments are not there, and were the newest."""
@@ -131,7 +132,6 @@ class Book:
 
     def _account(self, known_end: KnownEnd | None) -> None:
         """Find the positions that no segment accounts for: every reader stops there (G10)."""
-        self.lost: list[Lost] = []
         self._ends_damaged = self.live.tail is Tail.DAMAGED
         there = {segment.number: segment for segment in self.segments}
         reached, last = START, Segment(0, archived=False)
@@ -149,7 +149,12 @@ class Book:
             self._lose(last, reached, head)
 
     def _lose(self, segment: Segment, before: Position, head: Position) -> None:
-        self.lost.append(Lost(segment, Gap(segment.end, max(segment.size, segment.end), before, head)))
+        # A segment that was written anew may say nothing of purged positions at its end: the purge accounts for them.
+        removed = {purge.reserved for purge in self.purges}
+        while before < head and (before + 1 in self.purged_at or before + 1 in removed):
+            before = Position(before + 1)
+        if before < head:
+            self.lost.append(Lost(segment, Gap(segment.end, max(segment.size, segment.end), before, head)))
 
     def _lost_its_end(self, known_end: KnownEnd | None) -> bool:
         live = self.live

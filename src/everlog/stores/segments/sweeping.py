@@ -130,7 +130,8 @@ def _without_purged(found: Found, book: Book, *, mark: int, at: int) -> bytes:
 
 def _is_plain(frame: Frame, kept: list[Recorded], rest: Rest) -> bool:
     """True when the records alone say all there is."""
-    return rest == Rest(0, frame.before, frame.head) and len(kept) == len(frame.records) > 0
+    spans = bool(kept) and (kept[0].position - 1, kept[-1].position) == (frame.before, frame.head)
+    return spans and rest == Rest(0, frame.before, frame.head) and len(kept) == len(frame.records)
 
 
 def _current(notes: dict[str, NoteValue], book: Book) -> dict[str, NoteValue]:
