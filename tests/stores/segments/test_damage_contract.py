@@ -10,7 +10,6 @@ from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.damage_contract import DamageContract, OpenStore
 
 
-@pytest.mark.xfail(strict=True, reason="a segments log with a deleted file is still read in part")
 class TestDamageOfSegmentsStore(DamageContract):
     @pytest.fixture
     def place(self, tmp_path: Path) -> Path:
