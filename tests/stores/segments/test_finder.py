@@ -15,6 +15,9 @@ from everlog.core.query import Query
 from everlog.errors import Damaged
 from everlog.files import DiskFiles
 from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Claimed
+from everlog.stores.segments import reading
+from everlog.stores.segments.book import Book
+from everlog.stores.segments.frame import Frame
 from everlog.stores.segments.packed_index import PackedPart
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain
@@ -221,3 +224,26 @@ def test_how_long_keys_are_kept_reaches_the_store(folder: Path) -> None:
         assert isinstance(store, SegmentsStore)
         store._now_us = lambda: time.time_ns() // 1000 + 4 * CLAIMS_KEPT_US_MIN
         assert store.claimed(NAMES[0]) is not None
+
+
+def test_ids_that_are_not_there_are_looked_for_without_decoding_a_block_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An import looks for every id that it brings: a block is decoded once, not once for each of them."""
+    chain = Chain()
+    made = [chain.next() for _ in range(400)]
+    store = SegmentsStore(tmp_path / "log")
+    with store.write() as writer:
+        writer.append(made[::2])
+    decoded: list[object] = []
+    really = reading.frames
+
+    def counted(book: Book, stretch: reading.Stretch, after: Position, upto: Position) -> Iterator[Frame]:
+        decoded.append(stretch)
+        return really(book, stretch, after, upto)
+
+    monkeypatch.setattr(reading, "frames", counted)
+    assert [store.find_hash(one.event.id) for one in made[1::2]] == [None] * 200
+    assert len(decoded) <= 2
+    assert all(store.find_hash(one.event.id) == (one.hash, False) for one in made[:20:2])
+    store.close()

@@ -50,6 +50,9 @@ class Book:
         self._newest = newest
         self._trust_index = trust_index
         self._frozen: Book | None = None
+        self.ids_in: dict[
+            tuple[tuple[int, int] | None, int, int], frozenset[EventId]
+        ] = {}  # of blocks, see `reading`
         self.load()
 
     def load(self) -> None:

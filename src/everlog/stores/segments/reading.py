@@ -21,6 +21,8 @@ from everlog.stores.segments.segment import Lost, Segment, file_of_segment
 from everlog.stores.segments.source import Source
 from everlog.stores.segments.walk import Found, Gap, Tail, Walk
 
+_BLOCKS_REMEMBERED_MAX = 256
+
 
 class Stretch(msgspec.Struct, frozen=True, gc=False):
     """Neighbouring blocks to read, or damage that the reader must be told of."""
@@ -235,6 +237,8 @@ def find(book: Book, event_id: EventId) -> tuple[Recorded, bytes] | None:
             if block < 0:
                 continue
             stretch = Stretch(segment, part.offsets[block], block_end(part, block), Position(part.befores[block]))
+            if event_id not in _ids_in(book, stretch):
+                continue
             for frame in frames(book, stretch, START, book.head):
                 for record in frame.records:
                     if record.event.id == event_id and record.position not in book.purged_at:
@@ -243,6 +247,20 @@ def find(book: Book, event_id: EventId) -> tuple[Recorded, bytes] | None:
         for lost in book.gaps():
             raise damage(book, lost.segment, lost.gap)  # it may have been there
     return None
+
+
+def _ids_in(book: Book, stretch: Stretch) -> frozenset[EventId]:
+    """The ids in a block. Those of the last blocks are remembered: who looks for many ids, as an import does, meets
+    the same blocks again, and nearly always finds that the id is not there."""
+    place = (stretch.segment.inode, stretch.start, stretch.end)
+    found = book.ids_in.get(place)
+    if found is None:
+        wanted = frames(book, stretch, START, book.head)
+        found = frozenset(record.event.id for frame in wanted for record in frame.records)
+        if len(book.ids_in) >= _BLOCKS_REMEMBERED_MAX:
+            book.ids_in.clear()
+        book.ids_in[place] = found
+    return found
 
 
 def places(book: Book, after: Position, upto: Position) -> Iterator[Packed | Purged]:
