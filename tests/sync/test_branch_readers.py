@@ -13,8 +13,12 @@ from tests.sync.histories import Said
 from tests.views.snapshot_logs import QuietFiles
 
 from everlog.consumers import Group
-from everlog.core.query import Query
+from everlog.core.event import Recorded
+from everlog.core.query import Cursor, Query
+from everlog.errors import HistoryChanged
 from everlog.log.log import Log
+from everlog.log.pages import OpenPage
+from everlog.stores.jsonl import reading, scanning
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.views.runner import Mode
 from everlog.views.snapshots import Snapshots
@@ -109,6 +113,51 @@ def test_a_snapshot_of_another_branch_is_not_used(first: Clone, log: Log) -> Non
     first.git("checkout", "-q", "main")
     assert log.views.snapshots.stale(entry.header, view.view) == ""  # positions mean again what they meant
     assert view.get("thing/1", as_of=2).state == ["base", "one"]
+
+
+@pytest.mark.parametrize("how", ["read", "newest first", "scan", "packed"])
+def test_a_read_never_mixes_two_branches(first: Clone, log: Log, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "PAGE_ROWS", 1)
+    monkeypatch.setattr(scanning, "SLAB_ROWS", 1)
+    store = log.store
+    assert isinstance(store, JsonlStore)
+    going = {
+        "read": store.read(limit=5),
+        "newest first": store.read(newest_first=True, limit=5),
+        "scan": store.scan(),
+        "packed": store.packed(),
+    }[how]
+    if how in ("read", "newest first"):
+        say(log, "more")
+        for number in range(64):  # a first page is not smaller
+            say(log, f"{number}")
+        first.commit()
+        going = store.read(newest_first=how != "read")
+    assert next(going) is not None
+    first.git("checkout", "-q", "feat")
+    store.head()
+    with pytest.raises(HistoryChanged):
+        list(going)
+
+
+def test_a_page_ends_where_another_branch_is_checked_out(first: Clone, log: Log) -> None:
+    for number in range(200):
+        say(log, f"{number}")
+    first.commit()
+    page = OpenPage(log.store, Cursor(), limit=1000)
+    pieces = iter(page)
+    page.found = _one_by_one(log.store.read())
+    assert next(pieces)
+    first.git("checkout", "-q", "feat")
+    log.head()
+    seen = sum(len(piece) for piece in pieces)
+    assert seen < 199
+    assert log.page_after(page.next_cursor).reset is not None
+
+
+def _one_by_one(records: Iterator[Recorded]) -> Iterator[list[Recorded]]:
+    for recorded in records:
+        yield [recorded]
 
 
 def test_a_key_of_another_branch_is_free(first: Clone, log: Log) -> None:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.conftest import CATALOG
+from tests.stores.jsonl.test_checkouts import ReadOnlyFiles
 from tests.sync.conftest import Clone
 
 from everlog.core.query import Cursor
 from everlog.errors import Damaged
 from everlog.log.log import Log
+from everlog.stores.jsonl.store import JsonlStore
 
 DAY_US = 24 * 3600 * 1_000_000
 
@@ -375,3 +378,36 @@ def test_without_the_program_git_a_log_is_read_and_written(
     with pytest.raises(Damaged):
         list(log.read())
     log.close()
+
+
+@pytest.mark.parametrize("kind", ["read-only", "in memory"])
+def test_without_an_index_on_the_disk_the_log_is_what_is_checked_out(first: Clone, kind: str) -> None:
+    first.git("checkout", "-q", "-b", "feat")
+    first.say_and_commit("of feat")
+    if kind == "read-only":
+        store = JsonlStore(first.folder, files=ReadOnlyFiles(), now_us=first.clock)
+    else:
+        store = JsonlStore(first.folder, index_in_memory=True, now_us=first.clock)
+    before = {file: file.read_bytes() for file in (first.folder / "local").rglob("*") if file.is_file()}
+    with Log(store, CATALOG, actor="user:ada", now_us=first.clock) as log:
+
+        def values() -> list[object]:
+            return [recorded.event.payload["value"] for recorded in log.read()]
+
+        epochs = {log.identity.epoch}
+        for _ in range(2):
+            assert values() == ["base", "of feat"]
+            first.git("checkout", "-q", "main")
+            assert values() == ["base"]
+            epochs.add(log.identity.epoch)
+            first.git("checkout", "-q", "feat")
+        assert len(epochs) > 1
+        assert log.verify().ok
+        if kind == "read-only":
+            assert {file: file.read_bytes() for file in before} == before
+        else:
+            log.append("thing.said", stream="thing/1", payload={"value": "more"})
+            assert values() == ["base", "of feat", "more"]
+            assert log.verify().ok
+    if kind == "in memory":
+        assert first.problems() == []

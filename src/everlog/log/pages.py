@@ -7,7 +7,7 @@ from itertools import islice
 
 from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, scopes_touch
-from everlog.errors import Damaged
+from everlog.errors import Damaged, HistoryChanged
 from everlog.log.accounting import Accounting
 from everlog.stores.contract import Reader, ReadsPieces, Store
 
@@ -49,6 +49,8 @@ class OpenPage:
             if end <= self._cursor.position or end < self.reached:
                 raise
             self._end = end
+        except HistoryChanged:
+            self.end_here()  # the next page gets the reset
 
     def end_here(self) -> None:
         """Let the page end with the piece that was given out last."""

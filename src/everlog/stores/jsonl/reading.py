@@ -18,7 +18,7 @@ import msgspec
 from everlog.core.codec import Packed, header_bytes, payload_bytes
 from everlog.core.event import START, Event, Position, Purged, Recorded, microseconds
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import Damaged, NotCanonical
+from everlog.errors import Damaged, HistoryChanged, NotCanonical
 from everlog.files import Files
 from everlog.stores.jsonl.disk_errors import disk_errors
 from everlog.stores.jsonl.index import END, KIND, SCOPE, STREAM, TYPE, Damage, Index, IndexBroken
@@ -74,6 +74,18 @@ class Lines:
             run = rows[start:stop]
             yield run, self._bytes(run)
             start = stop
+
+    def same_epoch(self, before: str) -> str:
+        """The epoch. HistoryChanged if it was another one: the positions of a read would be those of two branches."""
+        epoch = self.index().epoch
+        if before and epoch != before:
+            raise HistoryChanged(
+                f"{self.events.parent} has other positions than when this read began",
+                why="another branch of git was checked out, or the index was made from nothing",
+                hint="read again, from the beginning",
+                epoch=epoch,
+            )
+        return epoch
 
     def refuse_damage(self, low: int, high: int) -> None:
         damage = self.index().damage(low, high)
@@ -186,8 +198,10 @@ def _read_all(
     left = limit
     by_person = bool(query.actor or query.correlation_id)
     size = min(PAGE_ROWS, 64 if limit is None else max(limit, 1))
+    epoch = ""
     while left is None or left > 0:
         rows, records, damage = _page(lines, query, low, high, size, newest_first)
+        epoch = lines.same_epoch(epoch)
         for recorded in records:
             if not by_person or query.matches_person(recorded.event):
                 yield recorded
@@ -329,9 +343,10 @@ def _scope_ids(index: Index, prefix: str) -> list[int]:
 
 def read_places(lines: Lines, after: Position) -> Iterator[Packed | Purged]:
     """Every place after one, as the bytes that are hashed, what is left of purged events included."""
-    low = int(after)
+    low, epoch = int(after), ""
     while True:
         rows, records, _ = _page(lines, EVERYTHING, low, END, PAGE_ROWS, newest_first=False, past_damage=True)
+        epoch = lines.same_epoch(epoch)
         last = rows[-1][0] if len(rows) == PAGE_ROWS else END
         gone = lines.index().fetch(
             "SELECT position, purged.sequence, id, origin, origin_seq, hash, previous, coalesce(reserved, 0)"

@@ -43,14 +43,17 @@ _PAYLOAD, _SALT, _SIGNATURE, _PATH = range(_FIELDS, _FIELDS + 4)
 def slabs(lines: Lines, query: Query, *, after: Position, upto: Position | None) -> Iterator[Slab]:
     """What `read_records` gives, in the same order; but an actor or a correlation is left to the caller."""
     low, high = int(after), END if upto is None else int(upto)
+    epoch = ""
     while True:
         while query == EVERYTHING and low < high:
             together = until_it_stands(lines, lambda: _together(lines, low, high))  # noqa: B023 - called at once
             if together is None:
                 break
+            epoch = lines.same_epoch(epoch)
             yield together
             low = together.positions[-1]
         rows, slab, damage = until_it_stands(lines, lambda: _page(lines, query, low, high))  # noqa: B023 - likewise
+        epoch = lines.same_epoch(epoch)
         if slab is not None:
             yield slab
         if damage is not None:
