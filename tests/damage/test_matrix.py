@@ -21,17 +21,10 @@ OLDER = "older copy"
 DAMAGES_SAMPLED = {"sqlite": 10, "sqlite with a journal": 10, "jsonl": 3, "segments": 3}  # of each file
 PATHS_SAMPLED = 4
 
-PENDING = {"segments": "a segments log with a deleted or damaged file is still read in part"}
 PENDING_FILES = {"views.db": "a row of a view has no checksum yet"}
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(kind, marks=pytest.mark.xfail(strict=True, reason=PENDING[kind]) if kind in PENDING else ())
-        for kind in KINDS
-    ],
-)
+@pytest.fixture(scope="module", params=KINDS)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         in_a_clean_place(patch, tmp_path_factory.mktemp("home"))

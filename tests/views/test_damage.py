@@ -79,6 +79,8 @@ def test_what_is_folded_past_damage_is_not_kept(url: str, tmp_path: Path) -> Non
     with wiring.open(url, past_damage=left_out.append) as log:
         assert len(list(log.view("streams").items())) == EVENTS - 1
         assert {error.details["position"] for error in left_out} == {LOST}
+        with pytest.raises(EverlogError):
+            log.view("streams").snapshot()
     with wiring.open(url) as log, pytest.raises(Damaged):
         list(log.view("streams").items())
 

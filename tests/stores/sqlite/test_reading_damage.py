@@ -190,6 +190,12 @@ def test_damage_of_an_index_costs_no_event(made: Path, path: Path, table: str) -
         assert store.get(recorded.event.id) == recorded
 
 
+def test_an_entry_that_the_index_of_streams_has_lost_costs_no_event(made: Path, path: Path) -> None:
+    without_triggers(path, "DELETE FROM stream_places WHERE position = 10")
+    with closing(SqliteStore(path)) as store:
+        assert _read(store, QUERIES["stream"]) == (_expected(made, QUERIES["stream"]), None)
+
+
 def test_a_cut_file_is_refused_with_an_error_of_everlog(path: Path, tmp_path: Path) -> None:
     for name, hurt in damage.cuts(path).items():
         other = _copied(path, tmp_path / "other.db")
