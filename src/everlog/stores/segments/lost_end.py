@@ -1,4 +1,4 @@
-"""The end of a log as it is, against the end that was put on record when it was closed: a lost end is noticed.
+"""The end of a log as it is, against the end that was put on record after the last write: a lost end is noticed.
 
 Events that are gone are damage. The mark of a clean end, which says nothing that is not known without it, is not.
 """
@@ -24,7 +24,7 @@ def compare_ends(known: KnownEnd, live: Segment, log_id: str) -> None:
     if known.number == live.number and known.end > live.end and not live.problems and live.tail is not Tail.DAMAGED:
         reason = (
             f"{live.number:08}.seg lost its end: it stops at position {live.head}, byte {live.end}, and went to "
-            f"position {known.head}, byte {known.end}, when it was closed"
+            f"position {known.head}, byte {known.end}"
         )
         live.problems.append(Problem(Position(live.head + 1), "segment_cut", reason))
 
