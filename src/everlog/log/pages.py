@@ -34,7 +34,7 @@ class OpenPage:
         self._end: Position | None = None  # where damage ends the page
         self.reached = cursor.position  # the last event that was given out
         self.found: Iterator[list[Recorded]] = iter(())
-        if self.reset is None:
+        if self.reset is None and cursor.position < self.head:  # else there is nothing to read
             self.found = _pieces(store, query, cursor.position, self.head, limit)
 
     def __iter__(self) -> Iterator[list[Recorded]]:

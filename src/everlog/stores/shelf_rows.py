@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -33,6 +34,7 @@ _IS_THERE = "SELECT 1 FROM sqlite_schema WHERE name = 'derived'"
 _KEYS_AT_ONCE = 500
 _PAGE_ROWS = 1000
 _BUSY_S = 30.0
+_key_of = itemgetter(0)
 _DAMAGES_MAX = 5  # more often the disk itself must be looked at
 _SHORT_READ = 522  # SQLITE_IOERR_SHORT_READ: the file is shorter than it says
 
@@ -353,7 +355,7 @@ def scan(fetch: Fetch, space: str, after: str, limit: int | None) -> Iterator[tu
             f"SELECT key, value FROM derived WHERE space = ? AND key {above} ? ORDER BY key LIMIT ?",  # noqa: S608
             (space, after, size),
         )
-        if not all(type(key) is str for key, _ in rows):
+        if not set(map(type, map(_key_of, rows))) <= {str}:
             raise _DamagedKey(
                 f"a key in the table of {space} is not a text",
                 why="what views keep was changed or damaged on the disk",

@@ -32,11 +32,11 @@ from everlog.views.states import (
     letters_of,
     load_rows,
     mark_places,
+    page_of_rows,
     put_build,
     put_letters,
     put_rows,
     read_build,
-    scan_rows,
     seal_build,
     several,
 )
@@ -261,13 +261,13 @@ class Builder:
         found = load_rows(self._shelf, self._build, asked)
         return {**found, **self._stood_in(keys)} if self._stand_ins else found
 
-    def page(self, after: str, limit: int) -> list[tuple[str, Row]]:
-        """Keys and rows in order of the keys. DamagedRows likewise."""
+    def page(self, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """Keys and rows as they are kept, in order of the keys. DamagedRows likewise."""
         if not self._stand_ins:
-            return list(scan_rows(self._shelf, self._build, after=after, limit=limit))
+            return page_of_rows(self._shelf, self._build, after=after, limit=limit)
         keys = [key for key, _ in self._shelf.scan(self._build.rows, after=after, limit=limit)]
         rows = self.rows(keys)
-        return [(key, rows[key]) for key in keys if key in rows]
+        return [(key, row_bytes(rows[key])) for key in keys if key in rows]
 
     def mend(self, keys: Collection[str]) -> None:
         """Fold keys again whose rows do not match their checksums, and keep the rows.

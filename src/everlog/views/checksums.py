@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from struct import Struct
 from zlib import crc32
 
 from everlog.core.counted import counted
@@ -26,6 +27,7 @@ _logger = logging.getLogger("everlog")
 _RESIDUE = 0x2144DF1C
 """The CRC-32 of any bytes with their own CRC-32 behind them, the lowest byte first."""
 
+_four_bytes = Struct("<I").pack
 _SUM = b'{"sum":"'
 _BODY = len(_SUM) + 8 + len(b'",')
 
@@ -91,17 +93,25 @@ def begin(space: str) -> int:
 
 def seal_row(begun: int, key: str, row: bytes) -> bytes:
     """Add its checksum to a row of five values."""
-    body = b"\x96%b\xce" % row[1:]
-    return body + crc32(body, crc32(f"{key}\n".encode(), begun)).to_bytes(4, "little")
+    body = b"\x96" + row[1:] + b"\xce"
+    return body + _four_bytes(crc32(key.encode() + b"\n" + body, begun))
 
 
 def row_matches(begun: int, key: str, data: object, *, sealed: bool) -> bool:
     """Whether the bytes of a row are those that were kept. A build that is not `sealed` may have rows without one."""
     if type(data) is not bytes:
         return False
-    if crc32(data, crc32(f"{key}\n".encode(), begun)) == _RESIDUE:
+    if crc32(key.encode() + b"\n" + data, begun) == _RESIDUE:
         return data[:1] == b"\x96"
     return not sealed and data[:1] == b"\x95"
+
+
+def all_match(begun: int, rows: list[tuple[str, bytes]]) -> bool:
+    """Whether all of these rows have checksums, and match them. As `row_matches`, without a call for each row."""
+    try:
+        return [crc32(key.encode() + b"\n" + data, begun) for key, data in rows].count(_RESIDUE) == len(rows)
+    except TypeError:  # something is not bytes
+        return False
 
 
 def is_sealed(data: bytes) -> bool:

@@ -30,7 +30,10 @@ def require_none(log: Log, shelf: Shelf, builder: Builder, key: str) -> None:
         return
     if not view.by_stream:
         if build.keys <= LOOKED_AT_MAX:
-            require_all(build, sum(1 for _ in scan_kept(shelf, build)))
+            keys = [kept for kept, _ in scan_kept(shelf, build)]
+            if key in keys:  # a scan meets the row, and a search for its key does not: the tree of rows is damaged
+                raise LostRows(view.name, len(keys) - 1, build.keys)
+            require_all(build, len(keys))
         return
     try:
         query = replace(view.query, stream=key)

@@ -79,8 +79,8 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError)
 
 _json = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_Kept).decode
-_state = msgspec.json.Decoder().decode
+parsed_kept = msgspec.msgpack.Decoder(_Kept).decode
+parsed_state = msgspec.json.Decoder().decode
 parsed_row = msgspec.json.Decoder(JsonRow).decode
 
 
@@ -91,14 +91,14 @@ def row_bytes(row: Row) -> bytes:
 
 
 def row_of(data: bytes) -> Row:
-    kept = _decode(data)
+    kept = parsed_kept(data)
     sources = None if kept.sources is None else set(kept.sources)
-    return Row(_state(kept.state), kept.count, (kept.lamport, kept.id), sources, is_new=False)
+    return Row(parsed_state(kept.state), kept.count, (kept.lamport, kept.id), sources, is_new=False)
 
 
 def row_json(data: bytes) -> bytes:
     """A kept row as canonical JSON: `[count, lamport, id, sources, state]`."""
-    kept = _decode(data)
+    kept = parsed_kept(data)
     return b"[%d,%d,%b,%b,%b]" % (kept.count, kept.lamport, _json(kept.id), _json(kept.sources), kept.state)
 
 
@@ -115,10 +115,10 @@ def kept_of(count: int, lamport: int, id: str, sources: list[str] | None, state:
 
 def kept_parts(data: bytes) -> tuple[int, int, str, list[str] | None, bytes]:
     """The parts of a kept row: count, lamport, id, sources, and the canonical JSON of its state."""
-    kept = _decode(data)
+    kept = parsed_kept(data)
     return kept.count, kept.lamport, kept.id, kept.sources, kept.state
 
 
 def kept_state(data: bytes) -> bytes:
     """The canonical JSON of a kept row's state."""
-    return _decode(data).state
+    return parsed_kept(data).state

@@ -128,16 +128,32 @@ class Runner:
                 current = self._builder = self._of_this_code()
             return current
 
+    def _as_known(self) -> Builder | None:
+        """The builder of before if its build is still the one that answers. The build itself is not looked at."""
+        current = self._builder
+        if current is None:
+            return None
+        try:
+            names = read_names(self._shelf, self.view.name)
+        except (DamagedRecord, ShelfEmptied):
+            return None
+        return current if names.active == current.build.number else None
+
     def catch_up(
         self,
         *,
+        closely: bool = True,
         upto: int | None = None,
         limit: int = BATCH,
         progress: Callable[[int], None] = lambda position: None,
     ) -> Builder:
-        """Bring the view to the head, or to a position, and let it answer."""
+        """Bring the view to the head, or to a position, and let it answer.
+
+        Not `closely`: the caller looks at the record of the build afterwards.
+        """
+        known = None if closely else self._as_known()
         while True:
-            builder = self.builder()
+            builder, known = known or self.builder(), None
             try:
                 builder.catch_up(upto=upto, stop=self._stop.is_set, limit=limit, progress=progress)
                 if not builder.live:

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -33,6 +35,7 @@ from everlog.views.checksums import (
     DamagedRecord,
     DamagedRows,
     LostRows,
+    all_match,
     begin,
     is_sealed,
     record_matches,
@@ -50,6 +53,7 @@ _logger = logging.getLogger("everlog")
 VIEWS, BUILDS = "views", "builds"
 SEVERAL = "several"
 BLOCK = 1024
+CHECKED_AT_ONCE = 1000
 SEALED_AT_ONCE = 10_000
 """Rows of an earlier everlog that get their checksums in one change."""
 
@@ -135,6 +139,12 @@ def _record(decoder: msgspec.json.Decoder[_Record], space: str, key: str, data: 
     raise DamagedRecord(name, what)
 
 
+@lru_cache(maxsize=256)  # every answer asks for these two records, which rarely change between answers
+def _names_of(name: str, data: bytes) -> Names:
+    return _record(_names, VIEWS, name, data, "the list of builds")
+
+
+@lru_cache(maxsize=256)
 def _build_of(key: str, data: bytes) -> Build:
     build = _record(_build, BUILDS, key, data, "the record of a build")
     if not build.sealed and not _can_be_of(build, key):
@@ -155,7 +165,7 @@ def _can_be_of(build: Build, key: str) -> bool:
 
 def read_names(shelf: ShelfReader, name: str) -> Names:
     found = shelf.get(VIEWS, name)
-    return Names() if found is None else _record(_names, VIEWS, name, found, "the list of builds")
+    return Names() if found is None else _names_of(name, found)
 
 
 def put_names(change: ShelfWriter, name: str, names: Names) -> None:
@@ -254,7 +264,12 @@ def _text(view: View, key: str, data: bytes) -> texts.Text | None:
 
 
 def load_rows(shelf: ShelfReader, build: Build, keys: Collection[str]) -> dict[str, Row]:
-    return {key: row_of(data) for key, data in _matching(build, shelf.get_many(build.rows, keys).items())}
+    return {key: row_of(data) for key, data in _all_matching(build, list(shelf.get_many(build.rows, keys).items()))}
+
+
+def page_of_rows(shelf: Shelf, build: Build, *, after: str, limit: int) -> list[tuple[str, bytes]]:
+    """Rows as they are kept, in order of their keys."""
+    return _all_matching(build, list(shelf.scan(build.rows, after=after, limit=limit)))
 
 
 def scan_rows(shelf: Shelf, build: Build, *, after: str = "", limit: int | None = None) -> Iterator[tuple[str, Row]]:
@@ -269,14 +284,26 @@ def scan_kept(
     return _matching(build, shelf.scan(build.rows, after=after, limit=limit))
 
 
+def _all_matching(build: Build, rows: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """These rows, if all of them match."""
+    if build.sealed and all_match(begin(build.rows), rows):
+        return rows
+    return list(_matching(build, rows))
+
+
 def _matching(build: Build, rows: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
     begun, sealed = begin(build.rows), build.sealed
-    damaged = []
-    for row in rows:
-        if row_matches(begun, *row, sealed=sealed) and (sealed or _is_readable(row[1])):
-            yield row
-        else:
-            damaged.append(row[0])
+    damaged: list[str] = []
+    waiting = iter(rows)
+    while some := list(islice(waiting, CHECKED_AT_ONCE)):
+        if sealed and all_match(begun, some):
+            yield from some
+            continue
+        for row in some:
+            if row_matches(begun, *row, sealed=sealed) and (sealed or _is_readable(row[1])):
+                yield row
+            else:
+                damaged.append(row[0])
     if damaged:
         raise DamagedRows(build.name, damaged)
 

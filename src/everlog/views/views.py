@@ -31,7 +31,7 @@ from everlog.views.presence import require_none
 from everlog.views.purging import forget_missed, forget_purged
 from everlog.views.rebuild import Rebuilt, roll_back
 from everlog.views.restoring import rows_of
-from everlog.views.rows import Row
+from everlog.views.rows import parsed_kept, parsed_state
 from everlog.views.runner import Mode, Restored, Runner
 from everlog.views.snapshot_folder import Entry
 from everlog.views.snapshots import Snapshots
@@ -127,8 +127,8 @@ class Handle:
             rows, build = self._asked(fresh, lambda builder: self._page(builder, after, size))  # noqa: B023
             fresh = False
             begun, count = begun or build, count + len(rows)
-            for key, row in rows:
-                yield key, row.state
+            for key, data in rows:
+                yield key, parsed_state(parsed_kept(data).state)
             if len(rows) < size:
                 if whole and begun == build:
                     require_all(build, count)
@@ -136,7 +136,7 @@ class Handle:
             after, page = rows[-1][0], min(2 * page, _PAGE_ROWS_MAX)
             limit = None if limit is None else limit - size
 
-    def _page(self, builder: Builder, after: str, size: int) -> tuple[list[tuple[str, Row]], Build]:
+    def _page(self, builder: Builder, after: str, size: int) -> tuple[list[tuple[str, bytes]], Build]:
         rows = builder.page(after, size)
         if not after and len(rows) < size:
             require_all(builder.build, len(rows))
@@ -305,8 +305,11 @@ class Handle:
         was read of a build that is gone afterwards is asked again.
         """
         turns = 0
+        asked_before = False
         while turns < _TRIES:
-            builder = self._ready(fresh)
+            # The record of the build is read once, behind the answer; and before it, where that was not as expected.
+            builder = self.runner.catch_up(closely=asked_before) if fresh else self._ready(fresh)
+            asked_before = True
             try:
                 with builder.lock:  # a thread that keeps the view says how far it got before that is on the disk
                     answer = ask(builder)
