@@ -15,6 +15,7 @@ import os
 import sys
 
 import everlog
+from everlog.log.log import Log
 from everlog.stores.shelf import Shelf
 from everlog.views import rebuild
 from everlog.views.builder import Builder
@@ -28,9 +29,9 @@ def tell(line: str) -> None:
 def main(url: str) -> None:
     activate = rebuild.activate
 
-    def told(shelf: Shelf, builder: Builder) -> bool:
+    def told(log: Log, shelf: Shelf, builder: Builder) -> bool:
         tell("switch")
-        done = activate(shelf, builder)
+        done = activate(log, shelf, builder)
         tell("switched")
         return done
 

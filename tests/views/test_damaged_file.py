@@ -18,7 +18,7 @@ from tests.views.conftest import ByActor, Said
 from tests.views.said import from_nothing, say
 
 from everlog import Draft
-from everlog.errors import EverlogError
+from everlog.errors import Damaged, EverlogError
 from everlog.log.log import Log
 from everlog.views.fold import fold_all
 from everlog.views.states import active_build
@@ -186,6 +186,17 @@ def test_a_row_that_only_a_scan_meets_is_not_missing(
         file.write_bytes(data)
         with make_log(kind, place) as log:
             assert log.view(ByActor).get(key).state == true[key], key
+
+
+def test_a_key_in_a_database_that_is_no_text_is_damage(place: Path, make_log: Callable[..., Log]) -> None:
+    with make_log("sqlite", place) as log:
+        _fill(log)
+        assert _all_right(log)
+    data = bytearray(place.read_bytes())
+    data[data.index(b"said#1thing/3") + len(b"said#1")] ^= 0x80
+    place.write_bytes(data)
+    with make_log("sqlite", place) as log, pytest.raises(Damaged, match="not UTF-8"):
+        list(log.view(Said).items())
 
 
 def test_an_older_copy_catches_up(kind: str, place: Path, make_log: Callable[..., Log]) -> None:

@@ -265,6 +265,10 @@ class InGit(Protocol):
         """What is checked out; None for a log that is in no repository."""
         ...
 
+    def other_epochs(self) -> set[str]:
+        """The epochs of branches that are not checked out, which come back when these are."""
+        ...
+
 
 class Slab(NamedTuple):
     """Records side by side, by the column: how much at once is read cheapest, for whoever wants columns anyway.

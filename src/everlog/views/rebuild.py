@@ -8,7 +8,7 @@ was: its rows and its cursor are on the shelf.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from everlog.core.event import START, Position
 from everlog.errors import Busy, NotFound
+from everlog.stores.contract import InGit, Store
 from everlog.stores.shelf import Shelf, ShelfWriter
 from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
 from everlog.views.checking import require_same_here
@@ -127,7 +128,7 @@ def _rebuild(
     same, differing = (None, list[str]()) if stop() else _compare(shelf, view, builder, catch_up_old)
     checked = 0 if derive is None or not handed_over else require_same_here(log, shelf, builder, differing)
     old = active_build(shelf, view.name)
-    switched = switch and not stop() and activate(shelf, builder)
+    switched = switch and not stop() and activate(log, shelf, builder)
     build = builder.build
     return Rebuilt(
         view=view.name,
@@ -148,7 +149,7 @@ def _rebuild(
     )
 
 
-def activate(shelf: Shelf, builder: Builder) -> bool:
+def activate(log: Log, shelf: Shelf, builder: Builder) -> bool:
     """Let a build answer from here on; False if the one that answers now is of newer code."""
     with builder.lock:
         builder.save()
@@ -162,21 +163,42 @@ def activate(shelf: Shelf, builder: Builder) -> bool:
                 put_build(change, replace(build, complete=True, revision=build.revision + 1))
                 switched = False
             else:
-                _switch(shelf, change, build, old)
+                _switch(shelf, change, build, old, _other_epochs(log.store))
                 switched = True
         builder.reload()
         return switched
 
 
-def _switch(shelf: Shelf, change: ShelfWriter, build: Build, old: Build | None) -> None:
+def go_back(log: Log, shelf: Shelf, view: View) -> bool:
+    """Let the build answer that was made of the events which are checked out again, if there is one."""
+    epoch, active = log.identity.epoch, active_build(shelf, view.name)
+    if active is None or active.reached.epoch in ("", epoch):
+        return False
+    kept = [build for build in builds_of(shelf, view.name) if build.complete and build.reached.epoch == epoch]
+    kept = [build for build in kept if build.is_of(view)]
+    try:
+        return bool(kept) and activate(log, shelf, Builder(log, shelf, view, kept[-1], live=False))
+    except Gone:  # somebody was quicker
+        return False
+
+
+def _other_epochs(store: Store) -> set[str]:
+    return store.other_epochs() if isinstance(store, InGit) else set()
+
+
+def _switch(shelf: Shelf, change: ShelfWriter, build: Build, old: Build | None, epochs: Collection[str]) -> None:
     names = read_names(change, build.name)
     put_build(change, replace(build, complete=True, revision=build.revision + 1))
     if names.active != build.number:
         previous = 0 if old is None else old.number
         put_names(change, build.name, replace(names, active=build.number, previous=previous))
-        for other in builds_of(shelf, build.name):
-            # One way back is kept. What is newer than this one is somebody's work in progress.
-            if other.number < build.number and other.number != previous:
+        others = [other for other in builds_of(shelf, build.name) if other.number not in (build.number, previous)]
+        # The newest of each branch of git that is not checked out.
+        branches = {other.reached.epoch: other.number for other in others if other.complete}
+        for other in others:
+            # One way back is kept. What is newer than this one and not complete is somebody's work in progress.
+            past = other.number < build.number or (other.complete and other.version == build.version)
+            if past and not (other.reached.epoch in epochs and branches.get(other.reached.epoch) == other.number):
                 drop_build(change, other)
 
 

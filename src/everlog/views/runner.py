@@ -23,7 +23,7 @@ from everlog.stores.shelf import Shelf, ShelfEmptied
 from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
 from everlog.views.checksums import DamagedRecord, DamagedRows, LostRows
 from everlog.views.fingerprint import code_fingerprint
-from everlog.views.rebuild import Rebuilt, activate, rebuild
+from everlog.views.rebuild import Rebuilt, activate, go_back, rebuild
 from everlog.views.restoring import put
 from everlog.views.states import (
     Build,
@@ -158,7 +158,7 @@ class Runner:
                 builder.catch_up(upto=upto, stop=self._stop.is_set, limit=limit, progress=progress)
                 if not builder.live:
                     builder.live = True
-                    activate(self._shelf, builder)
+                    activate(self._log, self._shelf, builder)
             except NeedsRebuild:
                 self._start_over()
             except DamagedRecord as damaged:
@@ -231,7 +231,7 @@ class Runner:
             with self._shelf.change() as change:
                 drop_build(change, build)
             raise
-        activate(self._shelf, builder)
+        activate(self._log, self._shelf, builder)
         with self._lock:
             self._builder = None
         return Restored(
@@ -355,9 +355,10 @@ class Runner:
             self._builder = None
 
     def _start_over(self) -> None:
-        """History changed: build anew beside, and let that answer."""
+        """History changed: let the build of what is checked out answer, or build it beside."""
         with self._one_rebuild:
-            rebuild(self._log, self._shelf, self.view, fresh=True, stop=self._stop.is_set)
+            if not go_back(self._log, self._shelf, self.view):
+                rebuild(self._log, self._shelf, self.view, fresh=True, stop=self._stop.is_set)
         with self._lock:
             self._builder = None
 

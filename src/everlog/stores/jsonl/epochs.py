@@ -135,6 +135,9 @@ class Kept:
             if name.startswith(f"{epoch}-"):
                 self._files.unlink(self._path / name)
 
+    def epochs(self) -> set[str]:
+        return {name.partition("-")[0] for name in self._names()}
+
     def has(self, branch: str) -> bool:
         return any(name.endswith(f"-{_hash(branch)}.db") for name in self._names())
 

@@ -221,6 +221,9 @@ class Keeper:
     def checkout(self) -> Checkout | None:
         return Checkout(self._git.branch(), self._git.commit()) if self._git.inside else None
 
+    def other_epochs(self) -> set[str]:
+        return self._kept.epochs()
+
     def knows(self, line_id: str) -> bool:
         return self.index.knows(line_id)
 

@@ -185,6 +185,9 @@ class JsonlStore:
     def checkout(self) -> Checkout | None:
         return self._keeper.checkout()
 
+    def other_epochs(self) -> set[str]:
+        return self._keeper.other_epochs()
+
     def future_files(self) -> list[str]:
         # A day of grace: the clock of another clone may be a little ahead.
         tomorrow = day_name(self._now_us() + 86_400_000_000)

@@ -242,6 +242,9 @@ def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CONSTRAINT")):
         return Damaged(what, why=why, hint=_hint_for_damage(doing, path), path=str(path))
+    if not name and "UTF-8" in str(error):  # a text that is none: sqlite3 itself says so, and the text may be long
+        why = "a text in the database is not UTF-8"
+        return Damaged(what, why=why, hint=_hint_for_damage(doing, path), path=str(path))
     if name == "SQLITE_IOERR_SHORT_READ":
         return Damaged(
             what, why="the file ends in the middle of a page", hint=_hint_for_damage(doing, path), path=str(path)
