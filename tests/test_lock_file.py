@@ -97,6 +97,25 @@ def test_a_wait_that_timed_out_costs_no_more_threads_and_still_gets_the_lock(tmp
     two.close()
 
 
+def test_a_place_in_the_queue_that_nobody_wants_holds_the_lock_for_a_moment_only(tmp_path: Path) -> None:
+    """Who was refused keeps a place. When its turn comes, its thread has the lock until it runs and gives it back:
+    somebody with little patience may find the lock held though nobody wants it, and gets it a moment later."""
+    one, two, three = (LockFile(tmp_path / "lock") for _ in range(3))
+    one.acquire()
+    with pytest.raises(Busy):
+        two.acquire(0.005)
+    waiter = two._waiter
+    assert waiter is not None
+    with waiter._state:  # as if the thread did not come to run
+        one.release()
+        with pytest.raises(Busy):
+            three.acquire(0.02)
+    three.acquire(5)
+    three.close()
+    two.close()
+    one.close()
+
+
 def test_closing_while_a_wait_is_pending_leaves_the_lock_free(tmp_path: Path) -> None:
     one, two, three = (LockFile(tmp_path / "lock") for _ in range(3))
     one.acquire()

@@ -15,7 +15,8 @@ from tests.views.said import from_nothing, say
 from everlog.errors import ReadOnly
 from everlog.log import pages
 from everlog.log.log import Log
-from everlog.views import builder, runner
+from everlog.views import builder, purging, runner
+from everlog.views import rebuild as rebuilding
 from everlog.views.rebuild import rebuild
 from everlog.views.states import builds_of
 
@@ -100,6 +101,62 @@ def test_two_handles_on_one_log_never_apply_twice(make_log: Callable[..., Log], 
         at_once(*(handle.catch_up for handle in handles))
         assert [handle.get("all").state["count"] for handle in handles] == [12, 12]
         assert handles[0].digest() == handles[1].digest() == from_nothing(one, Total)
+
+
+def test_a_view_that_was_overtaken_goes_on_to_the_head(
+    make_log: Callable[..., Log], tmp_path: Path, kind: str
+) -> None:
+    """A page without an event to apply moves the cursor. If another handle changed the build meanwhile, the cursor is
+    the other one's, which may be short of the head."""
+    if kind in ("memory", "segments"):
+        pytest.skip("such a log has one writer")
+    with make_log(kind, tmp_path / "log") as one, make_log(kind, tmp_path / "log") as other:
+        assert one.view(Total).catch_up() == 0
+        say(other, 1)
+        assert other.view(Total).catch_up() == 1
+        other.purge("thing/1", reason="asked to")
+        answer = one.view(Total).get("all")
+        assert (answer.state, answer.position, answer.lag) == (None, 2, 0)
+
+
+def test_who_waited_for_a_view_gets_what_is_kept(make_log: Callable[..., Log], tmp_path: Path, kind: str) -> None:
+    """Another process may empty a build that a thread of this one keeps: it does after a purge, if it does not have
+    the view's code. The thread finds out later, and until then nobody may be told that the view is there."""
+    if kind in ("memory", "segments"):
+        pytest.skip("such a log has one writer")
+    with make_log(kind, tmp_path / "log") as log, make_log(kind, tmp_path / "log") as other:
+        for number in range(3):
+            position = say(log, number)
+        log.views.register(Total, mode="async")
+        assert log.view(Total).get("all").state["count"] == 3
+        build = log.view(Total).build()
+        assert build is not None
+        purging._forget(other, other.views.shelf, build, lambda name: None)
+        log.wait_for(Total, position, 20)
+        assert log.view(Total).get("all", fresh=False).state["count"] == 3
+
+
+def test_a_rebuild_whose_build_is_replaced_by_another_process_is_done_again(
+    make_log: Callable[..., Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes may rebuild at once, as after a change of the epoch. The second removes the build of the first,
+    which must not be taken for lost rows."""
+    with make_log("sqlite", tmp_path / "log") as log, make_log("sqlite", tmp_path / "log") as other:
+        say(log, 1)
+        log.view(Total).catch_up()
+        real, left = rebuilding.activate, [2]
+
+        def overtaken(*given: Any) -> bool:
+            done = real(*given)
+            while left[0]:  # twice: the one before the active one is kept
+                left[0] -= 1
+                other.view(Total).rebuild()
+            return done
+
+        monkeypatch.setattr(rebuilding, "activate", overtaken)
+        done = log.view(Total).rebuild()
+        assert (done.keys, done.digest) == (1, from_nothing(log, Total))
+        assert log.view(Total).get("all").state["values"] == [1]
 
 
 def test_two_workers_on_one_view_agree(make_log: Callable[..., Log], tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ class Said(msgspec.Struct):
 
 PAGE = 3
 PATIENCE_S = 60.0
+WAIT_FOR_S = 30.0  # less, so that a view that stays behind is told from a handle that hangs
 
 Facts = tuple[Any, ...]
 """A record: what must be as in the model, then `previous` and the hash of the header."""
@@ -235,13 +236,15 @@ class Operations:
             if page.reset is not None or page.at_head:
                 return found, cursor, "" if page.reset is None else page.reset.reason
 
-    def view(self, name: str) -> tuple[int, dict[str, Any]]:
+    def view(self, name: str) -> tuple[int, int, dict[str, Any]]:
+        """The position and the lag of an answer, and every state."""
         handle = self._log.view(name)
-        return handle.catch_up(), dict(handle.items())
+        answer = handle.get("")
+        return answer.position, answer.lag, dict(handle.items())
 
     def live_view(self, name: str) -> dict[str, Any]:
         """What the thread that keeps a view has made of it, once it got to the head."""
-        self._log.wait_for(name, self._log.head(), PATIENCE_S)
+        self._log.wait_for(name, self._log.head(), WAIT_FOR_S)
         return dict(self._log.view(name).items(fresh=False))
 
     def verify(self) -> tuple[int, int, int, list[str]]:

@@ -164,15 +164,19 @@ class Builder:
         limit: int = BATCH,
     ) -> None:
         """Go on to the head, or to a position."""
-        while not stop() and not self.step(limit):
-            progress(self._cursor.position)
-            if upto is not None and self._cursor.position >= upto:
-                break
-        self.save()
+        done = False
+        while not done:
+            while not stop() and not self.step(limit):
+                progress(self._cursor.position)
+                if upto is not None and self._cursor.position >= upto:
+                    break
+            # Whoever was overtaken is where another process left the build, and that may be short of the head.
+            done = self.save() or stop()
         progress(self._cursor.position)
 
-    def save(self) -> None:
-        """Keep what was gathered, and the cursor, if it moved without an event to apply."""
+    def save(self) -> bool:
+        """Keep what was gathered, and the cursor, if it moved without an event to apply. False if that was not kept,
+        and the build is taken as another process left it."""
         with self.lock:
             self._settle()
             cursor = self._cursor
@@ -187,6 +191,10 @@ class Builder:
                     self._closely_upto = cursor.position
                 except DamagedRows as damaged:
                     self.mend(damaged.keys)
+                else:
+                    return True
+                return False
+            return True
 
     def reload(self) -> None:
         """Take the build as it is kept, after somebody changed it on purpose."""

@@ -21,7 +21,7 @@ from everlog.stores.contract import InGit, Store
 from everlog.stores.shelf import Shelf, ShelfWriter
 from everlog.views.builder import BATCH, Builder, Gone, NeedsRebuild
 from everlog.views.checking import require_same_here
-from everlog.views.checksums import begin, row_matches
+from everlog.views.checksums import LostRows, begin, row_matches
 from everlog.views.filling import Derive, fill
 from everlog.views.rows import kept_state
 from everlog.views.states import (
@@ -129,7 +129,7 @@ def _rebuild(
     checked = 0 if derive is None or not handed_over else require_same_here(log, shelf, builder, differing)
     old = active_build(shelf, view.name)
     switched = switch and not stop() and activate(log, shelf, builder)
-    build = builder.build
+    build, keys, digest = _as_it_is(shelf, builder.build)
     return Rebuilt(
         view=view.name,
         version=view.version,
@@ -137,8 +137,8 @@ def _rebuild(
         replaced=0 if old is None else old.number,
         position=builder.cursor.position,
         applied=build.applied,
-        keys=shelf.count(build.rows),
-        digest=build_digest(shelf, build),
+        keys=keys,
+        digest=digest,
         same=same,
         differing=tuple(differing),
         resumed_at=resumed_at,
@@ -147,6 +147,21 @@ def _rebuild(
         switched=switched,
         seconds=round(time.monotonic() - begun, 3),
     )
+
+
+def _as_it_is(shelf: Shelf, build: Build) -> tuple[Build, int, str]:
+    """A build with the number of its keys and its digest, though another process may move it on meanwhile. Gone if
+    that process has put another one in its place, and removed this one."""
+    while True:
+        try:
+            return build, shelf.count(build.rows), build_digest(shelf, build)
+        except LostRows:
+            current = read_build(shelf, build.name, build.number)
+            if current is None:
+                raise Gone from None
+            if current.revision == build.revision:
+                raise
+            build = current
 
 
 def activate(log: Log, shelf: Shelf, builder: Builder) -> bool:

@@ -276,6 +276,14 @@ class Runner:
         deadline = time.monotonic() + timeout_s
         while True:
             builder = self.builder() if self.mode is Mode.ASYNC else self.catch_up()
+            if builder.cursor.position >= position and self.mode is Mode.ASYNC:
+                try:
+                    builder.settle()  # another process may have emptied the build, and its thread does not know yet
+                except (Gone, ShelfEmptied):
+                    continue
+                except DamagedRecord as damaged:
+                    self._forget(damaged)
+                    continue
             reached = builder.cursor.position
             if reached >= position:
                 return reached

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.conftest import CATALOG
-from tests.stores.jsonl.own import Clock, own, texts
+from tests.stores.jsonl.own import Clock, day_files, own, texts
 
 from everlog.core.query import Query
 from everlog.errors import Damaged, WrongSequence
 from everlog.log.log import Log
 from everlog.log.verify import verify
-from everlog.stores.jsonl import keeper
+from everlog.stores.jsonl import keeper, purging
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.filling import positions
 
@@ -200,4 +203,109 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_noticed(
     os.utime(events, ns=(now, now))
     with pytest.raises(Damaged):
         list(store.read(Query(types=frozenset({"no.such"}))))  # no line is read for that
+    store.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_whoever_sees_a_purge_does_not_see_what_it_removed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """A reader that is reset by a purge reads on at once. What it finds then stays with it: nobody resets it again."""
+    store, reader = JsonlStore(path), JsonlStore(path)
+    own(store, stream="note/1", payload={"text": "secret"})
+    own(store, stream="note/3", payload={"text": "kept"})
+    assert texts(reader) == ["secret", "kept"]
+    real, seen = purging.carry_out, []
+
+    def look() -> None:
+        seen.append(([(purge.stream, purge.count) for purge in reader.purges()], texts(reader)))
+
+    def carry_out(*given: Any) -> None:
+        look()
+        if killed:
+            raise KeyboardInterrupt
+        real(*given)
+
+    monkeypatch.setattr(purging, "carry_out", carry_out)
+    with pytest.raises(KeyboardInterrupt) if killed else nullcontext(), store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    monkeypatch.undo()
+    look()
+    assert seen == [([("note/1", 1)], ["kept"])] * 2
+    store.close()
+    own(reader, stream="note/3", payload={"text": "after"})
+    require_whole(reader, ["kept", "after"])
+    assert b"secret" not in b"".join(file.read_bytes() for file in day_files(path))
+    reader.close()
+
+
+@pytest.mark.parametrize("index_is_lost", [False, True])
+def test_a_purge_that_a_crash_stopped_is_seen_together_with_what_it_removed(
+    path: Path, monkeypatch: pytest.MonkeyPatch, index_is_lost: bool
+) -> None:
+    """The line of the purge is on the disk, and nothing else was done. Whoever finishes it shows both at once, too."""
+    store = JsonlStore(path)
+    own(store, stream="note/1", payload={"text": "secret"})
+    own(store, stream="note/3", payload={"text": "kept"})
+    index_file = store._keeper.index.path
+    assert index_file is not None
+
+    def killed(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._keeper, "record_write", killed)
+    with pytest.raises(KeyboardInterrupt), store.write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="asked to")
+    store.close()
+    if index_is_lost:
+        index_file.unlink()
+    real, seen = purging.carry_out, []
+
+    def carry_out(*given: Any) -> None:
+        with closing(sqlite3.connect(index_file)) as index:
+            tables = ("purges", "purged", "events")
+            seen.append([index.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables])  # noqa: S608
+        real(*given)
+
+    monkeypatch.setattr(purging, "carry_out", carry_out)
+    again = JsonlStore(path)
+    own(again, stream="note/3", payload={"text": "after"})
+    assert seen == [[1, 1, 1]]
+    require_whole(again, ["kept", "after"])
+    again.close()
+
+
+def test_a_thread_that_waits_for_a_new_index_does_not_hold_up_a_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another handle made the index anew. A thread that reads waits for the log's lock, which a write of the same
+    handle has: the write must not need what the thread holds, or neither goes on until the time is over."""
+    monkeypatch.setattr(keeper, "_LOCK_TIMEOUT_S", 3.0)
+    store, other = JsonlStore(path), JsonlStore(path)
+    own(store, payload={"text": "one"})
+    other.rebuild_index()
+    waits = threading.Event()
+    found: list[list[str]] = []
+    real_begin, real_acquire = store._keeper.begin_write, store._lock.acquire
+
+    def acquire(timeout: float | None = None) -> None:
+        if threading.current_thread() is reader and timeout:
+            waits.set()
+        real_acquire(timeout)
+
+    def begin_write() -> None:
+        reader.start()
+        assert waits.wait(20)
+        real_begin()
+
+    reader = threading.Thread(target=lambda: found.append(texts(store)))
+    monkeypatch.setattr(store._lock, "acquire", acquire)
+    monkeypatch.setattr(store._keeper, "begin_write", begin_write)
+    begun = time.monotonic()
+    own(store, payload={"text": "two"})
+    taken = time.monotonic() - begun
+    reader.join(20)
+    assert found == [["one", "two"]]
+    assert taken < 2.5
+    other.close()
     store.close()

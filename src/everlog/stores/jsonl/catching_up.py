@@ -26,7 +26,7 @@ from everlog.stores.jsonl.bad_lines import CAME_BACK, MARKER, TWICE, Unplaced, c
 from everlog.stores.jsonl.day_files import Found, day_names, first_of_open_write, open_names, read_from, scan, torn_at
 from everlog.stores.jsonl.index import Index, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
-from everlog.stores.jsonl.rows import Rows, add_purged
+from everlog.stores.jsonl.rows import Rows, add_purged, remove_purged
 from everlog.stores.jsonl.side_by_side import Placed, side_by_side
 
 PIECE_BYTES = 1 << 20
@@ -175,8 +175,11 @@ def _read(
     return read
 
 
-def record_change(index: Index, change: Change, *, own: Collection[str], origin: str) -> None:
-    """Bring the index up to what was found. `own` are all origins of this copy, `origin` is the one in use."""
+def record_change(
+    index: Index, change: Change, *, own: Collection[str], origin: str, purged: Collection[PurgedLine] = ()
+) -> None:
+    """Bring the index up to what was found. `own` are all origins of this copy, `origin` is the one in use, and
+    `purged` is what a purge that was stopped on its way leaves of events."""
     if change.appended_only:
         with index.change() as connection:
             rows = Rows(index, connection, own=own)
@@ -194,9 +197,11 @@ def record_change(index: Index, change: Change, *, own: Collection[str], origin:
                 rows.take(file, found.at, found.size, line)
             place_bad(rows, connection, bad)
             rows.end()
+            remove_purged(connection, purged)
         return
     with index.change(durable=True) as connection:
         _record_merge(index, connection, change, own=own, origin=origin)
+        remove_purged(connection, purged)
 
 
 class OutOfOrder(Exception):

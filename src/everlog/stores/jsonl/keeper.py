@@ -4,6 +4,9 @@ A look costs three calls of `stat`. Only when they tell of a change, the lock is
 somebody else holds it, a write is under way, and what the index says is what is committed.
 
 Where nothing can be written (a read-only folder), the index is a copy in memory, and nothing is mended.
+
+The log's lock comes before the mutex, because a write has the lock when it needs the mutex. A thread that has the
+mutex takes the lock only if it is free, and never waits for it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,9 +37,9 @@ from everlog.stores.jsonl.epochs import Following, Kept, find_epoch, follow_git
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.git_state import GitState
 from everlog.stores.jsonl.index import Index, IndexBroken, Unusable, new_epoch
-from everlog.stores.jsonl.lines import Line
+from everlog.stores.jsonl.lines import Line, PurgedLine
 from everlog.stores.jsonl.refusing import missing_error, refuse_damage
-from everlog.stores.jsonl.rows import Rows
+from everlog.stores.jsonl.rows import Rows, remove_purged
 
 _LOCK_TIMEOUT_S = 30.0
 _DISTRUST_S = 2.0
@@ -62,6 +65,7 @@ class Keeper:
         self._may_cut = False  # only a write cuts what a crash left: a read leaves every byte (G11)
         self._torn = self._torn_told = ""  # what was left for the next write to cut, and what was told of it
         self._mutex = threading.RLock()
+        self._waiting = threading.Lock()  # held by a thread that waits for the lock: `close` lets it finish
         self._index: Index | None = None
         self._inode: tuple[int, int] | None = None
         self._retired: list[Index] = []
@@ -100,8 +104,7 @@ class Keeper:
         if self._index is not None and not self._index.broken and self._glance() == self._seen:
             return
         with self._mutex:
-            if self._closed:
-                raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
+            self._require_open()
             if self._index is not None and self._index.broken:
                 self._drop_index()
                 self._must_make = True
@@ -110,45 +113,56 @@ class Keeper:
             if self._index is not None and not self._was_replaced() and not self._damaged and self._matches():
                 self._seen = self._glance()  # somebody wrote and told the index of it
                 return
-            try:
-                if not self._acquire_or_go_on():
+            if self._index is not None and not self._was_replaced():
+                locked = self._acquire(0)
+                if locked or self._read_only:
+                    self._catch_up_and_release(locked)
                     return
-            except (ReadOnly, FileNotFoundError):
-                self._read_only = True
-                if self._index is not None and self._index.path is not None:
-                    self._drop_index()  # from here on a copy in memory: the file is not ours to bring up to date
-                self._catch_up()
-                return
-            try:
-                self._catch_up()
-            finally:
-                self._lock.release()
+                if not self._was_replaced():
+                    return  # somebody else holds the lock, and the index that is open still serves
+        # The index is made anew by somebody else, and that has to be waited for.
+        with self._waiting:
+            self._catch_up_and_release(self._acquire(_LOCK_TIMEOUT_S))
 
     def distrust(self, file: int) -> None:
         """A line is not what the index says, though its file looks unchanged: read all of that file again."""
-        with self._mutex:
-            if not self._read_only:
+        with self._waiting:
+            locked = not self._read_only
+            if locked:
                 self._lock.acquire(_DISTRUST_S)
-            try:
-                with self.index.change() as connection:
-                    connection.execute("UPDATE files SET changed_ns = -1 WHERE file = ?", (file,))
-                self._catch_up()
-            finally:
-                if not self._read_only:
-                    self._lock.release()
+            self._catch_up_and_release(locked, distrusted=file)
 
-    def _acquire_or_go_on(self) -> bool:
-        """Hold the lock; False if somebody else holds it and the index that is open still serves. One that is made
-        anew while this is found out has to be waited for."""
-        if self._index is not None and not self._was_replaced():
-            try:
-                self._lock.acquire(0)
-                return True
-            except Busy:
-                if not self._was_replaced():
-                    return False
-        self._lock.acquire(_LOCK_TIMEOUT_S)
+    def _acquire(self, timeout_s: float) -> bool:
+        """Hold the lock. False if nothing can be written here, and with a timeout of 0 also if another holds it."""
+        try:
+            self._lock.acquire(timeout_s)
+        except Busy:
+            if timeout_s:
+                raise
+            return False
+        except (ReadOnly, FileNotFoundError):
+            with self._mutex:
+                self._read_only = True
+                if self._index is not None and self._index.path is not None:
+                    self._drop_index()  # from here on a copy in memory: the file is not ours to bring up to date
+            return False
         return True
+
+    def _catch_up_and_release(self, locked: bool, *, distrusted: int | None = None) -> None:
+        try:
+            with self._mutex:
+                self._require_open()
+                if distrusted is not None:
+                    with self.index.change() as connection:
+                        connection.execute("UPDATE files SET changed_ns = -1 WHERE file = ?", (distrusted,))
+                self._catch_up()
+        finally:
+            if locked:
+                self._lock.release()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
 
     def _glance(self) -> object:
         """What tells of a change for the price of three looks: the folder, the newest file, the index."""
@@ -201,7 +215,9 @@ class Keeper:
                 self._drop_index()
                 self._must_make = True
             self._back_to_disk()
-            if self._index is None or self._glance() != self._seen or self._torn:
+            # A purge that was killed on its way leaves its plan, and nothing else may tell of it.
+            left = self._torn or self._files.exists(self._folder.purge_file)
+            if self._index is None or self._glance() != self._seen or left:
                 self._may_cut = True
                 try:
                     self._catch_up()
@@ -228,7 +244,7 @@ class Keeper:
         return self.index.knows(line_id)
 
     def close(self) -> None:
-        with self._mutex:
+        with self._waiting, self._mutex:
             self._closed = True
             self._drop_index()
             for index in self._retired:
@@ -242,8 +258,11 @@ class Keeper:
         stamp = self._files.stamp(self._folder.events / today)
         return today, 0 if stamp is None else stamp.size
 
-    def record_write(self, name: str, at: int, lines: Sequence[tuple[bytes, Line, bytes]]) -> None:
-        """Tell the index of lines that are on the disk. That it fails must not be told as a failed write."""
+    def record_write(
+        self, name: str, at: int, lines: Sequence[tuple[bytes, Line, bytes]], purged: Collection[PurgedLine] = ()
+    ) -> None:
+        """Tell the index of lines that are on the disk, and of the events that a purge among them removes. That it
+        fails must not be told as a failed write."""
         with self._mutex:
             stamp = self._files.stamp(self._folder.events / name)
             assert stamp is not None
@@ -260,6 +279,7 @@ class Keeper:
                         rows.take(file, at, len(data) - 1, line, digest=digest)
                         at += len(data)
                     rows.end()
+                    remove_purged(connection, purged)
             except (sqlite3.Error, IndexBroken) as error:
                 if _is_full(error):
                     self._go_on_in_memory()
@@ -328,7 +348,7 @@ class Keeper:
                 self.index, self._files, self._folder.events, own=self.origin, mend=mend, today=today
             )
         if change:
-            record_change(self.index, change, own=self._origins, origin=self.origin)
+            record_change(self.index, change, own=self._origins, origin=self.origin, purged=self._going())
             if self.index.has_holes():
                 self._drop_index()
                 self._make_index()
@@ -399,6 +419,11 @@ class Keeper:
         else:
             self.index.set_branch(branch)
 
+    def _going(self) -> Collection[PurgedLine]:
+        """What is left of the events that a purge which was stopped on its way is to remove."""
+        plan = purging.read_plan(self._files, self._folder.purge_file)
+        return () if plan is None else plan.purged
+
     def _finish_old_purge(self) -> None:
         plan = purging.read_plan(self._files, self._folder.purge_file)
         if plan is None:
@@ -448,9 +473,9 @@ class Keeper:
     # ---- the index itself
 
     def rebuild(self, *, accept_missing: bool) -> None:
-        with self._mutex:
-            self._lock.acquire(_LOCK_TIMEOUT_S)
-            try:
+        self._lock.acquire(_LOCK_TIMEOUT_S)
+        try:
+            with self._mutex:
                 if self._index is not None and not self._index.broken:
                     self._catch_up()  # or what vanished since the last look would be forgotten here
                 missing = self.index.missing() if self._index is not None else []
@@ -459,8 +484,8 @@ class Keeper:
                 if missing:
                     self._begin_origin()
                 self.rebuild_locked()
-            finally:
-                self._lock.release()
+        finally:
+            self._lock.release()
 
     def _begin_origin(self) -> None:
         self._folder.new_origin(self._now_us())
@@ -535,6 +560,8 @@ class Keeper:
             index = self._filled(path, causal=True)
         self.first_epoch = ""
         index.finish()
+        with index.change() as connection:
+            remove_purged(connection, self._going())
         if path is not None:
             index = put_in_place(self._files, path, index, origin=self.origin)
         self._must_make = False

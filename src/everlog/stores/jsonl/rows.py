@@ -162,6 +162,16 @@ def add_purged(connection: sqlite3.Connection, position: int, sequence: int, str
     )
 
 
+def remove_purged(connection: sqlite3.Connection, purged: Collection[PurgedLine]) -> None:
+    """Put what a purge leaves of events in their places, if the purge stands. This must be in the change that the
+    purge itself is in: whoever learns of the purge reads on at once, and must not find the events."""
+    for line in purged:
+        if connection.execute("SELECT 1 FROM purges WHERE purge = ?", (line.purge,)).fetchone():
+            sql = "DELETE FROM events WHERE id = ? RETURNING position, sequence, stream"
+            for position, sequence, stream in connection.execute(sql, (line.id,)).fetchall():
+                add_purged(connection, position, sequence, stream, line)
+
+
 def add_claims(connection: sqlite3.Connection, claims: dict[str, int], first: Position) -> None:
     for text, count in claims.items():
         try:

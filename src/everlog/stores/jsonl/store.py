@@ -358,7 +358,7 @@ class JsonlStore:
         if at == 0:
             # The name is safe before the first event in it is acknowledged (F06).
             self._files.fsync_dir(self._folder.events)
-        self._keeper.record_write(name, at, made.lines)
+        self._keeper.record_write(name, at, made.lines, () if plan is None else plan.purged)
         if plan is not None:
             self._keeper.finish_purge(plan)
 
