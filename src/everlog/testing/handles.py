@@ -42,6 +42,7 @@ from everlog.log.expect import Expect, Expectation
 from everlog.log.log import Log
 from everlog.os_errors import failed_flush
 from everlog.stores.contract import Archiving, Indexed
+from everlog.testing.watching import watch
 
 MOMENT = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 """When every event happened: states of views hold it, and must be equal to the model's."""
@@ -269,6 +270,13 @@ class Operations:
         finally:
             self.close()
         return found
+
+    def watch(self, place: str) -> tuple[list[Facts], list[Facts], int, int]:
+        """Read with a cursor, a subscription and a live view until the end is seen (`everlog.testing.watching`)."""
+        self.open(place, live=True)
+        seen = watch(self._log)
+        self.close()
+        return [facts(one) for one in seen.paged], [facts(one) for one in seen.subscribed], seen.looks, seen.waits
 
     def copy(self, place: str) -> tuple[list[Facts], list[str]]:
         """Copy the log, and read the copy."""

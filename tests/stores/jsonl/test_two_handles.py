@@ -210,7 +210,7 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_noticed(
 def test_whoever_sees_a_purge_does_not_see_what_it_removed(
     path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
-    """A reader that is reset by a purge reads on at once. What it finds then stays with it: nobody resets it again."""
+    """A reader that is reset by a purge reads on at once. What it finds then stays: nobody resets it again."""
     store, reader = JsonlStore(path), JsonlStore(path)
     own(store, stream="note/1", payload={"text": "secret"})
     own(store, stream="note/3", payload={"text": "kept"})
@@ -243,7 +243,7 @@ def test_whoever_sees_a_purge_does_not_see_what_it_removed(
 def test_a_purge_that_a_crash_stopped_is_seen_together_with_what_it_removed(
     path: Path, monkeypatch: pytest.MonkeyPatch, index_is_lost: bool
 ) -> None:
-    """The line of the purge is on the disk, and nothing else was done. Whoever finishes it shows both at once, too."""
+    """The line of the purge is on the disk, and nothing else was done. Who finishes it shows both at once, too."""
     store = JsonlStore(path)
     own(store, stream="note/1", payload={"text": "secret"})
     own(store, stream="note/3", payload={"text": "kept"})
