@@ -19,6 +19,7 @@ from everlog.views import builder, purging, runner
 from everlog.views import rebuild as rebuilding
 from everlog.views.rebuild import rebuild
 from everlog.views.states import builds_of
+from everlog.views.views import Handle
 
 # ---- another copy, other processes, a damaged shelf
 
@@ -134,6 +135,29 @@ def test_who_waited_for_a_view_gets_what_is_kept(make_log: Callable[..., Log], t
         purging._forget(other, other.views.shelf, build, lambda name: None)
         log.wait_for(Total, position, 20)
         assert log.view(Total).get("all", fresh=False).state["count"] == 3
+
+
+QUESTIONS: dict[str, Callable[[Handle], object]] = {
+    "get": lambda view: view.get("all").state["count"],
+    "get_many": lambda view: view.get_many(["all"])["all"]["count"],
+    "items": lambda view: dict(view.items())["all"]["count"],
+    "count": lambda view: 3 * view.count(),
+    "digest": lambda view: 3 if view.digest() == view.rebuild().digest else 0,
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_never_comes_from_a_build_that_was_emptied_under_it(
+    make_log: Callable[..., Log], tmp_path: Path, question: str
+) -> None:
+    with make_log("sqlite", tmp_path / "log") as log, make_log("sqlite", tmp_path / "log") as other:
+        for number in range(3):
+            say(log, number)
+        log.view(Total).catch_up()
+        build = log.view(Total).build()
+        assert build is not None
+        purging._forget(other, other.views.shelf, build, lambda name: None)
+        assert QUESTIONS[question](log.view(Total)) == 3
 
 
 def test_a_rebuild_whose_build_is_replaced_by_another_process_is_done_again(

@@ -164,37 +164,30 @@ class Builder:
         limit: int = BATCH,
     ) -> None:
         """Go on to the head, or to a position."""
-        done = False
-        while not done:
-            while not stop() and not self.step(limit):
+        while True:
+            while not stop() and not self.step(limit) and (upto is None or self._cursor.position < upto):
                 progress(self._cursor.position)
-                if upto is not None and self._cursor.position >= upto:
-                    break
-            # Whoever was overtaken is where another process left the build, and that may be short of the head.
-            done = self.save() or stop()
+            if self.save() or stop():  # if not, the build is as another process left it: short of the head, maybe
+                break
         progress(self._cursor.position)
 
     def save(self) -> bool:
-        """Keep what was gathered, and the cursor, if it moved without an event to apply. False if that was not kept,
-        and the build is taken as another process left it."""
+        """Keep what was gathered, and the cursor, if it moved without an event to apply. False if it was not kept."""
         with self.lock:
             self._settle()
             cursor = self._cursor
-            if cursor != self._build.reached and not self._build.stopped_at:
-                try:
-                    done, self._gathered = self._gathered, Folded()
-                    self._keep(done, self._kept(done), cursor)
-                except _Overtaken:
-                    self._look_again()
-                except _LookCloser:
-                    self._look_again()
-                    self._closely_upto = cursor.position
-                except DamagedRows as damaged:
-                    self.mend(damaged.keys)
-                else:
-                    return True
-                return False
-            return True
+            if cursor == self._build.reached or self._build.stopped_at:
+                return True
+            try:
+                done, self._gathered = self._gathered, Folded()
+                self._keep(done, self._kept(done), cursor)
+                return True
+            except (_Overtaken, _LookCloser):
+                self._look_again()
+                self._closely_upto = cursor.position
+            except DamagedRows as damaged:
+                self.mend(damaged.keys)
+            return False
 
     def reload(self) -> None:
         """Take the build as it is kept, after somebody changed it on purpose."""

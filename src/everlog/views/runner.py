@@ -194,6 +194,7 @@ class Runner:
         """Derive a view again that has lost rows, unless it was changed while they were counted."""
         current = read_build(self._shelf, builder.build.name, builder.build.number)
         if current is None or current.revision != builder.build.revision:
+            builder.reload()
             return
         _logger.warning("%s; the view is derived again from the events", lost)
         try:

@@ -302,7 +302,8 @@ class Handle:
         """The answer of the build that answers, after rows that are damaged were folded again.
 
         Another process may put a newer build in its place any time, and remove the older ones with their rows: what
-        was read of a build that is gone afterwards is asked again.
+        was read of a build that is gone afterwards is asked again. So is what was read of a build that was emptied:
+        a process without the view's code does that after a purge.
         """
         turns = 0
         asked_before = False
@@ -313,8 +314,13 @@ class Handle:
             try:
                 with builder.lock:  # a thread that keeps the view says how far it got before that is on the disk
                     answer = ask(builder)
-                    if read_build(self._shelf, builder.build.name, builder.build.number) is not None:
+                    kept = read_build(self._shelf, builder.build.name, builder.build.number)
+                    if kept is not None and kept.position >= builder.build.position:
                         return answer
+                    if kept is not None:
+                        builder.reload()
+                continue
+            except Gone:
                 continue
             except (DamagedRows, DamagedRecord, LostRows, ShelfEmptied) as damaged:
                 problem: EverlogError = damaged

@@ -175,6 +175,17 @@ def _read(
     return read
 
 
+def last_write(read: Read) -> int:
+    """Where the last whole write begins."""
+    if not read.found:
+        return read.start
+    last = read.found[-1]
+    if last.batch is None:
+        return last.at
+    first = max(len(read.found) - last.batch[0], 0)
+    return read.found[first].at
+
+
 def record_change(
     index: Index, change: Change, *, own: Collection[str], origin: str, purged: Collection[PurgedLine] = ()
 ) -> None:

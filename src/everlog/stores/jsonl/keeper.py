@@ -28,6 +28,7 @@ from everlog.stores.jsonl.catching_up import (
     Read,
     fill_new,
     find_change,
+    last_write,
     read_whole,
     record_change,
 )
@@ -348,7 +349,8 @@ class Keeper:
                 self.index, self._files, self._folder.events, own=self.origin, mend=mend, today=today
             )
         if change:
-            record_change(self.index, change, own=self._origins, origin=self.origin, purged=self._going())
+            going = purging.going(self._files, self._folder.purge_file)
+            record_change(self.index, change, own=self._origins, origin=self.origin, purged=going)
             if self.index.has_holes():
                 self._drop_index()
                 self._make_index()
@@ -419,11 +421,6 @@ class Keeper:
         else:
             self.index.set_branch(branch)
 
-    def _going(self) -> Collection[PurgedLine]:
-        """What is left of the events that a purge which was stopped on its way is to remove."""
-        plan = purging.read_plan(self._files, self._folder.purge_file)
-        return () if plan is None else plan.purged
-
     def _finish_old_purge(self) -> None:
         plan = purging.read_plan(self._files, self._folder.purge_file)
         if plan is None:
@@ -451,7 +448,7 @@ class Keeper:
             data = data[: cut - read.start]
         elif data and not data.endswith(b"\n") and read.found[-1].line is not None:
             data += b"\n"
-        begin = _last_write(read)
+        begin = last_write(read)
         self._tail.settle(data[begin - read.start :], at=begin)
 
     def _cut(self, name: str, at: int, size: int) -> None:
@@ -561,7 +558,7 @@ class Keeper:
         self.first_epoch = ""
         index.finish()
         with index.change() as connection:
-            remove_purged(connection, self._going())
+            remove_purged(connection, purging.going(self._files, self._folder.purge_file))
         if path is not None:
             index = put_in_place(self._files, path, index, origin=self.origin)
         self._must_make = False
@@ -600,14 +597,3 @@ def _is_full(error: BaseException) -> bool:
     told = error.__cause__ if isinstance(error, IndexBroken) else error
     name = getattr(told, "sqlite_errorname", "") or ""
     return isinstance(told, StorageFull) or name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_WRITE")
-
-
-def _last_write(read: Read) -> int:
-    """Where the last whole write begins."""
-    if not read.found:
-        return read.start
-    last = read.found[-1]
-    if last.batch is None:
-        return last.at
-    first = max(len(read.found) - last.batch[0], 0)
-    return read.found[first].at

@@ -58,6 +58,12 @@ def read_plan(files: Files, path: Path) -> Plan | None:
     return msgspec.json.decode(files.read_all(path), type=Plan) if files.exists(path) else None
 
 
+def going(files: Files, path: Path) -> list[PurgedLine]:
+    """What is left of the events that a purge which was stopped on its way is to remove."""
+    plan = read_plan(files, path)
+    return [] if plan is None else plan.purged
+
+
 def carry_out(files: Files, events: Path, plan: Plan) -> None:
     """Write every file anew that still holds one of the events."""
     going = {line.id: line for line in plan.purged}
