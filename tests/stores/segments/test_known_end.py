@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -195,3 +196,24 @@ def test_a_file_of_an_earlier_version_says_how_far_the_log_went_and_not_that_it_
     with pytest.raises(Damaged):
         add(again)
     again.close()
+
+
+def test_an_end_that_cannot_be_kept_costs_a_warning_and_no_event(caplog: pytest.LogCaptureFixture) -> None:
+    files = RecordingFiles({}, dirs=[Path("/logs")])
+    store = SegmentsStore(ROOT, files=files, now_us=lambda: 1)
+    first = add(store)
+    files.fail("write", nth=2, error=errno.ENOSPC)  # the frame, and then the file of its end
+    add(store)
+    add(store)
+    assert [record.getMessage().split(" in ")[0] for record in caplog.records] == [
+        "the end of the log could not be kept"
+    ]
+    store.close()
+    known = known_in(store)
+    assert (known.end, known.closed) == (first, False)  # an earlier end, which does no harm
+    again = SegmentsStore(ROOT, files=files, now_us=lambda: 1)
+    assert [recorded.position for recorded in again.read()] == [1, 2, 3]
+    assert list(again.check()) == []
+    add(again)
+    again.close()
+    assert (known_in(again).head, known_in(again).closed) == (4, True)
