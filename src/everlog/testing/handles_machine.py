@@ -396,6 +396,9 @@ class HandlesMachine(RuleBasedStateMachine):
             if name == "verify":
                 assert answer[0] == "ok"
                 assert answer[1][3] == []
+            elif name == "view":
+                assert answer[0] == "ok", answer
+                assert answer[1][0] >= before[0], (answer, before[0])
             elif name == "pages":
                 assert answer[0] == "ok"
                 if not answer[1][2]:

@@ -19,7 +19,7 @@ from everlog.views.builtin import Actors
 from everlog.views.fold import fold_all
 
 END = "end"
-PAGE = 7
+PAGE = 3  # less than a batch, so that most pages end before the head
 VIEW = Actors
 KEY = "system"
 PATIENCE_S = 120.0
