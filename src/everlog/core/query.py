@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from everlog.core.counted import counted
 from everlog.core.event import START, Event, Position, Recorded
 from everlog.errors import InvalidField
 
@@ -86,7 +87,7 @@ def _check(query: Query) -> None:
         )
     if len(query.types) > TYPES_MAX:
         raise InvalidField(
-            f"the query names {len(query.types):,} types",
+            f"the query names {counted(len(query.types), 'type')}",
             why=f"a query takes at most {TYPES_MAX:,}",
             hint="leave the types out and look at the events as they come",
             field="types",
