@@ -30,7 +30,7 @@ from everlog.testing.handles_machine import HandlesMachine
 
 __all__ = ["nursery"]
 
-SEQUENCES = 600
+SEQUENCES, SEQUENCES_WITHOUT = 600, 5
 NEVER: Any = None
 """In the place of a rule: these plans are about few of them, and the others would only take time."""
 
@@ -155,16 +155,30 @@ def test_the_machine_finds_a_planted_defect(
     make_small(monkeypatch)
     plant(monkeypatch)
     with pytest.raises(BaseException) as found:
-        run_state_machine_as_test(
-            machine,
-            settings=settings(
-                max_examples=SEQUENCES,
-                stateful_step_count=12,
-                derandomize=True,
-                database=None,
-                deadline=None,
-                phases=(Phase.generate,),
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        run(machine, SEQUENCES)
     assert isinstance(found.value, Exception), found.value
+
+
+@pytest.mark.parametrize("machine", dict.fromkeys(machine for _, _, machine in PLANTED))
+def test_without_a_planted_defect_the_same_machine_finds_nothing(
+    machine: type[HandlesMachine], nursery: Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise what it finds might be a rule that is missing."""
+    HandlesMachine.nursery = nursery
+    make_small(monkeypatch)
+    run(machine, SEQUENCES_WITHOUT)
+
+
+def run(machine: type[HandlesMachine], sequences: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=sequences,
+            stateful_step_count=12,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=(Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -183,6 +183,10 @@ class HandlesMachine(RuleBasedStateMachine):
         assert (head, plain(records), purges) == (wanted_head, plain(wanted), wanted_purges)
         self.learn(records)
 
+    def compare_view(self, number: int, name: str) -> None:
+        """Every write that returned before the question is in the answer."""
+        assert self.ask(number, "view", name=name) == self.model.do("view", name=name)
+
     def witness(self, number: int | None) -> None:
         if number is not None:
             self.compare_all(number)
@@ -278,8 +282,7 @@ class HandlesMachine(RuleBasedStateMachine):
 
     @rule(number=numbers, name=views)
     def view(self, number: int, name: str) -> None:
-        """Every write that returned before the question is in the answer."""
-        assert self.ask(number, "view", name=name) == self.model.do("view", name=name)
+        self.compare_view(number, name)
 
     @precondition(lambda self: self.live)
     @rule()
@@ -462,7 +465,7 @@ class HandlesMachine(RuleBasedStateMachine):
         if not view:
             self.require_between(before[1], answer[1][1], self.model.look()[1])
         self.compare_all(reader)
-        self.view(reader, "streams")
+        self.compare_view(reader, "streams")
 
     def teardown(self) -> None:
         if not hasattr(self, "model"):
@@ -471,7 +474,7 @@ class HandlesMachine(RuleBasedStateMachine):
         try:
             for number in range(3) if fine else ():
                 self.compare_all(number)
-                self.view(number, ("streams", "types", "streams")[number])
+                self.compare_view(number, ("streams", "types", "streams")[number])
             if fine:
                 self.verify(self.said % 3)
         finally:
