@@ -179,6 +179,7 @@ def _file_checks(path: Path) -> Iterator[Check]:
     from contextlib import closing
     from urllib.parse import quote as quoted
 
+    from everlog.files import DiskFiles
     from everlog.stores.contract import FORMAT
 
     if path.is_dir():
@@ -186,10 +187,20 @@ def _file_checks(path: Path) -> Iterator[Check]:
         yield _disk(path)
         return
     # SQLite is asked: closing a descriptor of the file would drop the locks that this process has on it.
-    mode = "mode=ro" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+    writable = os.access(path.parent, os.W_OK)
+    mode = "mode=ro" if writable else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"file:{quoted(str(path))}?{mode}", uri=True)) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (journal,) = connection.execute("PRAGMA journal_mode").fetchone()
+    if not writable:
+        # An immutable file has no journal for SQLite. Nobody holds a lock here, so the header may be read:
+        # bytes 18 and 19 are 2 in WAL mode.
+        files = DiskFiles()
+        handle = files.open(path)
+        try:
+            journal = "wal" if files.read(handle, 2, at=18) == b"\x02\x02" else "other"
+        finally:
+            files.close(handle)
     yield Check("format", OK, f"format {version}, this everlog writes {FORMAT}; {path.stat().st_size:,} bytes")
     wal = journal == "wal"
     yield Check(

@@ -194,7 +194,14 @@ def builds_of(shelf: Shelf, name: str) -> list[Build]:
 
 def active_build(shelf: ShelfReader, name: str) -> Build | None:
     names = read_names(shelf, name)
-    return read_build(shelf, name, names.active) if names.active else None
+    while names.active:
+        build = read_build(shelf, name, names.active)
+        if build is not None:
+            return build
+        before, names = names, read_names(shelf, name)  # another one may have become active between the two reads
+        if names == before:
+            break
+    return None
 
 
 def begin_build(change: ShelfWriter, view: View) -> Build:

@@ -5,6 +5,7 @@ Every byte is read again. A line that cannot be read is named with its file and 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -20,6 +21,9 @@ from everlog.stores.jsonl.index import HOLE, Index
 from everlog.stores.jsonl.lines import BadLine, EventLine, Line, read_line
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.jsonl.refusing import line_numbers
+
+_LOOKS = 50
+_LOOK_AGAIN_S = 0.02
 
 
 def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem]:
@@ -74,7 +78,27 @@ def bad_lines(folder: Folder, index: Index) -> list[Problem]:
     return found
 
 
-def _file_problems(folder: Folder, index: Index, name: str) -> Iterator[Problem]:
+def _file_problems(folder: Folder, index: Index, name: str) -> list[Problem]:
+    """What is wrong with a file. A purge replaces the file and then tells the index, so problems that were found
+    while the two are of different moments do not count: they are looked at again."""
+    for _ in range(_LOOKS):
+        before = _moment(folder, index, name)
+        found = list(_look_at(folder, index, name))
+        if not found or (before is not None and before == _moment(folder, index, name)):
+            break
+        time.sleep(_LOOK_AGAIN_S)
+    return found
+
+
+def _moment(folder: Folder, index: Index, name: str) -> tuple[int, int, int] | None:
+    """Which file has the name, and how much of it the index knows; None if the index knows another file."""
+    stamp, known = folder.files.stamp(folder.events / name), index.stamps().get(name)
+    if stamp is None or known is None or known[1].inode != stamp.inode:
+        return None
+    return stamp.inode, known[1].size, known[1].changed_ns
+
+
+def _look_at(folder: Folder, index: Index, name: str) -> Iterator[Problem]:
     known = index.stamps().get(name)
     if known is None:
         yield Problem(START, "index_disagrees", f"events/{name} is not in the index")
