@@ -91,7 +91,9 @@ def _file_problems(folder: Folder, index: Index, name: str) -> list[Problem]:
 
 
 def _moment(folder: Folder, index: Index, name: str) -> tuple[int, int, int] | None:
-    """Which file has the name, and how much of it the index knows; None if the index knows another file."""
+    """Which file has the name, and how much of it the index knows; None if they differ or a purge is under way."""
+    if folder.files.exists(folder.purge_file):
+        return None
     stamp, known = folder.files.stamp(folder.events / name), index.stamps().get(name)
     if stamp is None or known is None or known[1].inode != stamp.inode:
         return None
