@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from everlog.bench.rounds import Spread
+from benchmarks.bench.rounds import Spread
 
 
 class Figure(NamedTuple):

@@ -1,7 +1,7 @@
 """everlog beside the library that a Python program would use instead: `eventsourcing` on SQLite.
 
     pip install 'everlog[peers]'
-    python benchmarks/peers.py [--rounds 5] [--quick] [--directory DIR] [--json]
+    python -m benchmarks.peers [--rounds 5] [--quick] [--directory DIR] [--json]
 
 Floor, everlog and the peer take turns in every round of one run. See benchmarks/README.md for what is compared, and
 what is not.
@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from benchmarks.bench.directory import choose_directory
+from benchmarks.bench.events import Pool
+from benchmarks.bench.floors import DiskFloor, RowsFloor, require_count
+from benchmarks.bench.ours import BATCH, Ours
+from benchmarks.bench.rounds import Contest, Rounds, Sample, Spread, interleave, ratio, timed, timed_each
+from benchmarks.bench.run import FULL, QUICK, Sizes
 from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate, event
 
-from everlog.bench.events import Pool
-from everlog.bench.floors import DiskFloor, RowsFloor, require_count
-from everlog.bench.ours import BATCH, Ours
-from everlog.bench.place import choose_directory
-from everlog.bench.rounds import Contest, Rounds, Sample, Spread, interleave, ratio, timed, timed_each
-from everlog.bench.run import FULL, QUICK, Sizes
-from everlog.log.drafts import Draft
+from everlog.log.prepare import Draft
 
 THREADS = 8
 

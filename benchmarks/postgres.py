@@ -2,7 +2,7 @@
 
     pip install 'everlog[pgserver,peers]'
     npm pack @eventide/message-db && tar xzf eventide-message-db-*.tgz          (for that peer; it needs pgcrypto)
-    python benchmarks/postgres.py [--rounds 5] [--quick] [--message-db package/database] [--json]
+    python -m benchmarks.postgres [--rounds 5] [--quick] [--message-db package/database] [--json]
 
 The server is started for the run, with flushes on. All sides take turns in every round; see benchmarks/README.md.
 """
@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
+from benchmarks.bench.events import CATALOG, Pool
+from benchmarks.bench.rounds import Contest, Sample, Spread, interleave, ratio, timed
 from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate, event
+from tests.support.postgres_schemas import Schemas
 
-from everlog.bench.events import CATALOG, Pool
-from everlog.bench.rounds import Contest, Sample, Spread, interleave, ratio, timed
-from everlog.log.drafts import Draft
+from everlog.demo.postgres_server import NoServer, PostgresServer, start_server
 from everlog.log.log import Log
-from everlog.stores.contract import Sealed
+from everlog.log.prepare import Draft
+from everlog.stores.contract import Encoded
 from everlog.testing.builders import Chain
-from everlog.testing.postgres_schemas import Schemas
-from everlog.testing.postgres_server import NoServer, PostgresServer, start_server
 from everlog.wiring import open_store
 
 THREADS = 8
@@ -74,12 +74,12 @@ class Ours:
 
         def work() -> None:
             for batch in made:
-                with self._store.write() as writer:
+                with self._store.open_write() as writer:
                     writer.append(batch, fresh=True)
 
         return timed(size * count, work)
 
-    def _sealed(self, draft: Draft) -> Sealed:
+    def _sealed(self, draft: Draft) -> Encoded:
         return self._chain.next(
             type=draft.type,
             stream=draft.stream,
@@ -107,7 +107,7 @@ class Ours:
         """Rows as they are stored, for the bare side to copy."""
         return [
             (place.header.decode(), place.payload.decode(), place.salt)  # type: ignore[union-attr]
-            for place in self._store.packed()
+            for place in self._store.slots()
         ]
 
     def close(self) -> None:

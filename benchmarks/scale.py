@@ -1,6 +1,6 @@
 """Every store as it grows: what opening, a stream, a rare type and a single append cost at two sizes.
 
-    python benchmarks/scale.py [--small 100000] [--large 1000000] [--store sqlite jsonl segments] [--json]
+    python -m benchmarks.scale [--small 100000] [--large 1000000] [--store sqlite jsonl segments] [--json]
 
 The wishes: a large log opens in under a second, a query of it takes at most twice what it takes in the small one, and
 a filtered read of 1,000 events takes under 100 ms. PostgreSQL joins with `--postgres URL`, of an empty database.
@@ -20,12 +20,13 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from benchmarks.bench.directory import choose_directory
+from benchmarks.bench.events import CATALOG, RARE_TYPE, TYPE, Pool
+
 from everlog import wiring
-from everlog.bench.events import CATALOG, RARE_TYPE, TYPE, Pool
-from everlog.bench.place import choose_directory
 from everlog.core.query import Query
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 
 STREAM_EVENTS = 100
 TYPE_EVENTS = 1_000

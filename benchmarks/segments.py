@@ -28,19 +28,19 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from benchmarks.bench.directory import choose_directory
+from benchmarks.bench.events import CATALOG, Pool
+from benchmarks.bench.floors import DiskFloor, require_count
+from benchmarks.bench.ours import BATCH, Ours
+from benchmarks.bench.rounds import Contest, Rounds, Sample, Spread, interleave, ratio, timed, timed_each
+from benchmarks.bench.run import FULL, QUICK, Sizes
 from benchmarks.figures import Figure
 from benchmarks.peers import THREADS, Peer
 
 from everlog import wiring
-from everlog.bench.events import CATALOG, Pool
-from everlog.bench.floors import DiskFloor, require_count
-from everlog.bench.ours import BATCH, Ours
-from everlog.bench.place import choose_directory
-from everlog.bench.rounds import Contest, Rounds, Sample, Spread, interleave, ratio, timed, timed_each
-from everlog.bench.run import FULL, QUICK, Sizes
 from everlog.core.codec import event_object
 from everlog.core.event import Event
-from everlog.log.drafts import Draft
+from everlog.log.prepare import Draft
 
 TASKS = 64
 LARGE = 1000
@@ -121,7 +121,7 @@ class Segments(Ours):
         """The store's own records, every frame under its hash."""
 
         def work() -> None:
-            require_count(sum(1 for _ in self.log.store.read(limit=events)), events)
+            require_count(sum(1 for _ in self.log._store.read(limit=events)), events)
 
         return timed(events, work)
 
@@ -131,7 +131,7 @@ class Segments(Ours):
         def work() -> None:
             lanes: dict[str, str] = {}
             counts: Counter[str] = Counter()
-            for recorded in self.log.store.read(limit=events):
+            for recorded in self.log._store.read(limit=events):
                 lanes[recorded.event.stream] = recorded.event.payload["went_to"]
                 counts[recorded.event.type] += 1
             require_count(counts.total(), events)
@@ -174,7 +174,7 @@ def _replay(path: str, times: int, barrier: Any) -> None:
     log = wiring.open(f"segments:{path}", catalog=CATALOG, create=False)
     barrier.wait()
     for _ in range(times):
-        for _ in log.store.read():
+        for _ in log._store.read():
             pass
     log.close()
 

@@ -1,7 +1,7 @@
 """What snapshots of views cost and save: making one of many keys, a patch on it, opening from it, looking back.
 
-    python benchmarks/snapshots.py                           200,000 events, 100,000 keys, on SQLite
-    python benchmarks/snapshots.py --events 1000000
+    python -m benchmarks.snapshots                           200,000 events, 100,000 keys, on SQLite
+    python -m benchmarks.snapshots --events 1000000
 
 "open by replay" is a view without any state folding the whole log; "open from a snapshot" is the same with a snapshot
 of a hundred events ago. Both end with the view's states on the disk and give the same digest.
@@ -19,8 +19,8 @@ from typing import Any
 import everlog
 from everlog.core.event import Event
 from everlog.log.log import Log
-from everlog.views.snapshot_check import check_all
-from everlog.views.states import VIEWS, builds_of, drop_build, every_name
+from everlog.views.builds.build import VIEWS, builds_of, drop_build, every_name
+from everlog.views.snapshots.check import check_all
 from everlog.views.view import View
 
 BATCH = 5000
@@ -90,10 +90,10 @@ def fill(log: Log, start: int, count: int, keys: int) -> None:
 
 
 def forget_states(log: Log) -> None:
-    shelf = log.views.shelf
-    with shelf.change() as change:
-        for name in every_name(shelf):
-            for build in builds_of(shelf, name):
+    small_state = log.views.small_state
+    with small_state.change() as change:
+        for name in every_name(small_state):
+            for build in builds_of(small_state, name):
                 drop_build(change, build)
             change.put(VIEWS, {name: None})
 

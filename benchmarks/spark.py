@@ -19,9 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.bench.rounds import Contest, Spread, interleave, ratio
 from benchmarks.figures import Figure
-
-from everlog.bench.rounds import Contest, Spread, interleave, ratio
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +62,7 @@ class Bench:
     def spark(self) -> SparkSession:
         """One session for all rows, on two cores, with the drivers of JDBC that are installed."""
         if self._spark is None:
-            from everlog.pipeline.session import open_session
+            from everlog.pipeline.session.session import open_session
 
             jars = [str(path) for path, _ in JARS.values() if path.exists()]
             conf = {"spark.jars": ",".join(jars), "spark.driver.extraClassPath": ":".join(jars)} if jars else {}

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from benchmarks.bench.events import CATALOG, Pool
 
 import everlog
-from everlog.bench.events import CATALOG, Pool
-from everlog.cutover.copy import copy_log
-from everlog.testing.postgres_server import NoServer, start_server
+from everlog.demo.postgres_server import NoServer, start_server
+from everlog.transfer.copy import copy_log
 from everlog.wiring import copy_target, open_store
 
 BATCH = 1000

@@ -12,24 +12,25 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow.parquet as pq
+from benchmarks.bench.events import CATALOG, RARE_TYPE, TYPE
+from benchmarks.bench.rounds import Contest, Sample, timed
 from benchmarks.figures import Figure
 from benchmarks.spark import Bench, Left
 from benchmarks.spark_data import log_of
 
 import everlog
-from everlog.bench.events import CATALOG, RARE_TYPE, TYPE
-from everlog.bench.rounds import Contest, Sample, timed
 from everlog.core.event import Event, Position, Recorded
 from everlog.core.query import Cursor
-from everlog.pipeline import buckets
-from everlog.pipeline.declared import fold_declared
-from everlog.pipeline.fold import fold_view
-from everlog.pipeline.lake import Lake
-from everlog.pipeline.presorted import fold_buckets
-from everlog.pipeline.rows import COLUMNS, records_of
+from everlog.pipeline.engines.spark import SparkEngine
+from everlog.pipeline.fold.declared import fold_declared
+from everlog.pipeline.fold.fold import fold_view
+from everlog.pipeline.fold.presorted import fold_buckets
+from everlog.pipeline.fold.sorted_fold import ROW
+from everlog.pipeline.lake import buckets
+from everlog.pipeline.lake.lake import Lake
 from everlog.pipeline.run import run
-from everlog.pipeline.sorted_fold import ROW
-from everlog.pipeline.view_table import ViewTable
+from everlog.pipeline.source.rows import COLUMNS, records_of
+from everlog.pipeline.tables.view_table import ViewTable
 from everlog.views.declared import Count, DeclaredView, Distinct, First, Last, Reduction
 from everlog.views.fold import fold_rows
 from everlog.views.view import View, digest_of_bytes, state_bytes
@@ -67,7 +68,7 @@ class DeclaredItems(DeclaredView):
     }
 
 
-class Place:
+class PositionRange:
     """A lake with the events, typed tables and buckets, made once."""
 
     def __init__(self, bench: Bench) -> None:
@@ -76,7 +77,7 @@ class Place:
         with everlog.open(url, catalog=CATALOG, create=False) as log:
             path = bench.directory / f"lake-{bench.events}"
             self.lake = Lake.open(path, log_id=log.identity.log_id, create=True)
-            run(self.spark, log, url, self.lake)
+            run(SparkEngine(self.spark), log, url, self.lake)
             self.epoch = log.identity.epoch
         cursor = self.lake.events.cursor(self.epoch)
         assert cursor is not None
@@ -101,10 +102,10 @@ class Place:
                 yield from records_of(batch)
 
     def shuffled(self, view: View) -> DataFrame:
-        return fold_view(self.events, view, CATALOG, with_places=False)
+        return fold_view(self.events, view, CATALOG, with_applied=False)
 
     def presorted(self) -> DataFrame:
-        return fold_buckets(self.spark, self.lake, Items(), CATALOG, with_places=False)
+        return fold_buckets(self.spark, self.lake, Items(), CATALOG, with_applied=False)
 
     def declared(self) -> DataFrame:
         table = self.lake.events
@@ -138,12 +139,12 @@ class Place:
         return timed(self.bench.events, lambda: frame().write.format("noop").mode("overwrite").save())
 
 
-_places: dict[int, Place] = {}
+_places: dict[int, PositionRange] = {}
 
 
-def place_of(bench: Bench) -> Place:
+def place_of(bench: Bench) -> PositionRange:
     if id(bench) not in _places:
-        _places[id(bench)] = Place(bench)
+        _places[id(bench)] = PositionRange(bench)
     return _places[id(bench)]
 
 
@@ -185,7 +186,7 @@ def row_8(bench: Bench) -> Iterator[Figure]:
 
     def rebuild() -> Sample:
         _drop(lake)
-        return timed(states, lambda: view.bring_up_to_date(spark, lake, upto=cursor))
+        return timed(states, lambda: view.bring_up_to_date(SparkEngine(spark), lake, upto=cursor))
 
     def catch_up() -> Sample:
         nonlocal after, cursor
@@ -193,7 +194,7 @@ def row_8(bench: Bench) -> Iterator[Figure]:
         after = Cursor(Position(cursor.position + news), epoch="bench")
         lake.events.append(rows, cursor=after)
         cursor = after
-        return timed(states, lambda: view.bring_up_to_date(spark, lake, upto=after))
+        return timed(states, lambda: view.bring_up_to_date(SparkEngine(spark), lake, upto=after))
 
     value = bench.compare(Contest("8", {"catch-up": catch_up, "rebuild": rebuild}), "catch-up", "rebuild")
     yield Figure("8", f"catch-up of {news:,} on {states:,} states, against a rebuild", value, 5.0)

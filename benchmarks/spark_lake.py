@@ -7,20 +7,21 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.bench.events import CATALOG, Pool
+from benchmarks.bench.rounds import Contest, Sample, spread, timed
 from benchmarks.figures import Figure
 from benchmarks.spark import Bench, told
 from benchmarks.spark_data import log_of
 from benchmarks.spark_whole import Lanes
 
 import everlog
-from everlog.bench.events import CATALOG, Pool
-from everlog.bench.rounds import Contest, Sample, spread, timed
 from everlog.core.query import Cursor
-from everlog.pipeline import bronze
-from everlog.pipeline.following import Commit, Follower
-from everlog.pipeline.gold import gold_of
-from everlog.pipeline.lake import Lake
-from everlog.pipeline.rows import EVENT_SCHEMA
+from everlog.pipeline.engines.spark import SparkEngine
+from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.source.rows import EVENT_SCHEMA
+from everlog.pipeline.stream_run import Commit, Follower
+from everlog.pipeline.tables import bronze
+from everlog.pipeline.tables.gold import gold_of
 
 KIND = "segments"
 ROUNDS = 2  # of ten million events
@@ -38,7 +39,7 @@ def row_4(bench: Bench) -> Iterator[Figure]:
     def ours() -> Sample:
         with bench.scratch() as scratch:
             lake = Lake.open(scratch / "lake", log_id=log_id, create=True)
-            return timed(bench.large, lambda: bronze.ingest(bench.spark, lake, url, upto=upto))
+            return timed(bench.large, lambda: bronze.ingest(SparkEngine(bench.spark), lake, url, upto=upto))
 
     def sparks() -> Sample:
         with bench.scratch() as scratch:
@@ -53,7 +54,7 @@ def _json_lines(bench: Bench, url: str) -> Path:
     """The same events as files of JSON lines, made once; the payload is an object, as other programs write it."""
     from pyspark.sql import functions as sql
 
-    from everlog.pipeline.source import events as source
+    from everlog.pipeline.source.source import events as source
 
     target = bench.directory / f"json-{bench.large}"
     draft = target.with_name("." + target.name)

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.bench.rounds import Contest, Sample, timed
 from benchmarks.figures import Figure
 from benchmarks.spark import JARS, Bench, Left
 from benchmarks.spark_data import log_of, postgres_log
 
-from everlog.bench.rounds import Contest, Sample, timed
 from everlog.core.codec import HEADER_FIELDS
-from everlog.pipeline.places import PLACE_EVENTS
-from everlog.pipeline.source import events
+from everlog.pipeline.source.ranges import RANGE_EVENTS
+from everlog.pipeline.source.source import events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,7 +83,7 @@ def _json(bench: Bench) -> Sample:
 def _table(bench: Bench, kind: str, url: str) -> DataFrame:
     proofs = ", signature, path" if kind == "postgresql" else ""
     columns = f"position, sequence, received_us, header, payload, salt{proofs}"
-    partitions = max(bench.events // PLACE_EVENTS, 1)
+    partitions = max(bench.events // RANGE_EVENTS, 1)
     reader = bench.spark.read.format("jdbc").options(
         url=_jdbc_url(kind, url),
         dbtable=f"(SELECT {columns} FROM events) AS found",  # noqa: S608 - both are constants

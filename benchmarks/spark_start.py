@@ -9,13 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.bench.rounds import Contest, Sample, timed
 from benchmarks.figures import Figure
 from benchmarks.spark import Bench, Left
 
-from everlog.bench.rounds import Contest, Sample, timed
-
 _PROGRAM = """
-from everlog.pipeline.session import opened_session
+from everlog.pipeline.session.session import opened_session
 with opened_session(master="local[2]", tell={tell}) as spark:
     assert spark.range(1000).selectExpr("sum(id)").first()[0] == 499500
 """

@@ -9,17 +9,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from benchmarks.bench.events import CATALOG
+from benchmarks.bench.rounds import spread, timed
 from benchmarks.figures import Figure
 from benchmarks.spark import Bench, told
 from benchmarks.spark_data import log_of
 
 import everlog
-from everlog.bench.events import CATALOG
-from everlog.bench.rounds import spread, timed
 from everlog.core.query import Cursor
-from everlog.pipeline import bronze, silver
-from everlog.pipeline.gold import gold_of
-from everlog.pipeline.lake import Lake
+from everlog.pipeline.engines.spark import SparkEngine
+from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.tables import bronze, silver
+from everlog.pipeline.tables.gold import gold_of
 from everlog.views.view import View
 
 KIND = "segments"
@@ -79,10 +80,11 @@ def _through(bench: Bench, events: int) -> dict[str, float]:
         lake = Lake.open(scratch / "lake", log_id=log.identity.log_id, create=True)
         upto = Cursor(log.head(), epoch=log.identity.epoch)
         gold = gold_of(lake, [Lanes()], log.catalog)
+        engine = SparkEngine(spark)
         steps = {
-            "events": lambda: bronze.ingest(spark, lake, url, upto=upto),
-            "typed": lambda: silver.bring_up_to_date(spark, lake, log.catalog, upto=upto),
-            "view": lambda: gold.bring_up_to_date(spark, lake, upto=upto),
+            "events": lambda: bronze.ingest(engine, lake, url, upto=upto),
+            "typed": lambda: silver.bring_up_to_date(engine, lake, log.catalog, upto=upto),
+            "view": lambda: gold.bring_up_to_date(engine, lake, upto=upto),
         }
         return {name: 1 / timed(1, work).events_s for name, work in steps.items()}
 

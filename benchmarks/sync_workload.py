@@ -13,9 +13,10 @@ import sys
 import threading
 from pathlib import Path
 
+from benchmarks.bench.events import CATALOG, TYPE
+from benchmarks.bench.ours import BATCH
+
 import everlog
-from everlog.bench.events import CATALOG, TYPE
-from everlog.bench.ours import BATCH
 
 THREADS = 8
 

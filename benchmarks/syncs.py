@@ -1,6 +1,6 @@
 """Does an acknowledgement mean that the event is on the disk? Watched from outside, with strace.
 
-    python benchmarks/syncs.py [--acks 200]
+    python -m benchmarks.syncs [--acks 200]
 
 A child process appends and writes a marker for every acknowledgement. In its system calls we look for the write to
 SQLite's write-ahead log (WAL) that holds the event, for the commit frame of that transaction, for a flush of the WAL
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -78,7 +79,9 @@ def watch(mode: str, acks: int, *, workload: Path = WORKLOAD, directory: Path | 
         trace = Path(name) / "trace"
         watched = ["strace", "-f", "-y", "-xx", "-s", "8192", "-e", "trace=fsync,fdatasync,write,pwrite64"]
         child = [sys.executable, str(workload), name, mode, str(acks)]
-        subprocess.run([*watched, "-o", str(trace), *child], check=True)
+        # The workload imports from `benchmarks`, and a script finds only what is beside it.
+        paths = os.pathsep.join(filter(None, [str(WORKLOAD.parents[1]), os.environ.get("PYTHONPATH", "")]))
+        subprocess.run([*watched, "-o", str(trace), *child], check=True, env={**os.environ, "PYTHONPATH": paths})
         with trace.open(encoding="ascii") as lines:
             return judge(mode, calls(lines))
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from benchmarks.bench.events import CATALOG, Pool
+from benchmarks.bench.floors import require_count
+from benchmarks.bench.rounds import Sample, timed
 from benchmarks.peers import Peer
 from benchmarks.segments import Uma
 
 from everlog import wiring
-from everlog.bench.events import CATALOG, Pool
-from everlog.bench.floors import require_count
-from everlog.bench.rounds import Sample, timed
 from everlog.core.event import Event
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
-from everlog.views.states import VIEWS, builds_of, drop_build, every_name
+from everlog.log.prepare import Draft
+from everlog.views.builds.build import VIEWS, builds_of, drop_build, every_name
 from everlog.views.view import View
 
 FILL_BATCH = 250
@@ -118,10 +118,10 @@ def replay(log: Log, events: int, view: type[View] = Lanes) -> Sample:
 
 
 def forget_states(log: Log) -> None:
-    shelf = log.views.shelf
-    with shelf.change() as change:
-        for name in every_name(shelf):
-            for build in builds_of(shelf, name):
+    small_state = log.views.small_state
+    with small_state.change() as change:
+        for name in every_name(small_state):
+            for build in builds_of(small_state, name):
                 drop_build(change, build)
             change.put(VIEWS, {name: None})
 

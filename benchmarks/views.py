@@ -33,15 +33,15 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks import view_sides as sides
+from benchmarks.bench.directory import choose_directory
+from benchmarks.bench.events import CATALOG, Pool
+from benchmarks.bench.rounds import Contest, Rounds, interleave, spread
 from benchmarks.segments import uma_server
 from benchmarks.view_sides import Lanes
 
 from everlog import wiring
-from everlog.bench.events import CATALOG, Pool
-from everlog.bench.place import choose_directory
-from everlog.bench.rounds import Contest, Rounds, interleave, spread
+from everlog.demo.postgres_server import NoServer, start_server
 from everlog.log.log import Log
-from everlog.testing.postgres_server import NoServer, start_server
 
 TAIL = 100
 STORES = ("segments", "sqlite", "jsonl", "postgresql")
@@ -117,7 +117,7 @@ class Bench:
         with ExitStack() as stack:
             streams = sides.round_robin(200)
             logs = {store: stack.enter_context(self.log(store, "fold", events, streams)) for store in self.urls}
-            bare = sides.BareDecode(next(iter(logs.values())).store.read())
+            bare = sides.BareDecode(next(iter(logs.values()))._store.read())
             jobs = {store: partial(sides.replay, log, events) for store, log in logs.items()}
             found = self._rounds("fold", {"floor": bare.read_all, **jobs})
         for store in logs:

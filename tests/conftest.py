@@ -19,16 +19,16 @@ from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.memory import MemoryStore
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.views.views import Views
+from everlog.views.registry import Views
 
 pytest_plugins = ["tests.spark_part"]
 pytest.register_assert_rewrite(
     "everlog.testing.store_contract",
-    "everlog.testing.place_contract",
+    "everlog.testing.copy_contract",
     "everlog.testing.purge_contract",
     "everlog.testing.scan_contract",
     "everlog.testing.store_machine",
-    "everlog.testing.handles_machine",
+    "tests.support.handles_machine",
 )
 
 settings.register_profile("everyday", deadline=None, derandomize=os.environ.get("CI") == "true")

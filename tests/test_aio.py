@@ -19,8 +19,8 @@ from everlog import aio
 from everlog.core.event import Recorded
 from everlog.core.query import Query, Reset
 from everlog.errors import InvalidPayload, KeyReuse, LogClosed, StorageFull, UnknownType, WrongSequence
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 
 PATIENCE_S = 20
 
@@ -50,13 +50,13 @@ def test_sixty_four_tasks_append_and_all_is_recorded(log: Log) -> None:
 def test_tasks_share_flushes(make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
     log = make_log("memory")
     writes: list[int] = []
-    persist = log.store._persist  # type: ignore[attr-defined]
+    persist = log._store._persist  # type: ignore[attr-defined]
 
     def counted(staged: Any) -> None:
         writes.append(len(staged.records))
         persist(staged)
 
-    monkeypatch.setattr(log.store, "_persist", counted)
+    monkeypatch.setattr(log._store, "_persist", counted)
 
     async def main() -> None:
         await asyncio.gather(*[say(log) for _ in range(200)])
@@ -200,7 +200,7 @@ def test_trouble_of_the_store_reaches_every_task(
         return await asyncio.gather(*[say(log) for _ in range(10)], return_exceptions=True)
 
     with monkeypatch.context() as broken:
-        broken.setattr(log.store, "_persist", fail)
+        broken.setattr(log._store, "_persist", fail)
         outcomes = run(main())
     assert [type(outcome) for outcome in outcomes] == [StorageFull] * 10
     assert log.head() == 0
@@ -240,7 +240,7 @@ def test_a_loop_that_closed_before_its_answer_holds_nobody_up(make_log: Callable
     held, go_on = threading.Event(), threading.Event()
 
     def slow() -> None:
-        with log.store.write():
+        with log._store.open_write():
             held.set()
             go_on.wait(PATIENCE_S)
 
@@ -447,7 +447,7 @@ def test_the_front_door_leads_here() -> None:
     assert everlog.aio is aio
 
 
-def test_what_is_recorded_is_what_was_said_then(log: Log) -> None:
+def test_what_is_recorded_is_the_payload_at_the_time_of_the_call(log: Log) -> None:
     """Between asking and recording the caller's own code runs: what it changes meanwhile is not in the event."""
     cart: list[str] = []
 

@@ -52,9 +52,9 @@ PLANTED = {
         "The libraries of the command line have one home",
     ),
     "pydantic": ("catalog/catalog.py", "import pydantic", "pydantic has one home"),
-    "pyspark": ("views/runner.py", "import pyspark.sql", "Spark and its tables have one home"),
-    "pyarrow": ("cutover/exporting.py", "import pyarrow", "Spark and its tables have one home"),
-    "asyncio": ("log/subscribers.py", "import asyncio", "asyncio has one home"),
+    "pyspark": ("views/live.py", "import pyspark.sql", "Spark and its tables have one home"),
+    "pyarrow": ("transfer/exporting.py", "import pyarrow", "Spark and its tables have one home"),
+    "asyncio": ("log/follow.py", "import asyncio", "asyncio has one home"),
 }
 
 

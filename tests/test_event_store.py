@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
+import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,12 +15,14 @@ import pytest
 
 import everlog
 from everlog import aio
+from everlog.core.canonical import canonical
 from everlog.core.event import Position, Recorded
 from everlog.core.ids import id_uuid
 from everlog.errors import Damaged, InvalidField, NotFound, ReadOnly
 from everlog.files import DiskFiles
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
+from everlog.views.snapshots.file import decompress, proved_lines
 
 
 @pytest.fixture
@@ -102,6 +107,31 @@ def test_a_damaged_snapshot_is_refused(store: aio.EventStore, tmp_path: Path) ->
     path.write_bytes(whole[:20])
     with pytest.raises(Damaged):
         run(store.restore_from_snapshot(name))
+
+
+def test_a_snapshot_file_of_the_first_version_is_still_read(store: aio.EventStore, log: Log, tmp_path: Path) -> None:
+    run(store.append(note("one")))
+    identity, name = log.identity, "01M7GJY4JREWXR7F6ZT4NFS1FE"
+    body = canonical({"epoch": identity.epoch, "log_id": identity.log_id, "position": 1, "state": {"texts": ["one"]}})
+    (tmp_path / "snapshots").mkdir()
+    path = tmp_path / "snapshots" / f"{name}.snapshot.gz"
+    path.write_bytes(gzip.compress(hashlib.sha256(body).digest() + body, 6, mtime=0))
+    run(store.append(note("two")))
+    snapshot = run(store.restore_from_snapshot(name))
+    assert snapshot.state["texts"] + texts(store.replay_from(snapshot)) == ["one", "two"]
+    path.write_bytes(gzip.compress(hashlib.sha256(body).digest() + body + b" "))
+    with pytest.raises(Damaged):
+        run(store.restore_from_snapshot(name))
+
+
+def test_a_snapshot_is_a_file_of_the_same_form_as_that_of_a_view(store: aio.EventStore, tmp_path: Path) -> None:
+    run(store.append(note("one")))
+    name = run(store.create_snapshot({"texts": ["one"]}))
+    (path,) = (tmp_path / "snapshots").iterdir()
+    line, content, seal = proved_lines(decompress(path.read_bytes()))
+    assert json.loads(line)["id"] == name
+    assert json.loads(content) == {"texts": ["one"]}
+    assert len(seal.sha256) == 64
 
 
 def test_a_snapshot_from_before_a_purge_is_refused(store: aio.EventStore, log: Log) -> None:

@@ -203,7 +203,7 @@ def test_a_watch_notices_that_a_link_above_the_file_leads_elsewhere(tmp_path: Pa
     assert _watched(tmp_path / "link" / "a", set_anew) == [True, False, False]
 
 
-def test_a_disk_that_does_not_say_whether_a_file_has_its_name_is_told(
+def test_a_disk_that_cannot_compare_a_file_with_its_name_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That is no answer, and least of all that the file was replaced."""
@@ -273,7 +273,7 @@ def test_a_short_write_is_continued_until_the_error_behind_it_shows(tmp_path: Pa
         (errno.ENOENT, FileNotFoundError),
     ],
 )
-def test_errors_of_the_system_are_told_in_our_words(
+def test_errors_of_the_system_become_errors_of_everlog(
     number: int, kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = FILES.open(tmp_path / "f", create=True)

@@ -1,8 +1,9 @@
-"""The front door: what is public is listed, what is listed loads, and opening the door costs little."""
+"""The public names: what is public is listed, documented and loads, and importing everlog is fast."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import everlog
 
 SOURCE = Path(everlog.__file__)
-NOT_LOADED = ("pyspark", "psycopg", "starlette", "click", "rich", "sqlite3", "asyncio", "msgspec", "pydantic")
+NOT_LOADED = (
+    *("pyspark", "psycopg", "starlette", "click", "rich", "sqlite3", "asyncio", "msgspec", "pydantic"),
+    "tomlkit",
+)
 IMPORT_MS_MAX = 80
 
 
@@ -22,7 +26,7 @@ def test_every_listed_name_loads() -> None:
 def test_the_list_is_what_is_public() -> None:
     assert everlog.__all__ == sorted(set(everlog.__all__))
     assert dir(everlog) == everlog.__all__
-    lazy = {*everlog._HOMES, "aio", "__version__"}
+    lazy = {*everlog._HOMES, *everlog._MODULES, "__version__"}
     assert lazy == set(everlog.__all__)
 
 
@@ -37,7 +41,25 @@ def test_type_checkers_see_the_same_names() -> None:
         for alias in node.names
         if alias.asname == alias.name
     }
-    assert seen == {**everlog._HOMES, "aio": "everlog"}
+    assert seen == {**everlog._HOMES, **dict.fromkeys(everlog._MODULES, "everlog")}
+
+
+def test_every_public_name_is_on_the_api_page_and_nothing_else() -> None:
+    assert sorted(listed("## Names") | {"__version__"}) == everlog.__all__
+
+
+def test_every_member_of_a_log_on_the_api_page_exists() -> None:
+    members = listed("## A log")
+    assert members
+    assert [name for name in members if not hasattr(everlog.Log, name) and name != "identity"] == []
+
+
+def listed(heading: str) -> set[str]:
+    """Return the names in the first column of the tables below a heading of the API page."""
+    text = (SOURCE.parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    section = text.split(f"\n{heading}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall(r"`(?:everlog\.|log\.)?(\w+)", cell)}
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

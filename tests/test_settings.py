@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from everlog.errors import InvalidSettings, NoLogHere
-from everlog.settings import DOCS, Settings, find_folder, load
+from everlog.settings import DOCS, SECTIONS, Settings, find_folder, load, plain_name, template, with_setting
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def test_a_later_source_wins_and_is_named(folder: Path, home: dict[str, str]) ->
     assert loaded.origins["store"] == "default"
 
 
-def test_a_flag_that_says_no_is_said(folder: Path, home: dict[str, str]) -> None:
+def test_a_flag_that_is_false_counts(folder: Path, home: dict[str, str]) -> None:
     (folder / "everlog.toml").write_text("demo = true\npayload_bytes_warn = 5\n")
     found = load(folder, environment=home, flags={"demo": False, "payload_bytes_warn": 0}).settings
     assert (found.demo, found.payload_bytes_warn) == (False, 0)
@@ -155,7 +157,7 @@ def test_a_file_of_that_name_is_no_folder(folder: Path) -> None:
     assert find_folder(below) == folder
 
 
-def test_where_no_log_is_the_next_step_is_told(tmp_path: Path) -> None:
+def test_without_a_log_the_next_step_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoLogHere) as refusal:
         find_folder(tmp_path)
     assert refusal.value.hint == "everlog init"
@@ -164,3 +166,113 @@ def test_where_no_log_is_the_next_step_is_told(tmp_path: Path) -> None:
 
 def test_every_setting_is_explained() -> None:
     assert set(DOCS) == set(Settings.__struct_fields__)
+
+
+# ---- sections
+
+
+def test_every_setting_has_one_section() -> None:
+    names = [name for section in SECTIONS.values() for name in section]
+    assert sorted(names) == sorted(Settings.__struct_fields__)
+
+
+def test_settings_are_read_from_their_sections(
+    folder: Path, home: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "everlog.toml").write_text(
+        '[log]\nactor = "user:ada"\n[views]\nviews = "a:b"\nsnapshot_hours = 3\n[pipeline]\nlake = "x"\n'
+    )
+    loaded = load(folder, environment=home)
+    found = loaded.settings
+    assert (found.actor, found.views, found.snapshot_hours, found.lake) == ("user:ada", "a:b", 3, "x")
+    assert loaded.origins["snapshot_hours"] == str(folder / "everlog.toml")
+    assert caplog.messages == []
+
+
+def test_settings_outside_of_sections_are_read_with_one_warning(
+    folder: Path, home: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "everlog.toml").write_text('actor = "user:ada"\nviews = "a:b"\n[segments]\nsegment_mb_max = 7\n')
+    for _ in range(2):
+        found = load(folder, environment=home).settings
+        assert (found.actor, found.views, found.segment_mb_max) == ("user:ada", "a:b", 7)
+    (message,) = caplog.messages
+    assert "move actor to [log], views to [views]" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[views]\nactor = "user:ada"\n', "it belongs in [log]"),
+        ('actor = "user:ada"\n[log]\nactor = "user:bob"\n', "once in [log] and once outside of any section"),
+        ('[log]\naktor = "user:ada"\n', "the settings are "),
+        ("[consumers]\nlease_s = 3\n", "the settings are "),
+    ],
+)
+def test_a_setting_in_the_wrong_place_is_refused(
+    folder: Path, home: dict[str, str], text: str, expected: str
+) -> None:
+    (folder / "everlog.toml").write_text(text)
+    with pytest.raises(InvalidSettings) as refusal:
+        load(folder, environment=home)
+    assert expected in refusal.value.why
+    assert str(folder / "everlog.toml") in str(refusal.value)
+
+
+def test_a_setting_is_named_with_or_without_its_section() -> None:
+    assert plain_name("log.actor") == plain_name("actor") == "actor"
+    assert plain_name("views.actor") == "views.actor"
+
+
+ODD = 'a"b\x7f'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# only a comment\n",
+        "scope = 'x'\n",
+        "scope='x' # why\nactor = 'user:a'\n",
+        "actor = 'user:a'\n",
+        "actor = 'user:a'",
+        "[log]",
+        "[log]\n# scope: what it is\n\n[views]\nsnapshots = 'x'\n",
+        "[log]\nscope = 'x'\nactor = 'user:a'\n",
+        "[views]\n# scope = 1\n",
+    ],
+)
+def test_a_setting_is_changed_and_nothing_else(folder: Path, home: dict[str, str], text: str) -> None:
+    path = folder / "everlog.toml"
+    path.write_text(text)
+    before = load(folder, environment=home).settings
+    changed = with_setting(text, "scope", ODD, source="x")
+    path.write_text(changed)
+    assert load(folder, environment=home).settings == msgspec.structs.replace(before, scope=ODD)
+    assert tomllib.loads(changed)["log"]["scope"] == ODD
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        line for line in changed.splitlines() if line.startswith("#")
+    ]
+
+
+def test_a_setting_with_the_name_of_a_section_makes_room_for_it(folder: Path, home: dict[str, str]) -> None:
+    changed = with_setting('views = "a:b"\n', "snapshot_hours", 3, source="x")
+    assert tomllib.loads(changed) == {"views": {"views": "a:b", "snapshot_hours": 3}}
+
+
+def test_a_file_that_is_not_toml_is_not_changed() -> None:
+    with pytest.raises(InvalidSettings, match="is not a settings file"):
+        with_setting("actor = ", "scope", "y", source="x")
+
+
+def test_a_new_file_has_every_setting_as_a_comment_and_loads(folder: Path, home: dict[str, str]) -> None:
+    text = template(store="jsonl:events", demo=True)
+    (folder / "everlog.toml").write_text(text)
+    assert load(folder, environment=home).settings == Settings(store="jsonl:events", demo=True)
+    assert all(f"# {name}: " in text for name in Settings.__struct_fields__)
+    assert tomllib.loads(template(store="sqlite:log.db", demo=False)) == {
+        "log": {"store": "sqlite:log.db"},
+        "segments": {},
+        "views": {},
+        "pipeline": {},
+    }

@@ -27,7 +27,7 @@ def test_the_longer_of_two_processes_is_how_long_the_part_took() -> None:
     ]
 
 
-def test_one_process_has_it_all_and_without_such_tests_nothing_is_said() -> None:
+def test_one_process_has_it_all_and_without_such_tests_nothing_is_printed() -> None:
     time = SparkTime()
     assert list(time.lines()) == []
     time.pytest_runtest_logreport(report("a", 3.2))
@@ -45,7 +45,7 @@ def test_the_files_that_take_long_are_there() -> None:
     assert [name for name in LONG if not (Path(__file__).parent / "pipeline" / f"test_{name}.py").exists()] == []
 
 
-def test_whoever_uses_the_session_is_of_the_part() -> None:
+def test_a_test_that_uses_the_session_is_part_of_it() -> None:
     marked: list[Any] = []
     users = [SimpleNamespace(fixturenames=names, add_marker=marked.append) for names in (("tmp_path",), ("spark",))]
     pytest_collection_modifyitems(users)  # type: ignore[arg-type]

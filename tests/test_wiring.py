@@ -17,7 +17,8 @@ from everlog.errors import EventTooLarge, InvalidSettings, NoLogHere, NotALog, N
 from everlog.settings import load
 from everlog.stores.memory import MemoryStore
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.wiring import folder_catalog, login_actor, open_folder, open_store
+from everlog.user_code import catalog_of
+from everlog.wiring import login_actor, open_folder, open_store
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +43,11 @@ def note(log: everlog.Log, text: str = "hello") -> everlog.Recorded:
 
 def test_a_url_opens_its_store(tmp_path: Path) -> None:
     with everlog.open("memory:") as log:
-        assert isinstance(log.store, MemoryStore)
+        assert isinstance(log._store, MemoryStore)
         assert note(log).position == 1
     for url in ("sqlite:log.db", f"sqlite:{tmp_path}/log.db", f"sqlite://{tmp_path}/log.db", "sqlite:./log.db"):
         with everlog.open(url) as log:
-            assert isinstance(log.store, SqliteStore)
+            assert isinstance(log._store, SqliteStore)
             note(log)
     with everlog.open("sqlite:log.db") as log:
         assert log.head() == 4
@@ -104,7 +105,7 @@ def test_without_a_url_the_nearest_log_is_opened(
         assert log.head() == 1
 
 
-def test_without_any_log_the_next_step_is_told() -> None:
+def test_without_any_log_the_next_step_is_named() -> None:
     with pytest.raises(NoLogHere) as refusal:
         everlog.open()
     assert refusal.value.hint == "everlog init"
@@ -165,7 +166,7 @@ def test_types_are_loaded_by_name(folder: Path, installed: ModuleType) -> None:
     (folder / "everlog.toml").write_text('catalog = "somebodys_types:catalog"\n')
     with open_folder(folder, create=True) as log:
         log.append("y.happened", stream="y/1")
-        assert folder_catalog(folder, load(folder).settings).knows("y.happened")
+        assert catalog_of(load(folder).settings, folder).knows("y.happened")
 
 
 @pytest.mark.parametrize("name", ["no_such_module:x", "somebodys_types:missing", "somebodys_types", ":x", "json:"])
@@ -212,7 +213,7 @@ def test_a_store_is_opened_relative_to_its_base(tmp_path: Path) -> None:
     assert (tmp_path / "log.db").exists()
 
 
-def test_a_missing_folder_is_said_with_the_command_that_makes_it(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_with_the_command_that_makes_it(tmp_path: Path) -> None:
     with pytest.raises(NotFound) as refused:
         everlog.open(f"sqlite:{tmp_path}/a/b/log.db")
     assert refused.value.hint == f"mkdir -p {tmp_path}/a/b"

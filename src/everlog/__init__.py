@@ -4,7 +4,8 @@
     log = everlog.open("sqlite:log.db")
     log.append("note.added", stream="note/1", payload={"text": "hello"}, actor="user:ada")
 
-The names below are the library's front door. They are loaded when first used, so that importing everlog costs little.
+The names below are the public ones; docs/api.md explains them. They are loaded at first use, so importing everlog is
+fast.
 """
 
 from __future__ import annotations
@@ -16,29 +17,36 @@ from everlog._version import __version__
 
 if TYPE_CHECKING:
     from everlog import aio as aio
+    from everlog import errors as errors
+    from everlog import testing as testing
     from everlog.catalog.catalog import Catalog as Catalog
     from everlog.core.event import Event as Event
     from everlog.core.event import Position as Position
     from everlog.core.event import Purge as Purge
     from everlog.core.event import Recorded as Recorded
+    from everlog.core.event import TypedRecord as TypedRecord
     from everlog.core.query import Cursor as Cursor
     from everlog.core.query import Page as Page
     from everlog.core.query import Query as Query
     from everlog.core.query import Reset as Reset
     from everlog.errors import EverlogError as EverlogError
-    from everlog.log.drafts import Draft as Draft
     from everlog.log.expect import Expect as Expect
     from everlog.log.expect import NoMatch as NoMatch
     from everlog.log.log import Log as Log
+    from everlog.log.prepare import Draft as Draft
     from everlog.log.requests import Receipt as Receipt
+    from everlog.programs.command import By as By
+    from everlog.programs.perform import ask as ask
+    from everlog.programs.perform import perform as perform
     from everlog.views.view import Text as Text
     from everlog.views.view import View as View
     from everlog.wiring import open as open
 
 _HOMES = {
+    "By": "everlog.programs.command",
     "Catalog": "everlog.catalog.catalog",
     "Cursor": "everlog.core.query",
-    "Draft": "everlog.log.drafts",
+    "Draft": "everlog.log.prepare",
     "Event": "everlog.core.event",
     "EverlogError": "everlog.errors",
     "Expect": "everlog.log.expect",
@@ -52,11 +60,16 @@ _HOMES = {
     "Recorded": "everlog.core.event",
     "Reset": "everlog.core.query",
     "Text": "everlog.views.view",
+    "TypedRecord": "everlog.core.event",
     "View": "everlog.views.view",
+    "ask": "everlog.programs.perform",
     "open": "everlog.wiring",
+    "perform": "everlog.programs.perform",
 }
+_MODULES = ("aio", "errors", "testing")
 
 __all__ = [
+    "By",
     "Catalog",
     "Cursor",
     "Draft",
@@ -73,16 +86,21 @@ __all__ = [
     "Recorded",
     "Reset",
     "Text",
+    "TypedRecord",
     "View",
     "__version__",
     "aio",
+    "ask",
+    "errors",
     "open",
+    "perform",
+    "testing",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "aio":
-        return import_module("everlog.aio")
+    if name in _MODULES:
+        return import_module(f"everlog.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'everlog' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

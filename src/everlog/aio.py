@@ -6,13 +6,13 @@
 
 `everlog.aio.EventStore` (in event_store.py) has the same under the names of seed 001, with snapshots.
 
-Appends of many tasks share flushes with each other and with threads. Reads go to a thread, page by page.
+Appends of many tasks share flushes with each other and with threads. Reads run in a thread, page by page.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from datetime import datetime
@@ -22,24 +22,26 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
+from everlog.catalog.models import Payload
 from everlog.consumers.delivery import Delivery
 from everlog.consumers.member import Member
 from everlog.core.event import START, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, require_query
 from everlog.errors import EverlogError, LogClosed
 from everlog.log.committer import Item
-from everlog.log.drafts import Draft
 from everlog.log.expect import Expect, Expectation
+from everlog.log.follow import POLL_S, closed_early, items_of
+from everlog.log.guard import ATTEMPTS, Overtaken
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 from everlog.log.requests import Receipt, Request
-from everlog.log.subscribers import POLL_S, closed_early, items_of
 
 if TYPE_CHECKING:
     from everlog.event_store import EventStore as EventStore
 
 
 def __getattr__(name: str) -> Any:
-    # It stands on this module, and is loaded by who uses it.
+    # event_store imports this module, and is loaded only when it is used.
     if name == "EventStore":
         return import_module("everlog.event_store").EventStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -47,7 +49,7 @@ def __getattr__(name: str) -> Any:
 
 async def append(
     log: Log,
-    type: str,
+    type: str | Payload,
     *,
     stream: str,
     payload: Any = None,
@@ -63,8 +65,11 @@ async def append(
     correlation_id: str = "",
     tags: Mapping[str, str] | None = None,
 ) -> Recorded:
-    """`Log.append` for a task. When it returns, the event is on the disk."""
-    draft = Draft(  # by place: by name it would cost a microsecond
+    """Do what `Log.append` does, for a task. When it returns, the event is on the disk."""
+    if not isinstance(type, str):
+        type, payload = log.typed_payload(type, payload)
+    name = type
+    draft = Draft(  # positional arguments save a microsecond
         type,
         stream,
         {} if payload is None else _own(payload),
@@ -78,7 +83,7 @@ async def append(
         correlation_id,
         dict(tags) if tags else {},
     )
-    return (await _commit(log, log.request((draft,), key, operation or type))).records[0]
+    return (await _commit(log, lambda: log.request((draft,), key, operation or name))).records[0]
 
 
 async def append_batch(
@@ -100,12 +105,12 @@ async def commit(
         msgspec.structs.replace(draft, payload=_own(draft.payload)) for draft in drafts if isinstance(draft, Draft)
     ]
     if len(own) != len(drafts):
-        own = list(drafts)  # refused by the log, in its own words
-    return await _commit(log, log.request(own, key, operation, request, response))
+        own = list(drafts)  # the log refuses it, with its message
+    return await _commit(log, lambda: log.request(own, key, operation, request, response))
 
 
 def _own(payload: Any) -> Any:
-    """The payload as it is said now: between asking and recording the caller's own code may run and change it."""
+    """Return a copy of the payload: before it is recorded, the caller's code may run and change it."""
     if type(payload) is dict:
         for item in payload.values():
             if type(item) not in _UNCHANGING:
@@ -118,16 +123,29 @@ def _own(payload: Any) -> Any:
 _UNCHANGING = frozenset((str, int, float, bool, type(None)))
 
 
-async def _commit(log: Log, request: Request) -> Receipt:
+async def _commit(log: Log, make: Callable[[], Request]) -> Receipt:
+    for attempt in range(1, ATTEMPTS + 1):
+        request = make()
+        try:
+            return await _submit(log, request)
+        except EverlogError as error:
+            if isinstance(error, Overtaken) and attempt < ATTEMPTS:
+                continue
+            await asyncio.to_thread(log.record_refusal, error, request.drafts, request.operation)
+            raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _submit(log: Log, request: Request) -> Receipt:
+    if request.guarded:  # its guard reads the log, which would block the loop
+        await asyncio.to_thread(log.prepare, [request])
+        if request.error is not None:
+            raise request.error
     loop = asyncio.get_running_loop()
     request.ticket = answer = loop.create_future()
-    try:
-        _waker_of(loop).hand_over(log, request)
-        receipt: Receipt = await answer
-        return receipt
-    except EverlogError as error:
-        await asyncio.to_thread(log.remember_refusal, error, request.drafts, request.operation)
-        raise
+    _waker_of(loop).hand_over(log, request)
+    receipt: Receipt = await answer
+    return receipt
 
 
 async def page_after(
@@ -139,21 +157,21 @@ async def page_after(
 async def subscribe(
     log: Log, after: Cursor | int | str = START, query: Query = EVERYTHING, *, to_end: bool = False
 ) -> AsyncIterator[Recorded | Reset]:
-    """Everything after the cursor and then everything new. There is no seam: both are pages of the log."""
+    """Yield everything after the cursor and then everything new, without a gap: both are pages of the log."""
     require_query(query)
     cursor = Cursor.of(after)
     grown = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def on_commit() -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody follows from it any more
+        with suppress(RuntimeError):  # the loop was closed: it has no subscriber any more
             loop.call_soon_threadsafe(grown.set)
 
     closed_before = log.waiters.closed
-    log.waiters.call_on_commit(on_commit)
+    log.waiters.watch(on_commit)
     try:
         while True:
-            grown.clear()  # before the look, so that a commit during it is not slept over
+            grown.clear()  # before the read, so that a commit during it is not missed
             page = await asyncio.to_thread(log.page_after, cursor, query)
             for item in items_of(page):
                 yield item
@@ -166,19 +184,19 @@ async def subscribe(
             if log.waiters.closed:
                 return
     except LogClosed as error:
-        # As in `follow`: closing the log lets its followers go, but not one that wants to reach the end.
+        # As in `follow`: closing the log ends a subscription, but not one that wants to reach the end.
         if closed_before or not log.waiters.closed:
             raise
         if to_end:
             raise closed_early(cursor.position) from error
     finally:
-        log.waiters.call_no_more(on_commit)
+        log.waiters.unwatch(on_commit)
 
 
 async def consume(member: Member, *, to_end: bool = False) -> AsyncIterator[Delivery]:
-    """The deliveries of a member of a group, as `Member.deliveries` gives them to a thread.
+    """Yield the deliveries of a member of a group, as `Member.deliveries` gives them to a thread.
 
-    With `in_flight` above 1, tasks may handle several at once; never two of a key are out at the same time.
+    With `in_flight` above 1, tasks may handle several at once; never two of one key at the same time.
     """
     log = member.group.log
     grown = asyncio.Event()
@@ -188,7 +206,7 @@ async def consume(member: Member, *, to_end: bool = False) -> AsyncIterator[Deli
         with suppress(RuntimeError):  # the loop was closed
             loop.call_soon_threadsafe(grown.set)
 
-    log.waiters.call_on_commit(on_commit)
+    log.waiters.watch(on_commit)
     try:
         while True:
             grown.clear()
@@ -205,11 +223,11 @@ async def consume(member: Member, *, to_end: bool = False) -> AsyncIterator[Deli
         if to_end or not log.waiters.closed:
             raise
     finally:
-        log.waiters.call_no_more(on_commit)
+        log.waiters.unwatch(on_commit)
 
 
 async def ack(delivery: Delivery) -> None:
-    """`Delivery.ack` for a task: when it returns, the cursor is on the disk."""
+    """Do what `Delivery.ack` does, for a task: when it returns, the cursor is on the disk."""
     await asyncio.to_thread(delivery.ack)
 
 
@@ -222,10 +240,10 @@ async def leave(member: Member) -> None:
 
 
 async def _grown_or_poll(log: Log, grown: asyncio.Event, cursor: Cursor) -> None:
-    """Until this process committed something, or the head that others move is another one."""
+    """Wait until this process has committed something, or the head has moved."""
     while not log.waiters.closed:
         try:
-            # Not wait_for: in Python 3.11 it swallows a cancellation that meets the end of what it waits for.
+            # Not wait_for: in Python 3.11 it loses a cancellation that arrives when the awaited task ends.
             async with asyncio.timeout(POLL_S):
                 await grown.wait()
             return
@@ -235,11 +253,11 @@ async def _grown_or_poll(log: Log, grown: asyncio.Event, cursor: Cursor) -> None
 
 
 class _LoopWaker:
-    """Resolves the futures of one event loop, a whole group with one wake-up."""
+    """Resolves the futures of one event loop, a whole commit group with one wake-up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._waiting: dict[Log, list[Request]] = {}
-        self._loop = ref(loop)  # weak, or the entry in `_wakers` would keep its own key alive
+        self._loop = ref(loop)  # weak; otherwise the entry in `_wakers` would keep its own key alive
 
     def hand_over(self, log: Log, request: Request) -> None:
         """Give a request to the log, together with those of every task that is ready to run now.
@@ -257,22 +275,22 @@ class _LoopWaker:
     def _commit_gathered(self, log: Log) -> None:
         gathered = self._waiting.pop(log)
         try:
-            log.make_ready(gathered)
+            log.prepare([request for request in gathered if not request.prepared])
             ready = []
             for request in gathered:
                 if request.error is None:
                     ready.append(request)
                 elif not request.ticket.done():
                     request.ticket.set_exception(request.error)
-            log.commit_later(ready, self)
-        except Exception as error:  # the log was closed meanwhile, or no thread can be had
+            log.submit(ready, self)
+        except Exception as error:  # the log was closed meanwhile, or no thread can be started
             for request in gathered:
                 if not request.ticket.done():
                     request.ticket.set_exception(error)
 
-    def tell(self, items: list[Item]) -> None:
+    def wake(self, items: list[Item]) -> None:
         loop = self._loop()
-        # A loop that was closed has nobody left who waits; it may also close between a question and the call.
+        # No task waits in a closed loop. It may also be closed between the check and the call.
         with suppress(RuntimeError):
             if loop is not None:
                 loop.call_soon_threadsafe(_resolve, items)
@@ -291,7 +309,7 @@ def _waker_of(loop: asyncio.AbstractEventLoop) -> _LoopWaker:
 def _resolve(items: list[Item]) -> None:
     for item in items:
         future: asyncio.Future[Any] = item.ticket
-        if future.done():  # cancelled: what it wrote stays written, as after any lost answer
+        if future.done():  # cancelled: what it wrote stays written
             continue
         if item.error is not None:
             future.set_exception(item.error)

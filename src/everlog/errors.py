@@ -20,7 +20,7 @@
     │   ├── NotALog                         not_a_log
     │   ├── NewerFormat                     newer_format
     │   └── NoSuchSubject                   no_such_subject
-    ├── Conflict                        5   (true a moment ago, or for somebody else)
+    ├── Conflict                        5   (the log is not in the state that the caller expects)
     │   ├── WrongSequence                   wrong_sequence
     │   ├── QueryMatched                    query_matched
     │   ├── IdConflict                      id_conflict
@@ -71,13 +71,13 @@ _hide: Callable[[str], str] = hide_passwords
 
 
 def hide_with(hide: Callable[[str], str]) -> None:
-    """Have every error hide more than passwords. `everlog.log.secrets`, which knows what a secret is, calls this."""
-    global _hide  # errors are below everything, and this is about all of them
+    """Make every error hide more than passwords. `everlog.log.secrets`, which recognizes secrets, calls this."""
+    global _hide  # errors are at the bottom of all layers, and this applies to all of them
     _hide = hide
 
 
 def hidden(value: Any) -> Any:
-    """Return the same value without any secret in its texts: what an error says is printed, logged and kept."""
+    """Return the same value without any secret in its texts: errors are printed, logged and recorded."""
     match value:
         case str():
             return _hide(value)
@@ -92,12 +92,12 @@ def hidden(value: Any) -> Any:
 
 
 def shown(value: Any, chars_max: int = 80) -> str:
-    """Return the beginning of a value as an error quotes it. A secret is hidden before it is cut."""
+    """Return the beginning of a value, as an error quotes it. Secrets are hidden before the text is cut."""
     return repr(hidden(value))[:chars_max]
 
 
 class EverlogError(Exception):
-    """Something everlog refuses or cannot do, told so that the reader can act. No part of it holds a secret."""
+    """Something that everlog refuses or cannot do: what happened, why, and what to do. It never contains a secret."""
 
     code: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 1
@@ -115,7 +115,7 @@ class EverlogError(Exception):
 
 
 class RejectedEvent(EverlogError):
-    """The event itself is not acceptable; the same event will never be."""
+    """The event itself is not acceptable, now or later."""
 
     code = "rejected"
     exit_code = 3
@@ -126,7 +126,7 @@ class UnknownType(RejectedEvent):
 
 
 class InvalidPayload(RejectedEvent):
-    """The payload does not fit its model; `defects` lists every (path, reason) at once."""
+    """The payload does not fit its model; `defects` lists every (path, reason)."""
 
     code = "invalid_payload"
 
@@ -171,7 +171,7 @@ class TransitionRefused(RejectedEvent):
 
 
 class RuleRefused(RejectedEvent):
-    """A rule of a domain says no; the details hold the rule's name, what was tried and what would be allowed."""
+    """A rule of a program refuses; the details have the name of the rule, what was tried and what is allowed."""
 
     code = "rule_refused"
 
@@ -201,7 +201,7 @@ class SchemaBroken(EverlogError):
 
 
 class BadFile(EverlogError):
-    """A file that is not what it should be; `problems` names every line that is wrong. The file was not touched."""
+    """A file that is not what it should be; `problems` names every line that is wrong. The file was not changed."""
 
     code = "bad_file"
     exit_code = 3
@@ -225,13 +225,13 @@ class NewerFormat(NotFound):
 
 
 class NoSuchSubject(NotFound):
-    """A command names a work package, an issue, a member … that is not there."""
+    """A command names a work package, an issue, a member … that does not exist."""
 
     code = "no_such_subject"
 
 
 class Conflict(EverlogError):
-    """What the caller believed about the log does not hold."""
+    """The log is not in the state that the caller expects."""
 
     code = "conflict"
     exit_code = 5
@@ -244,8 +244,8 @@ class WrongSequence(Conflict):
         self.stream, self.expected, self.actual = stream, expected, actual
         super().__init__(
             f"{stream} is at sequence {actual}, the append expected {expected}",
-            why="somebody appended since it was read, or the expectation was never true",
-            hint=f"read the stream again and decide anew: everlog log --stream {stream}",
+            why="another writer appended after it was read, or the expectation was never true",
+            hint=f"read the stream again, decide again, and retry: everlog log --stream {stream}",
             stream=stream,
             expected=expected,
             actual=actual,
@@ -269,31 +269,31 @@ class AlreadyPurged(Conflict):
 
 
 class LookAlike(Conflict):
-    """Something very much like it is there already; the details list the candidates."""
+    """Something very similar exists already; the details list the candidates."""
 
     code = "look_alike"
 
 
 class LeaseLost(Conflict):
-    """A consumer was overtaken: what it wanted to acknowledge belongs to another one by now."""
+    """A consumer lost its lease: what it wanted to acknowledge belongs to another consumer now."""
 
     code = "lease_lost"
 
 
 class GroupDiffers(Conflict):
-    """A group of consumers is there already, and was defined in another way."""
+    """A group of consumers exists already, with a different definition."""
 
     code = "group_differs"
 
 
 class HistoryChanged(Conflict):
-    """A purge or a restore changed what was read before; the details say where a reader goes on."""
+    """A purge or a restore changed what was read before; the details say where a reader continues."""
 
     code = "history_changed"
 
 
 class OtherCode(Conflict):
-    """What a view keeps was derived by other code of the same version, so it is not what this code would say."""
+    """A build of a view was derived by other code of the same version, so this code could derive something else."""
 
     code = "other_code"
 
@@ -337,27 +337,27 @@ class LogClosed(Unavailable):
 
 
 class ViewBehind(Unavailable):
-    """A view has not seen a position yet; how far it got is in the details."""
+    """A view has not applied a position yet; the details have the position that it has reached."""
 
     code = "view_behind"
 
 
 class ViewStopped(Unavailable):
-    """A view cannot get past an event that it does not understand."""
+    """A view has stopped at an event that it cannot apply."""
 
     code = "view_stopped"
     retryable = False
 
 
 class NoJava(Unavailable):
-    """Spark runs on Java, and there is none that it takes."""
+    """Spark needs Java, and no suitable version was found."""
 
     code = "no_java"
     retryable = False
 
 
 class SparkFailed(Unavailable):
-    """Spark did not start, or a job of it failed for a reason that is not the log's."""
+    """Spark did not start, or one of its jobs failed for a reason that is not in the log."""
 
     code = "spark_failed"
 

@@ -10,20 +10,17 @@
 An event is a Draft, or a dict with its fields or with the names of the seed (`everlog.log.seed_events`). A time is a
 datetime with a time zone or, as in the seed, a whole number of nanoseconds since 1970.
 
-A snapshot is a state that the caller has folded, the position up to which it has, and a checksum over both. To go on
-from there, pass it to `replay_from`. A snapshot that a purge has overtaken may hold words of what
-was purged: it is removed when it is asked for, when the next snapshot is made, or at
-once by `remove_stale_snapshots`.
+A snapshot is a state that the caller has folded, the position that it has reached, and a checksum over both. Pass it
+to `replay_from` to continue from there. After a purge, an older snapshot may contain purged data: it is removed when
+it is requested, when the next snapshot is created, or at once by `remove_stale_snapshots`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
 import logging
 import re
-import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -39,9 +36,10 @@ from everlog.core.ids import IdSource
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import Damaged, EverlogError, InvalidField, NotFound
 from everlog.files import DiskFiles, Files, replace_file
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 from everlog.log.seed_events import draft_of, time_of
+from everlog.views.snapshots.file import FORMAT, decompress, pack, proved_lines
 
 _logger = logging.getLogger("everlog")
 
@@ -59,15 +57,28 @@ class Snapshot(msgspec.Struct, frozen=True):
     log_id: str = ""
 
 
+class _Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of the file; see `everlog.views.snapshots.file`."""
+
+    format: int = FORMAT
+    id: str
+    log_id: str
+    epoch: str
+    position: Position
+
+
+_header_of = msgspec.json.Decoder(_Header).decode
+
+
 class _Some(NamedTuple):
-    """Some events in order, and the damage that they end before."""
+    """Some events in order, and the damage that follows them, if any."""
 
     events: list[Recorded]
     damage: Damaged | None
 
 
 class EventStore:
-    """Appends and reads as seed 001 names them. Order is that of positions, never that of clocks."""
+    """Appends and reads, with the names of seed 001. The order is that of positions, never that of clocks."""
 
     def __init__(self, log: Log, *, snapshots: Path | None = None, files: Files | None = None) -> None:
         self.log = log
@@ -85,7 +96,7 @@ class EventStore:
         return await aio.append_batch(self.log, [draft_of(event) for event in events], key=key)
 
     def get_events(self, start_time: datetime | int, end_time: datetime | int) -> AsyncIterator[Recorded]:
-        """The events that arrived from `start_time` on and before `end_time`, in order."""
+        """Return the events that arrived from `start_time` on and before `end_time`, in order."""
         since, until = time_of(start_time, "start_time"), time_of(end_time, "end_time")
         return self._pages(Query(since=since, until=until), START)
 
@@ -93,13 +104,15 @@ class EventStore:
         return self._pages(Query(types=frozenset([event_type])), START)
 
     async def replay_from(self, start_event_id: str | Position | Snapshot = START) -> AsyncIterator[Recorded]:
-        """Every event from that id on, itself included; or after that position; or after that snapshot."""
+        """Yield every event from an id on, with the event itself; or after a position; or after a snapshot."""
         start = start_event_id
         if isinstance(start, str):
             first = await asyncio.to_thread(self.log.get, start)
             if first is None:
                 raise NotFound(
-                    f"there is no event {start}", why="it never was here, or it was purged", hint="everlog log"
+                    f"there is no event {start}",
+                    why="it was never recorded here, or it was purged",
+                    hint="everlog log",
                 )
             yield first
             after = first.position
@@ -112,7 +125,7 @@ class EventStore:
             yield recorded
 
     async def create_snapshot(self, state: Any = None, *, position: Position | None = None) -> str:
-        """Keep a state that was folded up to a position, or up to the head; the name to restore it by.
+        """Save a state that was folded up to a position, or up to the head, and return the name of the snapshot.
 
         A Snapshot has both. Without a state, the snapshot is only a place to replay from.
         """
@@ -122,22 +135,22 @@ class EventStore:
         return await asyncio.to_thread(self._write, state, position)
 
     async def restore_from_snapshot(self, snapshot_id: str | Snapshot) -> Snapshot:
-        """The state and its position. One that does not fit this log any more is refused, never used."""
+        """Return the state and its position. A snapshot that does not fit this log any more is refused."""
         if isinstance(snapshot_id, Snapshot):
             await asyncio.to_thread(self._require_fit, snapshot_id, "given")
             return snapshot_id
         return await asyncio.to_thread(self._read, snapshot_id)
 
     async def remove_stale_snapshots(self) -> list[str]:
-        """Remove every snapshot that a purge or a restored copy has overtaken; their names."""
+        """Remove every snapshot that a purge or a restored copy has made invalid, and return their names."""
         return await asyncio.to_thread(self._remove_stale)
 
-    # ---- inside
+    # ---- internal
 
     async def _pages(self, query: Query, after: Position) -> AsyncIterator[Recorded]:
-        upto = await asyncio.to_thread(self.log.head)  # what is there now: it ends, and does not follow
+        upto = await asyncio.to_thread(self.log.head)  # up to the present head: it does not follow
         while True:
-            # By position and not by cursor: who replays asks for what is there, and a purge is no news to him.
+            # By position and not by cursor: a replay reads what is there, so it needs no reset after a purge.
             found = await asyncio.to_thread(self._some, query, after, upto)
             for recorded in found.events:
                 yield recorded
@@ -159,15 +172,15 @@ class EventStore:
         if self._folder is None:
             raise InvalidField(
                 "there is no folder for snapshots",
-                why="the event store was made without one",
+                why="the event store was created without one",
                 hint="EventStore(log, snapshots=Path('snapshots'))",
                 field="snapshots",
             )
         if _NAME.fullmatch(name) is None:
             raise InvalidField(
                 f"{name[:60]!r} is not the name of a snapshot",
-                why="create_snapshot gives names of 26 letters and digits",
-                hint="use the name as it was given",
+                why="names of create_snapshot have 26 letters and digits",
+                hint="use the name that create_snapshot returned",
                 field="snapshot",
             )
         return self._folder / f"{name}{_SUFFIX}"
@@ -182,15 +195,15 @@ class EventStore:
             raise InvalidField(
                 f"the position is {position}",
                 why=f"the log is at {head}",
-                hint="give the position of the last event that the state has taken in",
+                hint="give the position of the last event in the state",
                 field="position",
             )
         identity = self.log.identity
-        body = canonical({"epoch": identity.epoch, "log_id": identity.log_id, "position": position, "state": state})
+        header = _Header(id=name, log_id=identity.log_id, epoch=identity.epoch, position=position)
         self._files.make_dir(path.parent)
         if self.log.purges():
             self._remove_stale()
-        replace_file(self._files, path, gzip.compress(hashlib.sha256(body).digest() + body, 6, mtime=0))
+        replace_file(self._files, path, pack(header, canonical(state)))
         return name
 
     def _read(self, name: str) -> Snapshot:
@@ -206,12 +219,12 @@ class EventStore:
                 removed = "it is of another log"
             try:
                 self._remove_stale()
-            except (OSError, EverlogError) as error:  # it is refused all the same
+            except (OSError, EverlogError) as error:  # it is refused nevertheless
                 removed = f"the snapshot could not be removed: {error}"
             raise NotFound(
                 f"the snapshot {name} does not fit this log any more",
                 why=f"history below position {found.position} was {reason}; {removed}",
-                hint="fold the log from its start, and make a new snapshot",
+                hint="fold the log from its start, and create a new snapshot",
             )
 
     def _remove_stale(self) -> list[str]:
@@ -222,18 +235,18 @@ class EventStore:
         for file in self._files.names(folder):
             name = file.removesuffix(_SUFFIX)
             if name == file or _NAME.fullmatch(name) is None:
-                continue  # not ours
+                continue  # not a snapshot
             path = folder / file
             try:
                 found = self._load(path, name)
                 if found.log_id != self.log.identity.log_id:
-                    continue  # of another log that keeps its snapshots here too
+                    continue  # of another log with snapshots in the same folder
                 stale = self._stale(found)
-            except Damaged as error:  # whoever restores it is told; here it stays, for whoever looks into it
+            except Damaged as error:  # Restoring it reports the damage. The file is kept for inspection.
                 _logger.warning("%s", error)
                 continue
             except NotFound:
-                continue  # another process was faster
+                continue  # another process has removed it
             if stale:
                 with suppress(FileNotFoundError):  # likewise
                     self._files.unlink(path)
@@ -244,22 +257,26 @@ class EventStore:
 
     def _load(self, path: Path, name: str) -> Snapshot:
         try:
-            data = gzip.decompress(self._files.read_all(path))
+            data = decompress(self._files.read_all(path))
+            if hashlib.sha256(data[32:]).digest() == data[:32]:
+                return msgspec.convert(parse_json(data[32:]), Snapshot)  # the form of the first version
+            line, content, _ = proved_lines(data)
+            header = _header_of(line)
+            if header.format != FORMAT:
+                raise Damaged("it has another format", why=f"its format is {header.format}, not {FORMAT}")
         except FileNotFoundError as error:
             raise NotFound(
                 f"there is no snapshot {name}", why=f"{path} is not there", hint="fold the log from its start"
             ) from error
-        except (OSError, EOFError, zlib.error) as error:
+        except (OSError, Damaged, msgspec.MsgspecError) as error:
             raise self._damaged(path, str(error)) from error
-        if hashlib.sha256(data[32:]).digest() != data[:32]:
-            raise self._damaged(path, "its checksum is not right")
-        return msgspec.convert(parse_json(data[32:]), Snapshot)
+        return Snapshot(parse_json(content), header.position, header.epoch, header.log_id)
 
     def _stale(self, found: Snapshot) -> str:
-        """Why it no longer fits: a purge or a restored copy changes what a state was folded from (G8)."""
+        """Return why it no longer fits: a purge or a restored copy changes the events of the state (G8)."""
         page = self.log.page_after(Cursor(found.position, epoch=found.epoch), limit=1)
         return str(page.reset.reason) if isinstance(page.reset, Reset) else ""
 
     @staticmethod
     def _damaged(path: Path, why: str) -> Damaged:
-        return Damaged(f"{path} is damaged", why=why, hint="fold the log from its start, and make a new snapshot")
+        return Damaged(f"{path} is damaged", why=why, hint="fold the log from its start, and create a new snapshot")

@@ -1,13 +1,13 @@
-"""The one place that touches files: a small contract, the disk behind it, and an atomic replace.
+"""Access to files: a small contract, its implementation for the disk, and an atomic replace.
 
-Storage code takes a `Files` and calls nothing else, so that `everlog.testing.faults.RecordingFiles` can stand
-in for the disk, record every operation and let a test cut the power between any two of them.
+Storage code takes a `Files` and uses nothing else. So a test can replace the disk by
+`tests.support.faults.RecordingFiles`, which records every operation and can cut the power between any two of them.
 
-What a crash keeps (and what the callers must therefore do):
+What survives a crash, and what callers must therefore do:
 
     write, truncate             nothing, until `flush` or `fsync` of that file
     create, rename, unlink      nothing, until `fsync_dir` of the directory that holds the name
-    a failed flush              unknown for ever: `WriterStopped`, never try again as if clean (G12)
+    a failed flush              not known: `WriterStopped`; never retry as if nothing had happened (G12)
 
 """
 
@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from everlog.errors import EverlogError
 from everlog.lock_file import FILE_MODE, LockFile
-from everlog.os_errors import Telling, tell
+from everlog.os_errors import ExplainedErrors, raise_explained
 
 DIR_MODE = 0o750
 TEMP_SUFFIX = ".everlog-tmp"
@@ -30,14 +30,14 @@ TEMP_SUFFIX = ".everlog-tmp"
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """An open file. The path is for messages: it is the name the file was opened by."""
+    """An open file. The path is for messages: it is the name by which the file was opened."""
 
     number: int
     path: Path
 
 
 class Stamp(NamedTuple):
-    """What tells at a glance whether a file is the one that was looked at before."""
+    """A cheap way to see whether a file is the same, and unchanged."""
 
     size: int
     changed_ns: int
@@ -47,7 +47,9 @@ class Stamp(NamedTuple):
 class Lock(Protocol):
     """One holder at a time; not re-entrant."""
 
-    def acquire(self, timeout: float | None = None) -> None: ...  # Busy when it takes longer; None waits for ever
+    def acquire(
+        self, timeout: float | None = None
+    ) -> None: ...  # raises Busy after the timeout; None waits without limit
 
     def release(self) -> None: ...
 
@@ -55,7 +57,7 @@ class Lock(Protocol):
 
 
 class Watch(Protocol):
-    """An open file and its name, looked at before every write: what is written must be found under that name."""
+    """An open file and its name, compared before every write: what is written must be found under that name."""
 
     @property
     def inode(self) -> tuple[int, int]:
@@ -63,12 +65,12 @@ class Watch(Protocol):
         ...
 
     def holds(self) -> bool:
-        """Whether the name stands for the open file now."""
+        """Return whether the name still refers to the open file."""
         ...
 
 
 class Files(Protocol):
-    """What storage code may ask of a disk. Offsets are given by the caller: there is no file position."""
+    """The operations that storage code uses. The caller gives every offset: there is no file position."""
 
     def open(
         self,
@@ -85,11 +87,12 @@ class Files(Protocol):
     def close(self, handle: Handle) -> None: ...
 
     def read(self, handle: Handle, size: int, *, at: int) -> bytes:
-        """The bytes from `at`, fewer than `size` only at the end of the file."""
+        """Return the bytes from `at`, fewer than `size` only at the end of the file."""
         ...
 
     def write(self, handle: Handle, data: bytes, *, at: int) -> int:
-        """One write; may be short. Storage code calls `write_all` or `append`."""
+        """Write once, and return the number of bytes, which may be smaller. Storage code calls `write_all` or
+        `append`."""
         ...
 
     def truncate(self, handle: Handle, size: int) -> None: ...
@@ -97,7 +100,7 @@ class Files(Protocol):
     def size(self, handle: Handle) -> int: ...
 
     def flush(self, handle: Handle) -> None:
-        """Data and size are on the disk (fdatasync): all that an append needs."""
+        """Put data and size on the disk (fdatasync), which is enough for an append."""
         ...
 
     def fsync(self, handle: Handle) -> None: ...
@@ -105,7 +108,7 @@ class Files(Protocol):
     def fsync_dir(self, path: Path) -> None: ...
 
     def rename(self, source: Path, target: Path) -> None:
-        """Atomic for readers; replaces the target. Durable only after `fsync_dir`."""
+        """Rename, replacing the target; atomic for readers, durable only after `fsync_dir`."""
         ...
 
     def unlink(self, path: Path) -> None: ...
@@ -113,23 +116,23 @@ class Files(Protocol):
     def exists(self, path: Path) -> bool: ...
 
     def inode(self, path: Path) -> tuple[int, int] | None:
-        """Which file a name stands for now, or None: a name may come to stand for another one."""
+        """Return which file a name refers to now, or None; this may change."""
         ...
 
     def watch(self, handle: Handle) -> Watch:
-        """What tells whether the name that a file was opened by still stands for it."""
+        """Return an object that knows whether the name of an open file still refers to it."""
         ...
 
     def stamp(self, path: Path) -> Stamp | None:
-        """The stamp of a file or a directory, or None if there is none."""
+        """Return the stamp of a file or a directory, or None if there is none."""
         ...
 
     def names(self, directory: Path) -> list[str]:
-        """The names in a directory, sorted."""
+        """Return the names in a directory, sorted."""
         ...
 
     def make_dir(self, path: Path, *, mode: int = DIR_MODE) -> None:
-        """The directory exists and its name is durable. Its parent must be there.
+        """Create a directory if it is missing, and make its name durable. Its parent must exist.
 
         The parent is flushed even if the directory exists: its maker may have been killed before the flush.
         """
@@ -137,16 +140,16 @@ class Files(Protocol):
 
     def lock(self, path: Path) -> Lock: ...
 
-    # What follows is the same for every implementation.
+    # The following methods are the same for every implementation.
 
     def write_all(self, handle: Handle, data: bytes, *, at: int) -> None:
-        """Every byte, in as many writes as it takes. If it raises, some of them may be in the file."""
+        """Write every byte, in as many writes as necessary. If it raises, some of them may be in the file."""
         done = self.write(handle, data, at=at)
         while done < len(data):
             done += self.write(handle, data[done:], at=at + done)
 
     def append(self, handle: Handle, data: bytes) -> int:
-        """Write all at the end and return where that was. Two appenders need a lock: this is not O_APPEND.
+        """Write all at the end, and return the offset. Two appenders need a lock: this is not O_APPEND.
 
         (O_APPEND would make Linux ignore the offset of every positional write to the same handle.)
         """
@@ -163,7 +166,7 @@ class Files(Protocol):
 
 
 class DiskFiles(Files):
-    """The real thing."""
+    """The files of the operating system."""
 
     def open(
         self,
@@ -177,17 +180,17 @@ class DiskFiles(Files):
         flags = os.O_CLOEXEC | (os.O_RDWR if write or create or exclusive else os.O_RDONLY)
         if create or exclusive:
             flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
-        with Telling("open" if flags & os.O_RDWR else "read", path):
+        with ExplainedErrors("open" if flags & os.O_RDWR else "read", path):
             return Handle(os.open(path, flags, mode), path)
 
     def close(self, handle: Handle) -> None:
-        with Telling("close", handle.path):
+        with ExplainedErrors("close", handle.path):
             os.close(handle.number)
 
     def read(self, handle: Handle, size: int, *, at: int) -> bytes:
-        with Telling("read", handle.path):
+        with ExplainedErrors("read", handle.path):
             data = os.pread(handle.number, size, at)
-            while len(data) < size:  # one read gives at most 2 GiB, whatever was asked
+            while len(data) < size:  # one read returns at most 2 GiB
                 more = os.pread(handle.number, size - len(data), at + len(data))
                 if not more:
                     break
@@ -198,11 +201,11 @@ class DiskFiles(Files):
         try:
             return os.pwrite(handle.number, data, at)
         except OSError as error:
-            tell(error, "write", handle.path)
+            raise_explained(error, "write", handle.path)
             raise
 
     def truncate(self, handle: Handle, size: int) -> None:
-        with Telling("truncate", handle.path):
+        with ExplainedErrors("truncate", handle.path):
             os.ftruncate(handle.number, size)
 
     def size(self, handle: Handle) -> int:
@@ -212,32 +215,32 @@ class DiskFiles(Files):
         try:
             _fdatasync(handle.number)
         except OSError as error:
-            tell(error, "flush", handle.path)
+            raise_explained(error, "flush", handle.path)
             raise
 
     def fsync(self, handle: Handle) -> None:
-        with Telling("flush", handle.path):
+        with ExplainedErrors("flush", handle.path):
             os.fsync(handle.number)
 
     def fsync_dir(self, path: Path) -> None:
-        with Telling("open", path):
+        with ExplainedErrors("open", path):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with Telling("flush", path):
+            with ExplainedErrors("flush", path):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def rename(self, source: Path, target: Path) -> None:
-        with Telling("rename", source):
+        with ExplainedErrors("rename", source):
             source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        with Telling("remove", path):
+        with ExplainedErrors("remove", path):
             path.unlink()
 
     def exists(self, path: Path) -> bool:
-        with Telling("look for", path):
+        with ExplainedErrors("look for", path):
             return path.exists()
 
     def inode(self, path: Path) -> tuple[int, int] | None:
@@ -246,7 +249,7 @@ class DiskFiles(Files):
         except FileNotFoundError:
             return None
         except OSError as error:
-            tell(error, "look at", path)
+            raise_explained(error, "look at", path)
             raise
         return found.st_dev, found.st_ino
 
@@ -254,7 +257,7 @@ class DiskFiles(Files):
         return DiskWatch(handle)
 
     def stamp(self, path: Path) -> Stamp | None:
-        with Telling("look at", path):
+        with ExplainedErrors("look at", path):
             try:
                 found = os.stat(path)  # noqa: PTH116 - a Path would cost more than the call itself
             except FileNotFoundError:
@@ -262,17 +265,17 @@ class DiskFiles(Files):
         return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
     def names(self, directory: Path) -> list[str]:
-        with Telling("list", directory):
+        with ExplainedErrors("list", directory):
             return sorted(entry.name for entry in directory.iterdir())
 
     def make_dir(self, path: Path, *, mode: int = DIR_MODE) -> None:
-        with Telling("make", path):
+        with ExplainedErrors("make", path):
             path.mkdir(mode, exist_ok=True)
         self.fsync_dir(path.parent)
 
     def remove_dir(self, path: Path) -> None:
-        """Remove an empty directory: for a command that gives up what it has just made, never for a store."""
-        with Telling("remove", path):
+        """Remove an empty directory: for a command that undoes what it has just created, never for a store."""
+        with ExplainedErrors("remove", path):
             path.rmdir()
 
     def lock(self, path: Path) -> LockFile:
@@ -280,11 +283,11 @@ class DiskFiles(Files):
 
 
 class DiskWatch:
-    """Compares the file with its name when there is a sign that something changed, and else looks at the signs only:
-    what the system calls the open file, and the stamp of the folder.
+    """Compares the file with its name only when something may have changed: the name that the system has for the open
+    file, or the stamp of the folder.
 
-    A file whose times are looked at, as by `stat`, gets new ones with the next write, which the flush has to bring to
-    the disk too: half as long again for every append.
+    `stat` of the file before every write would make the next write update its times, which the flush would have to
+    put on the disk too: every append would take half as long again.
     """
 
     def __init__(self, handle: Handle) -> None:
@@ -301,7 +304,7 @@ class DiskWatch:
             name = os.readlink(self._link)  # noqa: PTH115 - likewise
             signs = (name, folder.st_dev, folder.st_ino, folder.st_mtime_ns, folder.st_ctime_ns)
         except OSError:
-            return self._is_the_same()  # there is no /proc, or no folder any more
+            return self._is_the_same()  # there is no /proc, or the folder is gone
         if signs != self._seen:
             self._seen = signs if self._is_the_same() else None
         return self._seen is not None
@@ -312,7 +315,7 @@ class DiskWatch:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            tell(error, "look at", self._handle.path)
+            raise_explained(error, "look at", self._handle.path)
             raise
         return (there.st_dev, there.st_ino) == self.inode
 
@@ -325,7 +328,7 @@ _temp_count = itertools.count()
 
 
 def replace_file(files: Files, path: Path, data: bytes, *, mode: int = FILE_MODE) -> None:
-    """Put `data` under the name: after a crash there is the old content or the new one, when this returns the new.
+    """Replace the content of a file: after a crash it has the old or the new content, and after return the new.
 
     On failure the old content stays and no temporary file does. If the *last* flush fails (WriterStopped), the
     new content is in place but may be gone after a power cut.
@@ -334,7 +337,7 @@ def replace_file(files: Files, path: Path, data: bytes, *, mode: int = FILE_MODE
 
 
 def replace_file_by(files: Files, path: Path, pieces: Iterable[bytes], *, mode: int = FILE_MODE) -> None:
-    """`replace_file` for what is too large to be held at once: the pieces, one after the other."""
+    """Do what `replace_file` does, with pieces: for content that is too large for the memory."""
     handle = _open_temp(files, path, mode)
     try:
         try:
@@ -356,7 +359,7 @@ def replace_file_by(files: Files, path: Path, pieces: Iterable[bytes], *, mode: 
 
 
 def _open_temp(files: Files, path: Path, mode: int) -> Handle:
-    # A process that was killed may have left a name behind, and the system may give its pid out again.
+    # A killed process may have left a file with this name, and the system may reuse its pid.
     for number in _temp_count:
         temp = path.with_name(f".{path.name}.{os.getpid()}.{number}{TEMP_SUFFIX}")
         try:
@@ -367,5 +370,5 @@ def _open_temp(files: Files, path: Path, mode: int) -> Handle:
 
 
 def leftover_temps(files: Files, directory: Path) -> list[Path]:
-    """What killed writers left in a directory. Only the holder of its lock may remove them."""
+    """Return the files that killed writers left in a directory. Only the holder of its lock may remove them."""
     return [directory / name for name in files.names(directory) if name.endswith(TEMP_SUFFIX)]

@@ -1,4 +1,4 @@
-"""A lock between processes that dies with its holder, is fair, and can name who has it. flock: POSIX only."""
+"""A lock between processes that ends with its holder, is fair, and can name its holder. It uses flock (POSIX)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from pathlib import Path
 from typing import Self
 
 from everlog.errors import Busy
-from everlog.os_errors import Telling
+from everlog.os_errors import ExplainedErrors
 
 FILE_MODE = 0o640
 
 
 class LockFile:
-    """One holder among processes and threads; the kernel takes it back when the holder dies.
+    """One holder among processes and threads; the kernel releases it when the holder dies.
 
-    The file is never deleted: whoever waits on a deleted one would get a lock that nobody else sees. Should
-    somebody delete it all the same, the inode is compared after locking and the new file locked instead.
+    The file is never deleted: a process that waits on a deleted file would get a lock that no other process sees. If
+    the file is deleted nevertheless, the inode is compared after locking, and the new file is locked instead.
 
-    Two flocks make it fair. `<name>.queue` is the place at the head of the queue, held only while waiting for
-    the lock itself; without it a process that lets go and asks again overtakes all who wait. Measured with 8
-    processes that hold it for 0.15 ms: polling served some of them 0 times in a second, a plain blocking flock gave
-    0.09 to 2.55 of a fair share, this gives 0.94 to 1.08 at 91 to 95 % of its throughput. A wait with a time limit
-    needs a thread and is 16 to 30 % slower; a free lock costs 4 µs. Without the queue file only fairness is lost.
+    Two flocks make it fair. `<name>.queue` is the head of the queue, held only while waiting for the lock itself;
+    without it, a process that releases the lock and requests it again overtakes every process that waits. Measured
+    with 8 processes that hold it for 0.15 ms: polling served some of them 0 times in a second, a plain blocking flock
+    gave 0.09 to 2.55 of a fair share, this gives 0.94 to 1.08 at 91 to 95 % of its throughput. A wait with a time
+    limit needs a thread and is 16 to 30 % slower; a free lock costs 4 µs. Without the queue file only fairness is
+    lost.
     """
 
     _threads: threading.Lock
@@ -45,7 +46,7 @@ class LockFile:
         _every_lock.add(self)
 
     def acquire(self, timeout: float | None = None) -> None:
-        """Hold the lock, or raise Busy and name the holder after `timeout` seconds (0: at once)."""
+        """Take the lock, or raise Busy with the name of the holder after `timeout` seconds (0: at once)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._threads.acquire(timeout=-1 if timeout is None else timeout):
             raise self._busy("another thread of this process holds it", os.getpid(), timeout)
@@ -90,7 +91,7 @@ class LockFile:
         if self._file >= 0:
             return
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        with Telling("open", self.path):
+        with ExplainedErrors("open", self.path):
             file = os.open(self.path, flags, self._mode)
             try:
                 queue = os.open(self.path.with_name(self.path.name + ".queue"), flags, self._mode)
@@ -120,11 +121,11 @@ class LockFile:
                     return True
                 case False:
                     return False
-                case None:  # its turn came while nobody wanted it
+                case None:  # its turn came while no caller waited
                     self._waiter = None
 
     def _leave_unlocked(self) -> None:
-        # An interrupt may fall between getting the lock and knowing it.
+        # An interrupt may come between getting the lock and recording it.
         if self._waiter is not None and self._waiter.is_done():
             self._waiter = None
         if self._waiter is None and self._file >= 0:
@@ -154,8 +155,8 @@ class LockFile:
         self._held = False
 
     def _drop_what_the_parent_holds(self) -> None:
-        # The descriptors share the parent's lock: unlocking here would free it there, and keeping them would
-        # hold it after the parent's death. Closing does neither.
+        # The descriptors share the parent's lock: unlocking here would release it there, and keeping them open would
+        # hold it after the parent's death. Closing them does neither.
         for descriptor in (self._file, self._queue):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -174,29 +175,29 @@ class LockFile:
 
 
 class _Waiter:
-    """A place in the queue, kept by a thread, because flock knows no time limit and signals only the main thread.
+    """A position in the queue, held by a thread, because flock has no time limit and signals only the main thread.
 
     When the time is up the place stays: the next `acquire` takes it over. So a lock has one such thread at most.
     """
 
     def __init__(self, queue: int, file: int) -> None:
         self._queue, self._file = queue, file
-        self._state = threading.Lock()  # guards the four below; `_done` is held until the thread has its answer
+        self._state = threading.Lock()  # guards the next four; `_done` is held until the thread has its result
         self._wanted = True
         self._abandoned = False
-        self._outcome: bool | None = False  # False: waiting; True: locked; None: came too early, unlocked again
+        self._outcome: bool | None = False  # False: waiting; True: locked; None: locked too early, and unlocked again
         self._error: OSError | None = None
         self._done = threading.Lock()
         self._done.acquire()
-        # Not threading.Thread, whose start() waits until the thread runs: a quarter of the processor time of a wait.
+        # Not threading.Thread: its start() waits until the thread runs, a quarter of the processor time of a wait.
         _thread.start_new_thread(self._run, ())
 
     def wait(self, timeout: float | None) -> bool | None:
-        """True: the lock is held. False: time is up. None: the turn came and went, ask again."""
+        """Return True if the lock is held, False after the timeout, and None if the turn has passed: try again."""
         with self._state:
             self._wanted = True
         try:
-            # Even a caller without patience gives a woken thread the time to run.
+            # Even with a timeout of 0, a woken thread gets the time to run.
             if self._done.acquire(timeout=-1 if timeout is None else timeout + 0.005):
                 self._done.release()
         finally:
@@ -212,7 +213,7 @@ class _Waiter:
             return self._outcome is not False
 
     def abandon(self) -> bool:
-        """True if the thread is done with the descriptors; otherwise it closes them itself."""
+        """Return True if the thread is done with the descriptors; otherwise it closes them itself."""
         with self._state:
             self._abandoned = True
             self._wanted = False
@@ -252,12 +253,13 @@ def _wait_in_queue(queue: int, file: int) -> None:
 
 
 def _holder_of(inode: tuple[int, int]) -> tuple[int | None, str]:
-    """Who holds the flock on this inode, from /proc/locks: `1: FLOCK ADVISORY WRITE 4711 fe:00:1835 0 EOF`."""
+    """Return the holder of the flock on this inode, from /proc/locks: `1: FLOCK ADVISORY WRITE 4711 fe:00:1835 0
+    EOF`."""
     device, number = inode
     place = f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
     try:
         table = Path("/proc/locks").read_text()
-    except OSError:  # not Linux, or hidden from us
+    except OSError:  # not Linux, or not readable
         return None, "another process"
     for line in table.splitlines():
         fields = line.split()
@@ -270,7 +272,7 @@ def _holder_of(inode: tuple[int, int]) -> tuple[int | None, str]:
 def _command(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:  # it has just ended, or is not ours to see
+    except OSError:  # it has just ended, or is not readable
         return ""
     command = b" ".join(word for word in words if word).decode("utf-8", "replace")
     return f" ({command[:99]})" if command else ""

@@ -1,4 +1,4 @@
-"""The operating system's errors become everlog's here and nowhere else."""
+"""Errors of the operating system are converted to everlog's here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEMPORARY = ".everlog-tmp"
 
 
 def explained(error: OSError, what: str, *, verb: str = "", path: Path | None = None) -> EverlogError | None:
-    """The everlog error that tells this one to a user, or None if it has to pass as it is."""
+    """Return the everlog error for an OSError, or None if there is none for it."""
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return StorageFull(
@@ -24,7 +24,7 @@ def explained(error: OSError, what: str, *, verb: str = "", path: Path | None = 
             return ReadOnly(
                 what,
                 why=error.strerror or "the disk is mounted for reading",
-                hint="nothing can be written to this disk as it is mounted; reading still works",
+                hint="the disk is mounted read-only, so nothing can be written; reading still works",
             )
         case errno.EACCES | errno.EPERM:
             return ReadOnly(what, why=error.strerror or "not permitted", hint=_who_may(verb, path))
@@ -32,53 +32,53 @@ def explained(error: OSError, what: str, *, verb: str = "", path: Path | None = 
             return Unavailable(
                 what,
                 why=error.strerror or "too many files are open",
-                hint="ulimit -n says how many files a process may open; close some, and try again",
+                hint="ulimit -n prints how many files a process may open; close some, and try again",
             )
         case errno.EIO | errno.EINVAL | errno.ESTALE | errno.ENXIO:
             return Unavailable(
                 what,
                 why=error.strerror or "the disk failed",
-                hint="look at the disk (dmesg says what failed), and try again; restore a backup if it stays",
+                hint="check the disk (dmesg shows what failed), and try again; restore a backup if the error stays",
             )
     return None
 
 
 def _who_may(verb: str, path: Path | None) -> str:
-    """What to type to see who may do it."""
+    """Return the command that shows the permissions."""
     from shlex import quote  # only a refusal needs it, and it would cost every start of the program
 
     if path is None:
-        return "look at the owner and mode of the file and its folder"
+        return "check the owner and mode of the file and its folder"
     folder, file = f"ls -ld {quote(str(path.parent))}", quote(str(path))
     if verb in _READING:
         return f"{folder} {file} shows who may read it"
-    if verb == "make" or path.name.endswith(_TEMPORARY):  # it is not there to be looked at
+    if verb == "make" or path.name.endswith(_TEMPORARY):  # the file does not exist
         return f"{folder} shows who may write there"
     return f"{folder} {file} shows who may write there; reading may still work"
 
 
 def failed_flush(error: OSError, path: Path) -> WriterStopped:
-    """What every failed flush becomes, whatever its errno: the disk's answer to the next one would be a lie."""
+    """Return the error for a failed flush, whatever its errno: a later flush may succeed without the data."""
     return WriterStopped(
         f"cannot flush {path}",
         why=f"{error.strerror or error}; what reached the disk is unknown",
-        hint="close the log, look at the disk, then open it again: recovery reads what is really there",
+        hint="close the log, check the disk, then open it again: recovery reads what is on the disk",
         path=str(path),
     )
 
 
-def tell(error: OSError, verb: str, path: Path) -> None:
-    """Raise the everlog error that this one becomes; return if it has to pass as it is."""
+def raise_explained(error: OSError, verb: str, path: Path) -> None:
+    """Raise the everlog error for an OSError; return if there is none for it."""
     if verb == "flush":
         raise failed_flush(error, path) from error
-    told = explained(error, f"cannot {verb} {path}", verb=verb, path=path)
-    if told is not None:
-        raise told from error
+    found = explained(error, f"cannot {verb} {path}", verb=verb, path=path)
+    if found is not None:
+        raise found from error
 
 
-class Telling:
-    """Turns an OSError of the block into an everlog error. What every append does is spelled out instead, with
-    `tell`: that costs nothing where nothing goes wrong."""
+class ExplainedErrors:
+    """Converts an OSError of a `with` block into an everlog error. The path of every append uses `raise_explained`
+    instead, which costs nothing while there is no error."""
 
     __slots__ = ("_path", "_verb")
 
@@ -91,4 +91,4 @@ class Telling:
 
     def __exit__(self, kind: object, error: BaseException | None, where: object) -> None:
         if isinstance(error, OSError):
-            tell(error, self._verb, self._path)
+            raise_explained(error, self._verb, self._path)

@@ -1,11 +1,16 @@
-"""Settings and where each came from: defaults, the project's file, the user's file, the environment, flags.
+"""Settings, and where each came from: defaults, the project's file, the user's file, the environment, flags.
 
-A later one wins. Unknown keys are errors, because a typo that is ignored is a setting that silently is not set.
+A later source wins. Unknown names are errors: a typo that is ignored would be a setting that is silently not set.
+
+In a file the settings are grouped in sections (`SECTIONS`). A setting has the same name everywhere; `log.actor` and
+`actor` both name it. Files of earlier versions, without sections, are still read, with a warning.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
+import logging
 import os
 import re
 import tomllib
@@ -25,7 +30,7 @@ _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 # Read by the launcher, the shell completion or the tests, not by the program itself.
 _NOT_SETTINGS = {
     *("VENV", "WHEELS", "COMPLETE", "DEBUG", "LAUNCHER", "CHROMIUM", "DEBIAN_MIRROR", "EXTRAS"),
-    *("JVM", "JVM_OPTIONS", "JVM_DRIVER", "JVM_LOG"),  # how Spark's Java is started: pipeline/java_home
+    *("JVM", "JVM_OPTIONS", "JVM_DRIVER", "JVM_LOG"),  # how Spark's Java is started: pipeline/session/java_home
 }
 
 
@@ -35,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     scope: str = ""
     catalog: str = ""
     views: str = ""
+    programs: str = ""
     payload_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=64 * 1024 * 1024)] = 1024 * 1024
     payload_bytes_warn: Annotated[int, msgspec.Meta(ge=0)] = 64 * 1024
     keys_kept_hours: Annotated[int, msgspec.Meta(ge=24)] = 24
@@ -51,23 +57,47 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 DOCS = {
     "store": "the URL of the log; a path in it is relative to the .everlog folder",
-    "actor": "who appends when nobody says so, such as user:ada; empty means the login name",
+    "actor": "the actor of events that name none, such as user:ada; empty means the login name",
     "scope": "the scope of events that name none",
     "catalog": "event types written in Python, as module:attribute",
     "views": "views written in Python, as module:attribute of one or of a list",
+    "programs": "programs written in Python, as modules with an attribute PROGRAM, separated by commas",
     "payload_bytes_max": "a larger payload is refused",
-    "payload_bytes_warn": "a larger payload is warned of",
-    "keys_kept_hours": "how long an idempotency key is remembered, 24 or more",
-    "segment_mb_max": "a segments log begins a new file at this size in MiB",
-    "segment_hours_max": "and at the latest after this many hours",
-    "archive_after_days": "segments older than this are packed by everlog segments archive",
-    "lake": "the folder of the lake that everlog pipeline keeps; empty means beside the log",
-    "snapshots": "the folder of the views' snapshots; empty means beside the log",
-    "snapshot_hours": "a view that a thread keeps gets a snapshot after this many hours; 0 is never",
-    "snapshot_events": "or after this many events; 0 is never",
-    "snapshot_log_mb": "or when the log has grown by this many MiB; 0 is never",
-    "demo": "this is a demonstration log, which the demo may replace",
+    "payload_bytes_warn": "a larger payload causes a warning",
+    "keys_kept_hours": "how long an idempotency key is remembered, in hours, 24 or more",
+    "segment_mb_max": "a segments log starts a new file at this size in MiB",
+    "segment_hours_max": "a segments log starts a new file at the latest after this many hours",
+    "archive_after_days": "everlog segments archive compresses segments older than this, in days",
+    "lake": "the folder of the lake that everlog pipeline maintains; empty means beside the log",
+    "snapshots": "the folder of the snapshots of views; empty means beside the log",
+    "snapshot_hours": "a background view gets a snapshot after this many hours; 0 means never",
+    "snapshot_events": "a background view gets a snapshot after this many events; 0 means never",
+    "snapshot_log_mb": "a background view gets a snapshot when the log has grown by this many MiB; 0 means never",
+    "demo": "this is the log of a demonstration, which everlog demo may replace",
 }
+
+
+SECTIONS = {
+    "log": (
+        *(
+            "store",
+            "actor",
+            "scope",
+            "catalog",
+            "programs",
+            "payload_bytes_max",
+            "payload_bytes_warn",
+            "keys_kept_hours",
+        ),
+        "demo",
+    ),
+    "segments": ("segment_mb_max", "segment_hours_max", "archive_after_days"),
+    "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
+    "pipeline": ("lake",),
+}
+
+_logger = logging.getLogger("everlog")
+_reported: set[str] = set()  # files whose settings outside sections were reported
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -76,7 +106,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def find_folder(start: Path) -> Path:
-    """The nearest .everlog folder at or above a directory."""
+    """Return the nearest .everlog folder at or above a directory."""
     for directory in (start, *start.parents):
         if (directory / FOLDER).is_dir():
             return directory / FOLDER
@@ -95,7 +125,7 @@ def load(
     flags: Mapping[str, Any] | None = None,
     files: Files | None = None,
 ) -> Loaded:
-    """All settings with the origin of each."""
+    """Return all settings, with the origin of each."""
     files = files or DiskFiles()
     values: dict[str, Any] = {}
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
@@ -116,10 +146,112 @@ def load(
 
 def require_usable(text: str, *, source: str) -> None:
     """Refuse the text of a settings file that could not be loaded."""
-    values = tomllib.loads(text)
-    for key in values:
-        _require_known(key, source)
+    values, _ = _flattened(_parsed(text, source), source)
     _converted(values, dict.fromkeys(values, source))
+
+
+def section_of(name: str) -> str:
+    """Return the section of a setting."""
+    return next(section for section, names in SECTIONS.items() if name in names)
+
+
+def plain_name(name: str) -> str:
+    """Return the setting that `actor` or `log.actor` names; any other text is returned as it is."""
+    section, _, rest = name.rpartition(".")
+    return rest if rest in SECTIONS.get(section, ()) else name
+
+
+def template(*, store: str, demo: bool) -> str:
+    """Return the text of a new settings file: every section, with a comment for each setting."""
+    values = {"store": store, "demo": demo} if demo else {"store": store}
+    lines = ["# Settings of this log. `everlog config show` prints each value and where it comes from."]
+    defaults = Settings()
+    for section, names in SECTIONS.items():
+        lines += ["", f"[{section}]"]
+        lines += [f"# {name}: {DOCS[name]} (default: {_toml(getattr(defaults, name))})" for name in names]
+        lines += [f"{name} = {_toml(value)}" for name, value in values.items() if name in names]
+    return "\n".join(lines) + "\n"
+
+
+def with_setting(text: str, name: str, value: Any, *, source: str) -> str:
+    """Return the text of a settings file with one setting changed, in its section; comments and order stay.
+
+    If the setting stands outside its section, it is moved into it.
+    """
+    import tomlkit  # only a command that changes settings needs it
+
+    before, outside = _flattened(_parsed(text, source), source)
+    section = section_of(name)
+    document: Any = tomlkit.parse(text)
+    # `views` is both a setting and a section: outside its section it would be in the way of the section.
+    for old in [old for old in outside if old in (name, section)]:
+        kept = document.pop(old)
+        document.setdefault(section_of(old), tomlkit.table())[old] = kept
+    document.setdefault(section, tomlkit.table())[name] = value
+    changed: str = tomlkit.dumps(document)
+    if _flattened(_parsed(changed, source), source)[0] != {**before, name: value}:
+        raise InvalidSettings(
+            f"{name} cannot be set in {source} without changing other settings",
+            why="the file is written in a form that everlog does not edit",
+            hint=f"edit {source}: in [{section}], {name} = {_toml(value)}",
+        )
+    return changed
+
+
+def _toml(value: Any) -> str:
+    """Return a text, a number or a truth value as TOML, which has the escapes of JSON and one more, for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _parsed(text: str, source: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSettings(f"{source} is not a settings file", why=str(error), hint=f"correct {source}") from error
+
+
+def _flattened(parsed: Mapping[str, Any], source: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the settings of a file by name, and the names of those that stand outside their section."""
+    found: dict[str, Any] = {}
+    outside: list[str] = []
+    for key, value in parsed.items():
+        if key in SECTIONS and isinstance(value, dict):
+            for name, item in value.items():
+                _require_known(name, source)
+                _require_section(name, key, source)
+                _require_once(name, found, source)
+                found[name] = item
+        else:
+            _require_known(key, source)
+            _require_once(key, found, source)
+            found[key] = value
+            outside.append(key)
+    return found, outside
+
+
+def _require_section(name: str, section: str, source: str) -> None:
+    if name not in SECTIONS[section]:
+        raise InvalidSettings(
+            f"{source} sets {name} in the section [{section}]",
+            why=f"it belongs in [{section_of(name)}]",
+            hint=f"move it in {source} to [{section_of(name)}]",
+        )
+
+
+def _require_once(name: str, found: Mapping[str, Any], source: str) -> None:
+    if name in found:
+        raise InvalidSettings(
+            f"{source} sets {name} twice",
+            why=f"once in [{section_of(name)}] and once outside of any section",
+            hint=f"remove the one outside of [{section_of(name)}]",
+        )
+
+
+def _report_outside(names: list[str], path: Path) -> None:
+    if names and str(path) not in _reported:
+        _reported.add(str(path))
+        moved = ", ".join(f"{name} to [{section_of(name)}]" for name in names)
+        _logger.warning("%s has settings outside of sections, which is out of date; move %s", path, moved)
 
 
 def _converted(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
@@ -143,13 +275,16 @@ def _from_file(files: Files, path: Path) -> tuple[str, Mapping[str, Any]]:
     if not files.exists(path):
         return str(path), {}
     try:
-        return str(path), tomllib.loads(files.read_all(path).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = files.read_all(path).decode()
+    except UnicodeDecodeError as error:
         raise InvalidSettings(f"{path} is not a settings file", why=str(error), hint=f"correct {path}") from error
+    found, outside = _flattened(_parsed(text, str(path)), str(path))
+    _report_outside(outside, path)
+    return str(path), found
 
 
 def _from_user_file(files: Files, path: Path) -> tuple[str, Mapping[str, Any]]:
-    """As any settings file, but a home folder that is not ours to look into (sudo, a service) has none for us."""
+    """Read the user's file. A home folder that cannot be read (sudo, a service) counts as one without a file."""
     try:
         return _from_file(files, path)
     except ReadOnly:
@@ -169,7 +304,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _typed(key: str, text: str) -> Any:
-    """Text of the environment as the setting's own type; what does not fit is left for the check to name."""
+    """Return a text of the environment as the type of the setting; a text that does not fit is refused later."""
     kind = type(Settings.__struct_defaults__[Settings.__struct_fields__.index(key)])
     if kind is int and _WHOLE_NUMBER.fullmatch(text):
         return int(text)

@@ -1,27 +1,24 @@
-"""Opening a log by its URL: the only module that names a concrete store."""
+"""Open a log by its URL. Only this module names the concrete stores."""
 
 from __future__ import annotations
 
 import getpass
-import importlib
 import logging
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlog import domains
-from everlog.catalog.builtin import BUILT_IN
+from everlog import programs
 from everlog.catalog.catalog import Catalog
-from everlog.catalog.declared import FILE_NAME as TYPES_FILE
-from everlog.catalog.declared import read_types
-from everlog.cutover.copy import UNFINISHED, Target, put_into_place
 from everlog.errors import Conflict, InvalidSettings, NotALog, Unavailable
 from everlog.files import DiskFiles, Files
-from everlog.log.drafts import Limits
 from everlog.log.log import Log
+from everlog.log.prepare import Limits
 from everlog.settings import Loaded, Settings, find_folder, load
 from everlog.stores.contract import Identity, Store
-from everlog.sync import git
+from everlog.transfer import git
+from everlog.transfer.copy import UNFINISHED, Target, put_into_place
+from everlog.user_code import catalog_of, program_view, user_programs, user_views
 
 _logger = logging.getLogger("everlog")
 
@@ -29,9 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from everlog.errors import Damaged
+    from everlog.log.guard import Guard, Guards
+    from everlog.programs.program import Program
     from everlog.stores.segments.dump import Entry
+    from everlog.views.registry import Views
     from everlog.views.view import View
-    from everlog.views.views import Views
 
 
 def open(
@@ -42,7 +41,7 @@ def open(
     create: bool = True,
     past_damage: Callable[[Damaged], None] | None = None,
 ) -> Log:
-    """The log of a URL, made if it is not there; without one, the nearest .everlog.
+    """Return the log at a URL, created if it is missing; without a URL, the log of the nearest .everlog folder.
 
     A URL is `sqlite:log.db`, `jsonl:log/`, `segments:log/`, `postgresql://host/database?schema=everlog` or `memory:`.
     `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`. With
@@ -54,7 +53,7 @@ def open(
     settings = load(None).settings
     return _log(
         open_store(url, base=Path(), create=create, **_of_store(settings)),
-        _catalog(settings, None, catalog),
+        catalog_of(settings, None, catalog),
         settings,
         actor,
         _Beside(settings, url, Path()),
@@ -63,8 +62,8 @@ def open(
 
 
 def rehearsal(log: Log) -> Log:
-    """An empty log in memory that takes itself for another one: the same identity, types and actor. What is decided
-    there from the beginning on can be recorded in the other in the same order, as if it had been decided in it."""
+    """Return an empty log in memory with the identity, types and actor of another log. Events
+    that are decided in it can be recorded in the other log in the same order, as if decided there."""
     settings = Settings()
     store = open_store("memory:", base=Path(), identity=log.identity)
     return _log(store, log.catalog, settings, log.actor, _Beside(settings, "memory:", Path()))
@@ -79,11 +78,11 @@ def open_folder(
     create: bool = False,
     past_damage: Callable[[Damaged], None] | None = None,
 ) -> Log:
-    """The log of a .everlog folder, with its settings and its declared types."""
+    """Return the log of a .everlog folder, with its settings and its declared types."""
     settings = (loaded or load(folder)).settings
     store = open_store(settings.store, base=folder, create=create, **_of_store(settings))
     beside = _Beside(settings, settings.store, folder, own=True)
-    return _log(store, _catalog(settings, folder, catalog), settings, actor, beside, past_damage)
+    return _log(store, catalog_of(settings, folder, catalog), settings, actor, beside, past_damage)
 
 
 def open_store(
@@ -96,7 +95,7 @@ def open_store(
     segment_hours_max: int = 24,
     identity: Identity | None = None,
 ) -> Store:
-    """The store of a URL; if it is made here, it is the log of this identity, or else a new one."""
+    """Return the store at a URL. If it is created here, it gets this identity, or a new one."""
     require_url(url)
     if url == "memory:":
         from everlog.stores.memory import MemoryStore
@@ -135,27 +134,27 @@ def open_store(
 
 
 def git_folder(url: str, *, base: Path) -> Path | None:
-    """The folder of a log whose events git can merge; None for a store that it cannot."""
+    """Return the folder of a log whose events git can merge; None for a store that it cannot."""
     return store_path(url, base=base) if url.startswith("jsonl:") else None
 
 
 def merge_day_files(name: str, ours: bytes, theirs: bytes) -> bytes:
-    """Two states of one day file of a JSONL log, united."""
-    from everlog.stores.jsonl import merging
+    """Return two states of one day file of a JSONL log, merged."""
+    from everlog.stores.jsonl import merge
 
-    return merging.merge_day_files(name, ours, theirs)
+    return merge.merge_day_files(name, ours, theirs)
 
 
 def segment_files(url: str, *, base: Path) -> list[Path]:
-    """The segment files of a log, in order."""
-    from everlog.stores.segments.layout import Layout
+    """Return the segment files of a log, in order."""
+    from everlog.stores.segments.format.layout import Layout
 
     path = store_path(url, base=base)
     if path is None or not url.startswith("segments:"):
         raise InvalidSettings(
             f"{shown_url(url)} has no segment files",
-            why="only a segments: log is kept in them",
-            hint="name the files to look into",
+            why="only a segments: log has such files",
+            hint="name the files to read",
         )
     layout = Layout(path)
     numbers = layout.numbers(DiskFiles())
@@ -163,21 +162,21 @@ def segment_files(url: str, *, base: Path) -> list[Path]:
 
 
 def segment_entries(path: Path) -> Iterator[Entry]:
-    """What a segment file holds, damaged or not."""
+    """Return the content of a segment file, damaged or not."""
     from everlog.stores.segments.dump import dump
 
     return dump(DiskFiles(), path)
 
 
 def store_path(url: str, *, base: Path) -> Path | None:
-    """The file or folder that holds the store of a URL; None for one that lives elsewhere."""
+    """Return the file or folder of the store at a URL; None for a store that is elsewhere."""
     require_url(url)
     scheme, _, rest = url.partition(":")
     return None if scheme == "memory" or _in_postgres(url) else base / rest.removeprefix("//")
 
 
 def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
-    """Where a copy goes: into a draft beside its own name where it has one, else into the store itself."""
+    """Return where a copy goes: under a temporary name that is renamed at the end, or directly into the store."""
     path = store_path(url, base=base)
     if path is None:
 
@@ -189,8 +188,8 @@ def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
     if files.exists(path):
         raise Conflict(
             f"{path} is there already",
-            why="a copy goes into a new log, and never writes over one",
-            hint="name another place, or move that one away",
+            why="a copy is always a new log, and never overwrites one",
+            hint="choose another name, or move that log away",
             path=str(path),
         )
     draft = path.with_name(path.name + ".copying")
@@ -202,13 +201,15 @@ def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
 
 
 def refuse_unfinished(store: Store, where: str) -> None:
-    """Refuse a log that is still being copied into: it has not all of its events yet."""
-    if store.noted(UNFINISHED) is not None:
+    """Refuse a log that is still being copied into: it does not have all of its events yet."""
+    from everlog.stores.small_state import read_note
+
+    if read_note(store.small_state, UNFINISHED) is not None:
         store.close()
         raise NotALog(
             f"{where} is an unfinished copy",
-            why="everlog copy was stopped before it was whole",
-            hint="run the same everlog copy again: it goes on where it was",
+            why="everlog copy was stopped before it was complete",
+            hint="run the same everlog copy again: it continues where it stopped",
         )
 
 
@@ -222,7 +223,7 @@ _EXAMPLES = {
 
 
 def require_url(url: str) -> None:
-    """Refuse what is not the URL of a log, and say what would be."""
+    """Refuse a text that is not the URL of a log, and describe one."""
     scheme, separator, rest = url.partition(":")
     if url == "memory:" or (scheme in ("sqlite", "jsonl", "segments") and rest) or _in_postgres(url):
         return
@@ -243,7 +244,7 @@ def require_url(url: str) -> None:
 
 
 def shown_url(url: str) -> str:
-    """A URL for messages: without the user and the password that it may hold, however it is misspelt."""
+    """Return a URL for messages: without the user and the password that it may contain, even if it is misspelt."""
     scheme, separator, rest = url.partition(":")
     if not separator or scheme in ("sqlite", "jsonl", "segments", "memory"):
         return url
@@ -273,86 +274,6 @@ def _postgres_store(url: str, *, create: bool, claims_kept_us: int, identity: Id
     return PostgresStore(url, create=create, claims_kept_us=claims_kept_us, identity=identity)
 
 
-def folder_catalog(folder: Path | None, settings: Settings) -> Catalog:
-    """Every event type that a folder's log knows."""
-    return _catalog(settings, folder, None)
-
-
-def _catalog(settings: Settings, folder: Path | None, given: Catalog | None) -> Catalog:
-    catalog = Catalog()
-    catalog.include(BUILT_IN)
-    files = DiskFiles()
-    if folder is not None and files.exists(folder / TYPES_FILE):
-        catalog.include(read_types(_text(files, folder / TYPES_FILE), source=str(folder / TYPES_FILE)))
-    if settings.catalog:
-        catalog.include(_imported(settings.catalog))
-    if given is not None:
-        catalog.include(given)
-    for name, types in domains.TYPES.items():
-        catalog.include_later(types, partial(_domain_catalog, name))
-    return catalog
-
-
-def _domain_catalog(name: str) -> Catalog:
-    return domains.load(name).catalog
-
-
-def _domain_view(name: str) -> type[View] | None:
-    domain = domains.of_view(name)
-    return None if domain is None else domain.view(name)
-
-
-def _text(files: Files, path: Path) -> str:
-    try:
-        return files.read_all(path).decode()
-    except UnicodeDecodeError as error:
-        raise InvalidSettings(
-            f"{path} cannot be read", why=f"byte {error.start} is not UTF-8", hint=f"correct {path}"
-        ) from error
-
-
-def require_code(setting: str, name: str) -> str:
-    """Refuse what can be no catalog, or no views. A module that is not found may be found elsewhere: that is told."""
-    try:
-        if setting == "catalog":
-            _imported(name)
-        elif wrong := _own_views(name)[1]:
-            raise wrong[0]
-    except InvalidSettings as error:
-        if not isinstance(error.__cause__, ModuleNotFoundError):
-            raise
-        return f"the {setting} {name!r} cannot be loaded from here: {error.why}; {error.hint}"
-    return ""
-
-
-def _attribute(setting: str, name: str) -> Any:
-    module, colon, attribute = name.partition(":")
-    hint = f"give module:attribute of what is installed or in PYTHONPATH, or everlog config set {setting} ''"
-    if not (module and colon and attribute):
-        raise InvalidSettings(
-            f"the {setting} {name!r} cannot be loaded", why="it is not of the form module:attribute", hint=hint
-        )
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # it runs somebody else's code, and whatever fails there must be told as theirs
-        from everlog.views.own import told
-
-        raise InvalidSettings(f"the {setting} {name!r} cannot be loaded", why=told(error), hint=hint) from error
-
-
-def _imported(name: str) -> Catalog:
-    found = _attribute("catalog", name)
-    if not isinstance(found, Catalog):
-        raise InvalidSettings(
-            f"{name!r} is a {type(found).__name__}",
-            why="it must be an everlog.Catalog",
-            hint="give module:attribute of one, or everlog config set catalog ''",
-        )
-    return found
-
-
 def _log(
     store: Store,
     catalog: Catalog,
@@ -363,33 +284,63 @@ def _log(
 ) -> Log:
     refuse_unfinished(store, "this log")
     if past_damage is not None:
-        from everlog.stores.past_damage import PastDamage
+        from everlog.stores.past_damage import StorePastDamage
 
-        store = PastDamage(store, past_damage)
-        beside.snapshots = None  # what is folded past damage is not kept
-    return Log(
+        store = StorePastDamage(store, past_damage)
+        beside.snapshots = None  # A state that was folded past damage is not saved.
+    log = Log(
         store,
         catalog,
         actor=actor or settings.actor or "system",
         limits=Limits(payload_bytes_max=settings.payload_bytes_max, payload_bytes_warn=settings.payload_bytes_warn),
         keys_kept_us=_claims_kept_us(settings),
         make_views=lambda log: _views(log, settings, beside),
+        guards=_guards(catalog, settings.programs, lambda: log),
     )
+    return log
+
+
+def _guards(catalog: Catalog, own: str, log: Callable[[], Log]) -> Guards:
+    """Return the guards of the programs whose types this log uses; a type that the log itself declares has no
+    guard."""
+    types: dict[str, Callable[[], Program]] = {}
+    for name, owned in programs.TYPES.items():
+        if catalog.lends(owned[0]):
+            types.update(dict.fromkeys(owned, partial(programs.load, name)))
+    for program in user_programs(own):
+        types.update({info.type: partial(_same, program) for info in program.catalog.types()})
+    found: Guards | None = None
+
+    def of_type(event_type: str) -> Guard | None:
+        nonlocal found
+        if event_type not in types:
+            return None
+        if found is None:
+            from everlog.programs.guards import guards_of  # imported only when it is needed
+
+            found = guards_of(types, log)
+        return found(event_type)
+
+    return of_type
+
+
+def _same(program: Program) -> Program:
+    return program
 
 
 def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
-    from everlog.views.builtin import BUILT_IN as VIEWS  # most logs are opened for something else
-    from everlog.views.snapshots import Snapshots
-    from everlog.views.thinning import Due
-    from everlog.views.views import Views
+    from everlog.views.builtin import BUILT_IN as VIEWS  # imported only when it is needed
+    from everlog.views.registry import Views
+    from everlog.views.snapshots.policy import Due
+    from everlog.views.snapshots.snapshots import Snapshots
 
     return Views(
         log,
-        (*VIEWS, *_views_found(settings.views)),
-        more=_domain_view,
-        make_snapshots=lambda log, shelf: Snapshots(
+        (*VIEWS, *user_views(settings.views), *_program_views(settings.programs)),
+        more=program_view,
+        make_snapshots=lambda log, small_state: Snapshots(
             log,
-            shelf,
+            small_state,
             beside.snapshots,
             due=Due(hours=settings.snapshot_hours, events=settings.snapshot_events, log_mb=settings.snapshot_log_mb),
             log_bytes=beside.log_bytes,
@@ -397,33 +348,12 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
     )
 
 
-def _views_found(name: str) -> list[View]:
-    """The views of one's own that can be used here. Whatever is wrong with the others, all else must answer."""
-    if not name:
-        return []
-    try:
-        found, wrong = _own_views(name)
-    except InvalidSettings as error:
-        _logger.warning("%s, and are left out: %s; %s", error.what, error.why, error.hint)
-        return []
-    except SystemExit as end:  # it may mean this program, so it is heeded; but not without a word
-        _logger.warning("the views %r end this program while they are loaded, with %r", name, end.code)
-        raise
-    for one in wrong:
-        _logger.warning("%s, and is left out: %s; %s", one.what, one.why, one.hint)
-    return found
-
-
-def _own_views(name: str) -> tuple[list[View], list[InvalidSettings]]:
-    from everlog.views.builtin import BUILT_IN as VIEWS
-    from everlog.views.own import usable_views
-
-    built_in = {view.name: view for view in VIEWS}
-    return usable_views(_attribute("views", name), name, lambda other: built_in.get(other) or _domain_view(other))
+def _program_views(own: str) -> list[View]:
+    return [view() for program in user_programs(own) for view in program.views]
 
 
 class _Beside:
-    """What lies beside a log: the folder of its views' snapshots, and how large the log is.
+    """What is beside a log: the folder of the snapshots of its views, and the size of the log.
 
     `own`: the base is a .everlog folder, which has room for the snapshots of a log that is elsewhere.
     """
@@ -442,7 +372,7 @@ class _Beside:
             self.snapshots = (inside / "snapshots").absolute()
 
     def log_bytes(self) -> int:
-        """The size of the files that hold the events; 0 for a log that has none here."""
+        """Return the size of the files with the events; 0 for a log without files here."""
         files = DiskFiles()
         if self._path is None:
             return 0
@@ -458,7 +388,7 @@ def _claims_kept_us(settings: Settings) -> int:
 
 
 def _of_store(settings: Settings) -> dict[str, Any]:
-    """The settings that a store itself wants."""
+    """Return the settings of the store itself."""
     return {
         "claims_kept_us": _claims_kept_us(settings),
         "segment_mb_max": settings.segment_mb_max,
@@ -467,7 +397,7 @@ def _of_store(settings: Settings) -> dict[str, Any]:
 
 
 def login_actor() -> str:
-    """The person at this terminal as an actor: what the command line uses when nobody says otherwise."""
+    """Return the login name as an actor: the default actor of the command line."""
     try:
         return "user:" + getpass.getuser()
     except (KeyError, OSError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from benchmarks.bench import run
+from benchmarks.bench.directory import choose_directory, file_system
+from benchmarks.bench.events import CATALOG, RARE_TYPE, STREAMS, TYPE, Pool
+from benchmarks.bench.floors import require_count
+from benchmarks.bench.rounds import Contest, Sample, interleave, ratio, spread
 
-from everlog.bench import run
-from everlog.bench.events import CATALOG, RARE_TYPE, STREAMS, TYPE, Pool
-from everlog.bench.floors import require_count
-from everlog.bench.place import choose_directory, file_system
-from everlog.bench.rounds import Contest, Sample, interleave, ratio, spread
 from everlog.core.canonical import canonical
 from everlog.errors import InvalidSettings
 

@@ -335,7 +335,7 @@ ASKED: dict[str, Callable[[Catalog], Any]] = {
 
 
 @pytest.mark.parametrize("ask", ASKED)
-def test_whoever_asks_for_everything_gets_what_was_included_later_too(ask: str) -> None:
+def test_a_list_of_everything_has_what_was_included_later_too(ask: str) -> None:
     catalog, at_once = Catalog(), a_catalog()
     catalog.include_later([info.type for info in at_once.types()], a_catalog)
     assert str(ASKED[ask](catalog)) == str(ASKED[ask](at_once))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlog.catalog import Catalog
-from everlog.core.paths import below
+from everlog.core.text import below
 from everlog.errors import InvalidPayload
 
 
@@ -58,7 +58,7 @@ def defects_of(payload: dict[str, Any], model: type[msgspec.Struct] = Order) -> 
     return refused.value.defects
 
 
-def test_all_defects_are_told_at_once() -> None:
+def test_all_defects_are_reported_at_once() -> None:
     assert defects_of({"items": [{"name": "a"}, {"name": 3, "cuont": 1}, {}], "lane": "dong", "size": 1.5}) == [
         ("$.placedBy", "it is missing"),
         ("$.items[1].name", "expected str, got int"),
@@ -108,7 +108,7 @@ def test_an_unknown_field_below_the_top_does_not_vanish(field: str, value: Any, 
     assert defect[1].startswith("there is no such field; the fields are")
 
 
-def test_a_tag_tells_which_model_of_several_was_meant() -> None:
+def test_a_tag_shows_which_model_of_several_was_meant() -> None:
     assert defects_of({"placedBy": "ada", "shape": {"type": "square", "side": "x", "sied": 1}}) == [
         ("$.shape.side", "expected float, got str"),
         ("$.shape.sied", "there is no such field; did you mean side?"),
@@ -173,7 +173,7 @@ def test_an_odd_key_is_quoted_in_a_path() -> None:
     assert below("$", 'a "b"') == '$["a \\"b\\""]'
 
 
-def test_a_pattern_is_told_in_the_words_of_its_field() -> None:
+def test_a_pattern_is_described_in_the_words_of_its_field() -> None:
     class Labeled(msgspec.Struct):
         label: Annotated[str, msgspec.Meta(pattern="^[a-z]+$", description="a label of a-z")]
         other: Annotated[str, msgspec.Meta(pattern="^[a-z]+$")] = "a"

@@ -98,7 +98,7 @@ def test_an_empty_catalog_has_an_empty_document() -> None:
     assert "oneOf" not in Catalog().json_schema()
 
 
-def test_fields_are_told_in_the_words_of_declared_types() -> None:
+def test_fields_are_described_in_the_words_of_declared_types() -> None:
     info = a_catalog().types()[0]
     assert [(field.name, field.type) for field in info.fields] == [
         ("items", "list[Item]"),

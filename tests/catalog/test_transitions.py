@@ -55,7 +55,7 @@ def test_every_refusal_explains_itself(current: str, requested: str, why: str, h
     assert refused.value.hint.startswith(hint)
 
 
-def test_a_stream_in_a_state_of_another_program_can_begin_anew() -> None:
+def test_a_stream_in_a_state_of_another_program_can_start_over() -> None:
     a_rule().check("workpackage/WP03", "lost", "planned")
 
 

@@ -243,8 +243,8 @@ def test_a_default_is_never_shared_between_events(an_event: MakeEvent) -> None:
 def test_a_view_and_a_reader_see_the_same_defaults() -> None:
     from everlog.log.log import Log
     from everlog.stores.memory import MemoryStore
+    from everlog.views.registry import Views
     from everlog.views.view import View
-    from everlog.views.views import Views
 
     class Last(View):
         name = "last"

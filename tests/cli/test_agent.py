@@ -1,4 +1,4 @@
-"""`everlog agent`: what a person sees of it; the rules are tested in tests/domains."""
+"""`everlog agent`: what a person sees of it; the rules are tested in tests/programs."""
 
 from __future__ import annotations
 

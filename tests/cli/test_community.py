@@ -1,4 +1,4 @@
-"""`everlog community`: what a person sees of it; the rules are tested in tests/domains."""
+"""`everlog community`: what a person sees of it; the rules are tested in tests/programs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import shlex
 
 import pytest
 from tests.cli.conftest import Run
+from tests.programs.elsewhere import lawless
+
+from everlog import open as everlog_open
 
 ADA, BOB = ("--actor", "user:ada"), ("--actor", "user:bob")
 CID = "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"
@@ -115,7 +118,14 @@ def test_files_and_documents(hearth: Run) -> None:
 
 def test_what_does_not_count_is_shown_with_the_reason(hearth: Run) -> None:
     given = ("-s", "thread/hearth:general", "text=spam", "--scope", "hearth", "--actor", "user:eve")
-    assert hearth("append", "chat.message.sent", *given).code == 0
+    refused = hearth("append", "chat.message.sent", *given, "--json")
+    assert (refused.code, refused.error["code"]) == (3, "rule_refused")
+    assert "--actor" not in refused.error["hint"], "what to type uses nobody else's name"
+    with lawless("community", actor="user:eve") as elsewhere, everlog_open() as here:
+        spam = elsewhere.append(
+            "chat.message.sent", stream="thread/hearth:general", payload={"text": "spam"}, scope="hearth"
+        )
+        here.admit([spam.event])
     (row,) = hearth("community", "ignored").rows
     assert row[1:5] == ["user:eve", "chat.message.sent", "thread/hearth:general", "user:eve is not a member"]
     assert hearth("community", "chats", "general", "--json").data["ignored"][0]["by"] == "user:eve"
@@ -124,7 +134,7 @@ def test_what_does_not_count_is_shown_with_the_reason(hearth: Run) -> None:
 def test_the_community_that_is_meant(hearth: Run) -> None:
     assert hearth("community", "create", "oak", "--sealed", *BOB).code == 0
     unclear = hearth("community", "members")
-    assert (unclear.code, "which community" in unclear.err) == (4, True)
+    assert (unclear.code, "no community is named" in unclear.err) == (4, True)
     assert len(hearth("community", "members", "--scope", "hearth").rows) == 2
     assert hearth("config", "set", "scope", "hearth").code == 0
     assert len(hearth("community", "members").rows) == 2

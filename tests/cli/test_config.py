@@ -13,7 +13,7 @@ from everlog.settings import Settings
 def test_every_setting_is_shown_with_its_origin(log: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     user = tmp_path / "home/.config/everlog/everlog.toml"
     user.parent.mkdir(parents=True)
-    user.write_text("scope = 'acme'\n")
+    user.write_text("[log]\nscope = 'acme'\n")
     monkeypatch.setenv("EVERLOG_PAYLOAD_BYTES_MAX", "1000")
     found = log("--actor", "user:flag", "config", "show", "--json").data
     assert set(found) == set(Settings.__struct_fields__)
@@ -31,7 +31,8 @@ def test_a_setting_is_written_where_it_stands_and_comments_stay(log: Run, place:
     assert log("config", "set", "actor", "user:ada").code == 0
     assert log("config", "set", "payload_bytes_max", "5000").code == 0
     assert log("config", "set", "scope", "acme/shop").code == 0
-    assert path.read_text().count("\n") == before.count("\n")
+    comments = [line for line in before.splitlines() if line.startswith("#")]
+    assert [line for line in path.read_text().splitlines() if line.startswith("#")] == comments
     assert log("config", "get", "actor").out == "user:ada\n"
     assert log("config", "get", "payload_bytes_max", "--json").data["value"] == 5000
     assert log("append", "note.added", "-s", "note/1", "text=x", "--json").data["actor"] == "user:ada"
@@ -50,7 +51,7 @@ def test_a_setting_that_something_else_overrides_is_warned_of(log: Run, monkeypa
     monkeypatch.setenv("EVERLOG_SCOPE", "other")
     found = log("config", "set", "scope", "acme")
     assert found.code == 0
-    assert "warning: EVERLOG_SCOPE says otherwise" in found.err
+    assert "warning: EVERLOG_SCOPE has another value" in found.err
 
 
 def test_an_unknown_setting_in_the_environment_exits_2(log: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,7 @@ def test_a_setting_that_cannot_be_used_is_not_written(log: Run) -> None:
 
 def test_a_settings_file_that_locks_everything_out_can_be_set_right(log: Run) -> None:
     path = Path(".everlog/everlog.toml")
-    path.write_text(path.read_text() + "keys_kept_hours = 3\n")
+    path.write_text(path.read_text().replace("[log]\n", "[log]\nkeys_kept_hours = 3\n"))
     found = log("log")
     assert found.code == 2
     assert "config set keys_kept_hours 24" in found.err
@@ -126,3 +127,15 @@ def test_views_that_are_there_are_set_and_those_not_found_here_are_warned_of(log
     assert (done.code, done.err) == (0, "")
     done = log("config", "set", "views", "not_yet_written:VIEWS")
     assert (done.code, "cannot be loaded from here: No module named" in done.err) == (0, True)
+
+
+def test_a_file_without_sections_is_read_with_a_warning_and_set_in_sections(log: Run, place: Path) -> None:
+    path = place / ".everlog/everlog.toml"
+    path.write_text('store = "sqlite:log.db"\nscope = "acme"\n')
+    found = log("config", "get", "log.scope")
+    assert (found.code, found.out) == (0, "acme\n")
+    assert "warning: " in found.err
+    assert "move store to [log], scope to [log]" in found.err
+    assert log("config", "set", "log.scope", "acme/shop").code == 0
+    assert path.read_text() == 'store = "sqlite:log.db"\n\n[log]\nscope = "acme/shop"\n'
+    assert log("config", "get", "scope", "--json").data["value"] == "acme/shop"

@@ -1,4 +1,4 @@
-"""`everlog control`: what a person sees of it; the rules are tested in tests/domains."""
+"""`everlog control`: what a person sees of it; the rules are tested in tests/programs."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
-from everlog import domains
-from everlog.testing.postgres_server import NoServer, start_server
+from everlog import programs
+from everlog.demo.postgres_server import NoServer, start_server
 
 
 def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, place: Path) -> None:
@@ -22,7 +22,7 @@ def test_the_demo_shows_every_stage_and_leaves_a_log_to_play_with(everlog: Run, 
         *("folder", "programs", "week", "late-sync", "retry", "refusals"),
         *("conflict", "secret", "purge", "views", "verify", "errors"),
     ]
-    for told in ("The board of a feature", "issues", "Members", "audit", "What led to what"):
+    for told in ("The board of a feature", "issues", "Members", "audit", "What caused what"):
         assert told in found.out
     assert "FAIL" not in found.out
     assert everlog("config", "get", "demo").out == "true\n"
@@ -44,7 +44,7 @@ def test_the_demo_tells_programs_what_it_shows_and_the_commands_that_it_ends_wit
     found = answer.data
     assert list(found["shown"]) == ["board", "issues", "members", "audit", "trace"]
     assert {len(rows) > 3 for rows in found["shown"].values()} == {True}
-    assert {one["view"].partition(".")[0] for one in found["views"]} == set(domains.TYPES)
+    assert {one["view"].partition(".")[0] for one in found["views"]} == set(programs.TYPES)
     assert all(one["live"] == one["rebuilt"] == one["as_of_head"] for one in found["views"])
     assert [one["code"] for one in found["refused"]] == [
         "transition_refused",

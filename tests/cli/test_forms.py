@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import tomllib
-from datetime import UTC, datetime, timedelta
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.cli import progress
+from everlog.cli.events.records import table_lines
 from everlog.cli.main import COMMANDS
 from everlog.cli.output import Output, json_text, safe, tsv
-from everlog.cli.records import table_lines
-from everlog.cli.times import AS_OF, MOMENT, PLACE
-from everlog.cli.toml_text import with_setting
-from everlog.errors import InvalidSettings
 from everlog.log.log import Log
 from everlog.stores.memory import MemoryStore
 
@@ -124,71 +118,6 @@ def test_positions_of_different_length_are_aligned_at_their_end() -> None:
         lines = table_lines(output(), list(log.read(after=8)))
     assert [line[:4] for line in lines] == [" #9 ", "#10 "]
     assert len({line.index("text=x") for line in lines}) == 1
-
-
-# ---- settings in TOML
-
-
-@pytest.mark.parametrize("text", [
-    "",
-    "# only a comment\n",
-    "scope = 'x'\n",
-    "scope='x' # why\nactor = 'user:a'\n",
-    "# scope = ''\n",
-    "actor = 'user:a'\n",
-    "actor = '''\nscope = 3\n'''\n",
-    "[table]\nscope = 1\n",
-    "actor = 'user:a'",
-])  # fmt: skip
-def test_a_setting_is_changed_and_nothing_else(text: str) -> None:
-    changed = with_setting(text, "scope", 'a"b\x7f', source="x")
-    assert tomllib.loads(changed) == {**tomllib.loads(text), "scope": 'a"b\x7f'}
-
-
-def test_a_file_that_cannot_be_edited_safely_is_left_alone() -> None:
-    with pytest.raises(InvalidSettings, match="scope"):
-        with_setting("a = 1\n[scope]\nx = 1\n", "scope", "y", source="x")
-
-
-# ---- times
-
-
-@pytest.mark.parametrize(("text", "ago"), [
-    ("90s", timedelta(seconds=90)),
-    ("10m", timedelta(minutes=10)),
-    ("-2h", timedelta(hours=2)),
-    ("3d", timedelta(days=3)),
-    ("1w", timedelta(weeks=1)),
-])  # fmt: skip
-def test_a_time_may_be_so_long_ago(text: str, ago: timedelta) -> None:
-    assert abs(datetime.now(UTC) - ago - MOMENT.convert(text, None, None)) < timedelta(seconds=5)
-
-
-@pytest.mark.parametrize("text", ["2026-11-01", "2026-11-01T00:00Z", "2026-11-01T02:00+02:00", "20261101T000000"])
-def test_a_time_without_a_zone_is_utc(text: str) -> None:
-    assert MOMENT.convert(text, None, None) == datetime(2026, 11, 1, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "10", "m", "10x", "#1", "99999999999d", "2026-13-01", "999999999w", "9999-12-31T23:00-10:00"]
-)
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(click.BadParameter):
-        MOMENT.convert(text, None, None)
-
-
-@pytest.mark.parametrize("kind", [PLACE, AS_OF])
-def test_a_bare_number_is_told_how_a_position_is_written(kind: click.ParamType[object]) -> None:
-    with pytest.raises(click.BadParameter, match="the position is written '#5'"):
-        kind.convert("5", None, None)
-    assert kind.convert("20261101", None, None) == datetime(2026, 11, 1, tzinfo=UTC)
-
-
-def test_a_place_may_be_a_position() -> None:
-    assert PLACE.convert("#12", None, None) == 12
-    assert isinstance(PLACE.convert("10m", None, None), datetime)
-    with pytest.raises(click.BadParameter):
-        PLACE.convert("12", None, None)
 
 
 # ---- progress

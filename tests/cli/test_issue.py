@@ -1,4 +1,4 @@
-"""`everlog issue`: what a person sees of it; the rules are tested in tests/domains."""
+"""`everlog issue`: what a person sees of it; the rules are tested in tests/programs."""
 
 from __future__ import annotations
 

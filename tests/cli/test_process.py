@@ -219,7 +219,7 @@ def test_a_directory_that_was_removed_meanwhile_is_told(notes: Run, place: Path)
     (place / "gone").mkdir()
     found = in_shell(f"cd gone && rmdir ../gone && {sys.executable} -m everlog log", place)
     assert found.returncode == 4
-    assert "not there any more" in found.stderr
+    assert "does not exist any more" in found.stderr
 
 
 # ---- a terminal
@@ -264,17 +264,17 @@ def test_a_terminal_shows_one_event_and_the_state_in_words(notes: Run, place: Pa
 def test_a_purge_on_a_terminal_asks_for_the_exact_words(notes: Run, place: Path) -> None:
     code, shown = on_terminal(place, "purge", "note/2", "--reason", "r", typed=b"yes\n")
     assert code == 6
-    assert "There is no way back" in shown
+    assert "It cannot be undone" in shown
     assert len(notes("log").rows) == 5
     code, shown = on_terminal(place, "purge", "note/2", "--reason", "r", typed=b"purge note/2\n")
     assert code == 0
-    assert "removed 1 event of note/2 for good" in shown
+    assert "removed 1 event of note/2 permanently" in shown
     assert "Undo" not in shown
     assert len(notes("log").rows) == 4
 
 
 def test_ctrl_c_at_a_question_exits_130(notes: Run, place: Path) -> None:
-    code, _ = on_terminal(place, "purge", "note/2", "--reason", "r", interrupt_at=b"to go on")
+    code, _ = on_terminal(place, "purge", "note/2", "--reason", "r", interrupt_at=b"to continue")
     assert code == 130
     assert len(notes("log").rows) == 5
 
@@ -322,9 +322,7 @@ def test_what_nobody_foresaw_is_written_to_a_file_and_told(
     assert report.stat().st_mode & 0o777 == 0o600
     told = notes("verify")
     assert "Traceback" not in told.err
-    assert told.err.startswith(
-        "error: everlog failed in a way it should not\n  why: RuntimeError: the moon is full\n"
-    )
+    assert told.err.startswith("error: everlog failed because of a defect\n  why: RuntimeError: the moon is full\n")
     monkeypatch.setenv("EVERLOG_DEBUG", "1")
     assert "Traceback" in notes("verify").err
 

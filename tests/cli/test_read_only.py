@@ -76,7 +76,7 @@ def test_who_may_not_write_reads_all_that_is_there_and_is_told_who_may_write(
             assert look is not None, asked
             assert subprocess.run(shlex.split(look[0]), capture_output=True, check=False).returncode == 0, asked
         hint = refusal("views", "get", "types", "note.added")["hint"]
-        assert hint.endswith("; nothing is kept by: everlog state types note.added")
+        assert hint.endswith("; this command stores nothing: everlog state types note.added")
         assert bound("state", "types", "note.added").returncode == 0
     assert everlog("verify").code == 0
 

@@ -335,7 +335,7 @@ def test_who_is_shown_a_falsified_event_is_told(notes: Run) -> None:
     assert (shown.code, "NOTE 2" in shown.out) == (0, True)
     assert shown.err == (
         "warning: this is not what was recorded: #2: the payload is not the one that the header commits to; everlog"
-        " verify proves the whole log\n"
+        " verify checks the whole log\n"
     )
     found = notes("show", "2", "--json")
     assert (found.data["sound"], len(json.loads(found.out)["warnings"])) == (False, 1)
@@ -387,7 +387,7 @@ def test_what_a_purge_took_is_not_missed(notes: Run) -> None:
 
 def test_a_long_list_is_read_as_it_is(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     damage("UPDATE events SET payload = replace(payload, 'note 2', 'NOTE 2') WHERE position = 2")
-    monkeypatch.setattr("everlog.log.glance.PLACES_MAX", 4)
+    monkeypatch.setattr("everlog.log.spot_check.PLACES_MAX", 4)
     assert notes("log").err == ""
     assert notes("log", "--stream", "note/1").err.count("warning") == 1  # four of them
 

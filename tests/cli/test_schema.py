@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
-from everlog.demo.customers import TYPES
+from everlog.demo.programs.customers import TYPES
 
 
 def test_types_are_added_listed_and_shown(log: Run) -> None:
@@ -72,7 +72,7 @@ def test_the_lock_tells_additions_from_breaches(log: Run) -> None:
     assert any(row[:2] == ["fail", "schema"] for row in log("doctor").rows)
     locked = log("schema", "lock")
     assert locked.code == 0
-    assert "no longer promised" in locked.err
+    assert "no longer locked" in locked.err
     assert log("schema", "check").code == 0
 
 

@@ -1,4 +1,4 @@
-"""`everlog wp`: what a person sees of it; the rules are tested in tests/domains."""
+"""`everlog wp`: what a person sees of it; the rules are tested in tests/programs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ import pytest
 from tests.cli.conftest import Run
 
 from everlog.cli.output import Output
-from everlog.cli.wp_board import COLUMN_MAX, DONE_SHOWN, board_lines, history_lines, marks, status_lines, told
-from everlog.domains.workpackages import commands
+from everlog.cli.programs.board import (
+    COLUMN_MAX,
+    DONE_SHOWN,
+    board_lines,
+    describe_step,
+    history_lines,
+    marks,
+    status_lines,
+)
+from everlog.programs.perform import ask
+from everlog.programs.workpackages.questions import Board, History, Specs, Status
 
 
 @pytest.fixture
@@ -166,19 +175,19 @@ def test_the_board_is_a_table_of_lanes_that_fits_the_terminal(wp: Run, monkeypat
     from everlog.wiring import open_folder
 
     with open_folder(Path(".everlog").absolute()) as log:
-        packages, specs = commands.board(log), commands.specs(log)
+        packages, specs = ask(log, Board()), ask(log, Specs())
         assert "\n".join(board_lines(terminal(monkeypatch), packages, specs, everything=False)) == BOARD
         for columns in (40, 79, 80, 200):
             lines = board_lines(terminal(monkeypatch, columns), packages, specs, everything=False)
             assert max(map(len, lines)) <= min(columns, 4 * (COLUMN_MAX + 2))
-        shown = status_lines(terminal(monkeypatch), commands.status(log, "WP03"))
+        shown = status_lines(terminal(monkeypatch), ask(log, Status(id="WP03")))
         assert shown == [
             "WP03  Merge driver  (025-log)",
             "lane        planned",
             "may go to   doing when WP02 is done",
             "depends on  WP02 (doing)",
         ]
-        rows = [told(step) for step in commands.history(log, "WP01")]
+        rows = [describe_step(step) for step in ask(log, History(id="WP01"))]
         assert history_lines(terminal(monkeypatch), rows)[2].endswith("planned -> doing")
 
 

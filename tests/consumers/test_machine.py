@@ -56,9 +56,9 @@ class ConsumersMachine(RuleBasedStateMachine):
     def take(self, name: str) -> None:
         self.world.take(name)
 
-    @rule(name=name, place=few)
-    def settle(self, name: str, place: int) -> None:
-        self.world.settle_one(name, place)
+    @rule(name=name, index=few)
+    def settle(self, name: str, index: int) -> None:
+        self.world.settle_one(name, index)
 
     @rule(name=name)
     def work(self, name: str) -> None:
@@ -67,9 +67,9 @@ class ConsumersMachine(RuleBasedStateMachine):
             self.world.settle_one(name, 0)
             self.world.check()
 
-    @rule(place=few)
-    def wake_zombie(self, place: int) -> None:
-        self.world.wake_zombie(place)
+    @rule(index=few)
+    def wake_zombie(self, index: int) -> None:
+        self.world.wake_zombie(index)
 
     @rule(seconds=st.sampled_from((0.6, 2.0, 5.0, 11.0)))
     def pass_time(self, seconds: float) -> None:
@@ -79,9 +79,9 @@ class ConsumersMachine(RuleBasedStateMachine):
     def purge(self, key: int) -> None:
         self.world.purge(key)
 
-    @rule(place=few, skip=st.booleans())
-    def decide(self, place: int, skip: bool) -> None:
-        self.world.decide(place, skip=skip)
+    @rule(index=few, skip=st.booleans())
+    def decide(self, index: int, skip: bool) -> None:
+        self.world.decide(index, skip=skip)
 
     @rule()
     def reset(self) -> None:

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from tests.consumers.world import World
 
-from everlog.consumers import contact as contacting
-from everlog.consumers import dealing, filling, member
-from everlog.consumers.contact import Ask, Outcome, contact
+from everlog.consumers import assignment, fetch, member
+from everlog.consumers import checkin as checking_in
+from everlog.consumers.checkin import CheckIn, CheckInResult, check_in
 from everlog.consumers.group import Group
-from everlog.consumers.states import Grant, GroupState, Place, keep_place, read_group
+from everlog.consumers.group_state import Grant, GroupState, Progress, keep_progress, read_group
 from everlog.consumers.window import Window
 from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.log.log import Log
-from everlog.stores.contract import Writer
+from everlog.stores.open_write import OpenWrite
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDS, STEPS = 60, 150
@@ -27,24 +27,26 @@ SEEDS, STEPS = 60, 150
 def nobody_is_fenced(patch: pytest.MonkeyPatch) -> None:
     """A write of somebody who lost its lease is taken as if nothing had happened."""
 
-    def careless(writer: Writer, ask: Ask, agreed: Any) -> Outcome:
-        found = agreed(writer, read_group(writer, ask.group))
-        if ask.token and (ask.member not in found.seats or found.seats[ask.member].until_us <= writer.now_us):
-            outcome = Outcome(
-                now_us=writer.now_us, token=ask.token, until_us=writer.now_us + ask.lease_us, state=found
+    def careless(writer: OpenWrite, request: CheckIn, agreed: Any) -> CheckInResult:
+        found = agreed(writer, read_group(writer, request.group))
+        if request.token and (
+            request.member not in found.members or found.members[request.member].until_us <= writer.now_us
+        ):
+            outcome = CheckInResult(
+                now_us=writer.now_us, token=request.token, until_us=writer.now_us + request.lease_us, state=found
             )
-            for partition, finished in ask.finished.items():
-                if finished.place is not None:
-                    keep_place(writer, ask.group, partition, finished.place)
+            for partition, finished in request.finished.items():
+                if finished.progress is not None:
+                    keep_progress(writer, request.group, partition, finished.progress)
             return outcome
-        return contact(writer, ask, agreed)
+        return check_in(writer, request, agreed)
 
-    patch.setattr(member, "contact", careless)
+    patch.setattr(member, "check_in", careless)
 
 
 def a_grant_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """The seat is checked, the partition is not: a group that was reset is written over."""
-    patch.setattr(contacting, "_has", lambda *asked: True)
+    """The membership is checked, the partition is not: a group that was reset is written over."""
+    patch.setattr(checking_in, "_has", lambda *asked: True)
 
 
 def the_cursor_passes_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
@@ -85,39 +87,39 @@ def letters_hold_nobody(patch: pytest.MonkeyPatch) -> None:
 
 def partitions_are_taken_from_the_living(patch: pytest.MonkeyPatch) -> None:
     """Who has too few takes them at once, and whoever has them goes on: two owners."""
-    real = dealing.taking_free
+    real = assignment.taking_free
 
     def careless(state: GroupState, name: str) -> tuple[GroupState, dict[int, int]]:
         return real(
             state.granting({n: Grant("", g.token) for n, g in enumerate(state.grants) if g.member != name}), name
         )
 
-    patch.setattr(dealing, "taking_free", careless)
-    patch.setattr(contacting, "_has", lambda *asked: True)
+    patch.setattr(assignment, "taking_free", careless)
+    patch.setattr(checking_in, "_has", lambda *asked: True)
 
 
 def what_is_in_flight_is_given_back(patch: pytest.MonkeyPatch) -> None:
     """A partition goes to another member while its old owner still has an event of it in hand, unfenced."""
-    real = member.Member._take_in
+    real = member.Member._apply
 
-    def careless(self: Any, outcome: Outcome, stored: Any, before_s: float, deal: bool) -> None:
+    def careless(self: Any, outcome: CheckInResult, stored: Any, before_s: float, rebalance: bool) -> None:
         kept = {n: self._windows[n] for n in outcome.released if n in self._windows}
-        real(self, outcome, stored, before_s, deal)
+        real(self, outcome, stored, before_s, rebalance)
         for number, window in kept.items():
             window.lost = False
             self._windows.setdefault(number, window)
 
-    patch.setattr(member.Member, "_take_in", careless)
-    patch.setattr(contacting, "_has", lambda *asked: True)
+    patch.setattr(member.Member, "_apply", careless)
+    patch.setattr(checking_in, "_has", lambda *asked: True)
 
 
 def done_beyond_the_cursor_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = Window._take_place
+    real = Window._take_progress
 
-    def careless(window: Window, place: Place) -> None:
-        real(window, msgspec.structs.replace(place, done=()))
+    def careless(window: Window, progress: Progress) -> None:
+        real(window, msgspec.structs.replace(progress, done=()))
 
-    patch.setattr(Window, "_take_place", careless)
+    patch.setattr(Window, "_take_progress", careless)
 
 
 def a_purge_moves_the_cursor_to_itself(patch: pytest.MonkeyPatch) -> None:
@@ -139,14 +141,14 @@ def buffered_events_survive_a_purge(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_full_window_forgets_the_rest_of_its_page(patch: pytest.MonkeyPatch) -> None:
-    real = filling.fill
+    real = fetch.fetch_events
 
     def careless(windows: dict[int, Window], log: Log, group: Group) -> None:
         real(windows, log, group)
         for window in windows.values():
             window.looked = log.head()
 
-    patch.setattr(member, "fill", careless)
+    patch.setattr(member, "fetch_events", careless)
 
 
 PLANTS: tuple[Plant, ...] = (

@@ -12,18 +12,18 @@ from tests.consumers.world import LEASE_S, World
 
 import everlog
 from everlog.consumers import Group
-from everlog.consumers.contact import WATCHED
-from everlog.consumers.states import Place, read_place
+from everlog.consumers.group_state import Progress, read_progress
+from everlog.consumers.settings import WATCHED_EVENTS
 from everlog.consumers.window import Window
 from everlog.core.query import Query
-from everlog.log.letters import FAILED, WAITING
+from everlog.log.dead_letters import FAILED, WAITING
 from everlog.log.log import Log
 
 DEADLY = Path(__file__).with_name("deadly.py")
 
 
-def place(world: World, number: int = 0) -> Place:
-    found = read_place(world.log.store, "mailer", number)
+def progress(world: World, number: int = 0) -> Progress:
+    found = read_progress(world.log.small_state, "mailer", number)
     assert found is not None
     return found
 
@@ -85,7 +85,7 @@ def test_several_in_hand_are_all_counted() -> None:
     world.join("b", 3)
     for _ in range(2):
         world.take("b")
-    assert place(world).begun == (1, 2)
+    assert progress(world).begun == (1, 2)
     world.crash("b")
     world.pass_time(LEASE_S + 1)
     world.join("c", 3)
@@ -127,17 +127,17 @@ def test_nobody_is_watched_unless_an_owner_vanished() -> None:
     world.leave("a")
     world.join("b", 1)
     world.take("b")
-    assert (place(world).watched, place(world).begun) == (0, ())
+    assert (progress(world).watched, progress(world).begun) == (0, ())
     world.crash("b")
     world.pass_time(LEASE_S + 1)
     world.join("c", 1)
     world.take("c")
-    assert (place(world).watched, place(world).begun) == (WATCHED - 1, (3,))
+    assert (progress(world).watched, progress(world).begun) == (WATCHED_EVENTS - 1, (3,))
     world.settle_one("c", 0)
-    assert place(world).begun == ()
+    assert progress(world).begun == ()
 
 
-def test_who_joins_again_under_its_name_has_ended_without_a_word(memory_log: Log) -> None:
+def test_a_consumer_that_joins_again_under_its_name_has_vanished_before(memory_log: Log) -> None:
     """A supervisor starts it again at once, long before the lease ends."""
     memory_log.append("note.added", stream="note/1", payload={"text": "x"})
     group = Group(memory_log, "mailer", partitions=1, attempts_max=2, retry_s=0.0)

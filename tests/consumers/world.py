@@ -15,15 +15,15 @@ import random
 from collections.abc import Callable
 
 from everlog.catalog.builtin import BUILT_IN
+from everlog.consumers.assignment import partition_of
 from everlog.consumers.delivery import Delivery
 from everlog.consumers.group import Group
-from everlog.consumers.keys import partition_of
+from everlog.consumers.group_state import read_group, read_progress
 from everlog.consumers.member import Member
-from everlog.consumers.states import read_group, read_place
 from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Query
 from everlog.errors import LeaseLost, NotFound
-from everlog.log.letters import FAILED, OPEN, SKIPPED, read_letters
+from everlog.log.dead_letters import FAILED, OPEN, SKIPPED, read_letters
 from everlog.log.log import Log
 from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore
@@ -113,7 +113,7 @@ class World:
             self.crash(name)  # somebody joined under its name
             return
         if delivery is not None:
-            state = read_group(self.log.store, "mailer")
+            state = read_group(self.log.small_state, "mailer")
             if state is not None and state.grants[delivery.partition].token == delivery.token:
                 # Somebody who does not know yet that the group was reset may still do its old work: it is fenced.
                 assert delivery.position not in self.acked, f"{delivery} was acknowledged and comes again"
@@ -143,9 +143,9 @@ class World:
             return  # purged while it was in hand
         stream = delivery.event.stream
         earlier = [
-            place
-            for place, event in self.events.items()
-            if event.event.stream == stream and place < delivery.position
+            index
+            for index, event in self.events.items()
+            if event.event.stream == stream and index < delivery.position
         ]
         unhandled = set(earlier) - self.effects - self.given_up
         if not self.holds:
@@ -153,15 +153,15 @@ class World:
         assert not unhandled, f"{delivery} of {stream} has its effect before {sorted(unhandled)}"
         self.effects.add(delivery.position)
 
-    def settle_one(self, name: str, place: int) -> None:
+    def settle_one(self, name: str, index: int) -> None:
         held = self.out.get(name)
         if held:
-            self.settle(held.pop(place % len(held)))
+            self.settle(held.pop(index % len(held)))
 
-    def wake_zombie(self, place: int) -> None:
+    def wake_zombie(self, index: int) -> None:
         """A consumer that was thought dead goes on as if nothing had happened."""
         if self.zombies:
-            self.settle(self.zombies.pop(place % len(self.zombies)))
+            self.settle(self.zombies.pop(index % len(self.zombies)))
 
     def pass_time(self, seconds: float) -> None:
         self.us += int(seconds * 1_000_000)
@@ -174,11 +174,11 @@ class World:
         self.events = {p: event for p, event in self.events.items() if event.event.stream != f"note/{key}"}
         assert all(letter.stream != f"note/{key}" for letter in self.group.dead_letters(decided=True))
 
-    def decide(self, place: int, *, skip: bool) -> None:
+    def decide(self, index: int, *, skip: bool) -> None:
         letters = [letter for letter in self.group.dead_letters() if letter.what == FAILED]
         if not letters:
             return
-        letter = letters[place % len(letters)]
+        letter = letters[index % len(letters)]
         if skip:
             self.group.skip(letter.position, reason="test")
             self.given_up.add(letter.position)
@@ -189,7 +189,7 @@ class World:
 
     def reset_group(self) -> None:
         """Somebody has everything handled again: nothing from before counts."""
-        state = read_group(self.log.store, "mailer")
+        state = read_group(self.log.small_state, "mailer")
         if state is None:
             return
         self.group.reset()
@@ -202,24 +202,24 @@ class World:
     def check(self) -> None:
         letters = self.letters_that_count()
         for number in range(self.group.partitions):
-            place = read_place(self.log.store, "mailer", number)
-            if place is None:
+            progress = read_progress(self.log.small_state, "mailer", number)
+            if progress is None:
                 continue
-            cursor = Cursor.of(place.cursor).position
+            cursor = Cursor.of(progress.cursor).position
             assert cursor >= self.cursors.get(number, 0), f"the cursor of partition {number} went back"
             self.cursors[number] = cursor
             for position, recorded in self.events.items():
                 if partition_of(recorded.event.stream, self.group.partitions) != number:
                     continue
-                if position <= cursor or position in place.done:
+                if position <= cursor or position in progress.done:
                     assert position in self.effects or position in letters, f"{position} was skipped at {cursor}"
-        state = read_group(self.log.store, "mailer")
+        state = read_group(self.log.small_state, "mailer")
         if state is not None:
             holders = [grant.member for grant in state.grants if grant.member]
-            assert set(holders) <= set(state.seats)
+            assert set(holders) <= set(state.members)
 
     def letters_that_count(self) -> set[int]:
-        found = read_letters(self.log.store, "mailer")
+        found = read_letters(self.log.small_state, "mailer")
         return {one.position for one in found if one.what in OPEN or one.position not in self.decided_before}
 
     def check_lag(self) -> None:
@@ -265,28 +265,28 @@ class World:
         chance = random.Random(seed)
         for _ in range(steps):
             name = chance.choice(NAMES)
-            place = chance.randrange(8)
+            index = chance.randrange(8)
             what = chance.choices(STEPS, WEIGHTS)[0]
-            what(self, name, place, chance)
+            what(self, name, index, chance)
             self.check()
         self.finish()
 
 
 Step = Callable[[World, str, int, random.Random], None]
 _TABLE: tuple[tuple[int, Step], ...] = (
-    (6, lambda w, name, place, chance: w.append(place % 4, poison=chance.random() < 0.15)),
-    (1, lambda w, name, place, chance: w.append_other()),
-    (3, lambda w, name, place, chance: w.join(name, 1 + place % 3)),
-    (1, lambda w, name, place, chance: w.leave(name)),
-    (1, lambda w, name, place, chance: w.crash(name)),
-    (10, lambda w, name, place, chance: w.take(name)),
-    (9, lambda w, name, place, chance: w.settle_one(name, place)),
-    (1, lambda w, name, place, chance: w.wake_zombie(place)),
-    (3, lambda w, name, place, chance: w.pass_time(chance.choice((0.6, 2, 5, 11)))),
-    (1, lambda w, name, place, chance: w.purge(place % 4) if chance.random() < 0.3 else None),
-    (1, lambda w, name, place, chance: w.decide(place, skip=chance.random() < 0.5)),
-    (1, lambda w, name, place, chance: w.reset_group() if chance.random() < 0.3 else None),
-    (1, lambda w, name, place, chance: w.check_lag()),
+    (6, lambda w, name, index, chance: w.append(index % 4, poison=chance.random() < 0.15)),
+    (1, lambda w, name, index, chance: w.append_other()),
+    (3, lambda w, name, index, chance: w.join(name, 1 + index % 3)),
+    (1, lambda w, name, index, chance: w.leave(name)),
+    (1, lambda w, name, index, chance: w.crash(name)),
+    (10, lambda w, name, index, chance: w.take(name)),
+    (9, lambda w, name, index, chance: w.settle_one(name, index)),
+    (1, lambda w, name, index, chance: w.wake_zombie(index)),
+    (3, lambda w, name, index, chance: w.pass_time(chance.choice((0.6, 2, 5, 11)))),
+    (1, lambda w, name, index, chance: w.purge(index % 4) if chance.random() < 0.3 else None),
+    (1, lambda w, name, index, chance: w.decide(index, skip=chance.random() < 0.5)),
+    (1, lambda w, name, index, chance: w.reset_group() if chance.random() < 0.3 else None),
+    (1, lambda w, name, index, chance: w.check_lag()),
 )
 STEPS = [step for _, step in _TABLE]
 WEIGHTS = [weight for weight, _ in _TABLE]

@@ -1,4 +1,4 @@
-"""Names in an envelope: one rule at the door for every store."""
+"""Names in an envelope: the same rule for every store. Names of other programs become such names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlog.core.fields import TAGS_MAX, TEXT_CHARS_MAX, require_shape, require_tags, require_text
+from everlog.core.fields import (
+    TAGS_MAX,
+    TEXT_CHARS_MAX,
+    actor_of,
+    kind_of,
+    name_of,
+    require_shape,
+    require_tags,
+    require_text,
+)
 from everlog.errors import InvalidField
 
 GOOD = {
@@ -89,3 +98,17 @@ def test_tags_are_counted_and_each_is_checked() -> None:
             require_tags(tags)
     with pytest.raises(InvalidField, match="team"):
         require_tags({"team": 5})  # type: ignore[dict-item]
+
+
+odd = st.text(alphabet=st.sampled_from("ax7~./-_: ü\0"), min_size=1, max_size=6)
+
+
+@given(odd, odd)
+def test_two_names_never_become_one(one: str, other: str) -> None:
+    assert (name_of(one) == name_of(other)) == (one == other)
+
+
+@given(odd)
+def test_any_name_becomes_one_that_a_stream_and_an_actor_may_have(name: str) -> None:
+    require_shape("stream", f"{kind_of(name)}/{name_of(name)}")
+    require_shape("actor", actor_of(name, "agent"))

@@ -15,6 +15,7 @@ from typing import Any
 from tests.crash.rows import Row
 from tests.crash.subjects import DAY_US, SUBJECTS, Clock, Subject, small_and_quiet
 from tests.crash.workloads import do, new_disk
+from tests.support.faults import RecordingFiles
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.codec import Packed
@@ -24,7 +25,6 @@ from everlog.log.verify import verify
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.day_files import scan
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.faults import RecordingFiles
 
 EVENTS = 24
 _DERIVED_OR_EMPTY = ("lock", "lock.queue", ".gitignore")
@@ -112,7 +112,7 @@ def _compare(row: Row, wanted: dict[int, Any], found: dict[int, Any], told: bool
 def _readable(store: Store) -> dict[int, Any]:
     return {
         place.position: (place.header, place.payload, place.salt)
-        for place in store.packed()
+        for place in store.slots()
         if isinstance(place, Packed)
     }
 
@@ -120,7 +120,7 @@ def _readable(store: Store) -> dict[int, Any]:
 def _aside(store: Store) -> list[Any]:
     """What a log knows beside its events."""
     identity = store.identity
-    kept = sorted(map(repr, store.kept()))
+    kept = sorted(map(repr, store.small_state.every_row()))
     return [identity.log_id, identity.created_us, store.head(), *map(repr, store.purges()), *kept]
 
 

@@ -10,7 +10,7 @@ from tests.crash.ledger import Ledger
 from tests.crash.rows import Row, Skip
 from tests.crash.victims import Nursery
 
-from everlog.testing.postgres_server import NoServer, start_server
+from everlog.demo.postgres_server import NoServer, start_server
 
 ROUNDS_PER_LOG = 20  # then a new one: reading it all after each kill would take ever longer
 ALIVE_S = 0.06

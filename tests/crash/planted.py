@@ -13,7 +13,7 @@ from tests.crash.rows import Row
 from tests.crash.victims import ROOT
 
 WORD = "planted_bug"  # in the name of every test that plants one
-PLACES = ("tests/crash", "tests/testing", "tests/stores", "tests/cutover")
+PLACES = ("tests/crash", "tests/testing", "tests/stores", "tests/transfer")
 
 
 def catch_planted_bugs(row: Row) -> None:

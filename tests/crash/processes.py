@@ -14,7 +14,7 @@ from tests.crash.victims import FAILED, Nursery
 from tests.crash.writer import events_in
 
 import everlog
-from everlog.testing.postgres_server import NoServer, start_server
+from everlog.demo.postgres_server import NoServer, start_server
 
 PROCESSES = 8
 REFUSED_WITHIN_S = 1.5  # the store gives up after 0.8 s; the rest is for a busy machine

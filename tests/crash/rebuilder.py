@@ -16,10 +16,10 @@ import sys
 
 import everlog
 from everlog.log.log import Log
-from everlog.stores.shelf import Shelf
-from everlog.views import rebuild
-from everlog.views.builder import Builder
+from everlog.stores.small_state import SmallState
+from everlog.views.builds.open_build import OpenBuild
 from everlog.views.builtin import Streams, Types
+from everlog.views.rebuild import blue_green
 
 
 def tell(line: str) -> None:
@@ -27,15 +27,15 @@ def tell(line: str) -> None:
 
 
 def main(url: str) -> None:
-    activate = rebuild.activate
+    activate = blue_green.activate
 
-    def told(log: Log, shelf: Shelf, builder: Builder) -> bool:
+    def told(log: Log, small_state: SmallState, opened: OpenBuild) -> bool | None:
         tell("switch")
-        done = activate(log, shelf, builder)
+        done = activate(log, small_state, opened)
         tell("switched")
         return done
 
-    rebuild.activate = told
+    blue_green.activate = told
     with everlog.open(url, actor="agent:rebuilder") as log:
         streams = log.views.register(Streams, mode="inline")
         types = log.view(Types)

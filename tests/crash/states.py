@@ -1,6 +1,6 @@
 """Every disk that a crash can leave of a file store, while it appends, purges, copies or imports (R1).
 
-The enumerator is `everlog.testing.crash_states`: a strict model of a disk and one like ext4, kills beside power cuts,
+The enumerator is `tests.support.crash_states`: a strict model of a disk and one like ext4, kills beside power cuts,
 and a second crash during the recovery from the first.
 """
 
@@ -13,9 +13,8 @@ from random import Random
 from tests.crash.rows import Row
 from tests.crash.subjects import SUBJECTS, Subject, small_and_quiet
 from tests.crash.workloads import WORKLOADS, Work
-
-from everlog.testing.crash_states import CrashState, Effort, kills, power_cuts
-from everlog.testing.recovery import Report, Violation, check
+from tests.support.crash_states import CrashState, Effort, kills, power_cuts
+from tests.support.recovery import Report, Violation, check
 
 SILENT = {"invented", "reordered", "duplicated", "differs when recovered twice", "append unreadable"}
 

@@ -12,7 +12,8 @@ from unittest import mock
 from everlog.files import Files
 from everlog.stores.contract import Identity, Store
 from everlog.stores.jsonl.store import JsonlStore
-from everlog.stores.segments import index, writing
+from everlog.stores.segments import writer
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
 
 FOLDER = Path("/logs")
@@ -84,10 +85,10 @@ def small_and_quiet() -> Iterator[None]:
     try:
         with ExitStack() as stack:
             for module, name, value in (
-                (index, "BLOCK_POSITIONS", 2),
-                (index, "PART_EVENTS_MAX", 8),
-                (writing, "PART_EVENTS_MIN", 1),
-                (writing, "SPACE_AFTER_FRAMES", 2),
+                (live_part, "BLOCK_POSITIONS", 2),
+                (live_part, "PART_EVENTS_MAX", 8),
+                (writer, "PART_EVENTS_MIN", 1),
+                (writer, "SPACE_AFTER_FRAMES", 2),
             ):
                 stack.enter_context(mock.patch.object(module, name, value))
             yield

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from tests.crash.subjects import ROOT, SUBJECTS, Clock, small_and_quiet
 from tests.crash.workloads import new_disk, put
+from tests.support.faults import RecordingFiles
 
 from everlog.errors import Damaged, WriterStopped
 from everlog.log.verify import verify
 from everlog.stores.segments.store import SegmentsStore
+from everlog.stores.small_state import read_note
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.builders import seal_any
-from everlog.testing.faults import RecordingFiles
+from everlog.testing.builders import put_note, seal_any
 from everlog.testing.filling import append
 
 JSONL, SEGMENTS = SUBJECTS["jsonl"], SUBJECTS["segments"]
@@ -38,10 +39,10 @@ def test_a_damaged_last_note_is_told_and_not_taken_for_a_torn_one(from_end: int)
     damaged = with_a_flip(files, path, len(files.visible()[path]) - from_end)
     with closing(JSONL.open(damaged)) as store:
         assert "notes_damaged" in [problem.code for problem in store.check()]
-        with store.write() as writer:
-            writer.note("later", "kept")
+        with store.open_write() as writer:
+            put_note(writer, "later", "kept")
     with closing(JSONL.open(damaged)) as store:
-        assert store.noted("later") == "kept"
+        assert read_note(store.small_state, "later") == "kept"
         assert "notes_damaged" in [problem.code for problem in store.check()]
 
 

@@ -19,9 +19,10 @@ from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.files import TEMP_SUFFIX
+from everlog.views.builds.build import active_build, builds_of
+from everlog.views.builds.content import build_digest
 from everlog.views.builtin import Streams, Types
 from everlog.views.fold import fold_all
-from everlog.views.states import active_build, build_digest, builds_of
 from everlog.views.view import digest
 
 __all__ = ["postgres_schemas", "postgres_url"]
@@ -104,14 +105,16 @@ def require_whole(place: str, told: list[str]) -> bool:
     under_way = False
     with everlog.open(place, create=False) as log:
         for view in (Streams, Types):
-            shelf = log.views.shelf
-            under_way |= any(build.position and not build.complete for build in builds_of(shelf, view.name))
-            build = active_build(shelf, view.name)
+            small_state = log.views.small_state
+            under_way |= any(build.position and not build.complete for build in builds_of(small_state, view.name))
+            build = active_build(small_state, view.name)
             if build is not None:  # otherwise it was killed before the first build was whole
                 # As it lies there, without reading on: it says exactly what the events up to its cursor say.
-                assert build_digest(shelf, build) == digest(fold_all(view(), log.read(upto=build.position)).items())
+                assert build_digest(small_state, build) == digest(
+                    fold_all(view(), log.read(upto=build.position)).items()
+                )
                 assert log.view(view).audit().ok
-                assert len(builds_of(shelf, view.name)) <= 3
+                assert len(builds_of(small_state, view.name)) <= 3
             expected = digest(fold_all(view(), log.read()).items())
             assert log.view(view).digest() == expected
             require_snapshots(log, view, told, expected)

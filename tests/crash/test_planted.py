@@ -14,23 +14,25 @@ from typing import Any, ClassVar
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.codec import Packed
 from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Cursor, Page
-from everlog.cutover import copy, importing
 from everlog.errors import EverlogError, WriterStopped
 from everlog.log import pages, verify
 from everlog.log.committer import Committer, Item
 from everlog.log.log import Log
-from everlog.stores.contract import Sealed, Store
-from everlog.stores.sqlite import checks, connection, insert
+from everlog.stores.contract import Encoded, Ends, Known, Store
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import CLAIMS, NOTES, StoreState
+from everlog.stores.sqlite import check, connection, insert
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.stores.staging import Staged
 from everlog.testing.builders import seal_any
 from everlog.testing.filling import append
 from everlog.testing.store_contract import StoreContract
+from everlog.transfer import copy, import_pass, importing
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Check = Callable[[Path], None]
@@ -67,17 +69,17 @@ def batch_not_atomic(patch: pytest.MonkeyPatch) -> None:
             self._writer.execute("COMMIT")
         self._forget_committed()
 
-    def append_at_once(self: Staged, events: Any, *, fresh: bool = False) -> Any:
+    def append_at_once(self: OpenWrite, events: Any, *, fresh: bool = False) -> Any:
         recorded = real(self, events, fresh=fresh)
-        store = self._committed
+        store = self._store
         assert isinstance(store, SqliteStore)
         if store._writer is not None:
             store._inserter.insert(store._writer, self)
         return recorded
 
-    real = Staged.append
+    real = OpenWrite.append
     patch.setattr(SqliteStore, "_roll_back", roll_back)
-    patch.setattr(Staged, "append", append_at_once)
+    patch.setattr(OpenWrite, "append", append_at_once)
 
 
 def attempt_not_undone(patch: pytest.MonkeyPatch) -> None:
@@ -85,35 +87,35 @@ def attempt_not_undone(patch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
     @contextmanager
-    def attempt(self: Staged) -> Iterator[None]:
+    def attempt(self: OpenWrite) -> Iterator[None]:
         yield
 
-    patch.setattr(Staged, "attempt", attempt)
+    patch.setattr(OpenWrite, "attempt", attempt)
 
 
 def ids_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     """G5: the same id is recorded again."""
-    patch.setattr(Staged, "_without_known", lambda self, events: list(events))
+    patch.setattr(OpenWrite, "_without_known", lambda self, events: list(events))
 
 
 def other_content_taken_for_a_retry(patch: pytest.MonkeyPatch) -> None:
     """G5, F54: the hash is not compared."""
 
-    def without_known(self: Staged, events: Any) -> list[Sealed]:
-        return [sealed for sealed in events if self._committed.find_hash(sealed.event.id) is None]
+    def without_known(self: OpenWrite, events: Any) -> list[Encoded]:
+        return [sealed for sealed in events if sealed.event.id not in self._store.ends(ids=(sealed.event.id,)).known]
 
-    patch.setattr(Staged, "_without_known", without_known)
+    patch.setattr(OpenWrite, "_without_known", without_known)
 
 
 def purged_events_come_back(patch: pytest.MonkeyPatch) -> None:
     """A purge that sync undoes is none."""
-    real = SqliteStore.find_hash
+    real = SqliteStore._find_known
 
-    def find_hash(self: SqliteStore, event_id: Any) -> tuple[bytes, bool] | None:
+    def find_known(self: SqliteStore, event_id: Any) -> Known | None:
         found = real(self, event_id)
-        return None if found is not None and found[1] else found
+        return None if found is not None and found.purged else found
 
-    patch.setattr(SqliteStore, "find_hash", find_hash)
+    patch.setattr(SqliteStore, "_find_known", find_known)
 
 
 def reserved_position_given_away(patch: pytest.MonkeyPatch) -> None:
@@ -123,19 +125,30 @@ def reserved_position_given_away(patch: pytest.MonkeyPatch) -> None:
         ((found,),) = self._fetch("SELECT max(position) FROM events", ())
         return Position(found or 0)
 
+    def commit(self: SqliteStore, staged: OpenWrite) -> None:
+        real(self, staged)
+        self._head = None  # the next write asks for the head
+
+    real = SqliteStore._commit
     patch.setattr(SqliteStore, "head", head)
+    patch.setattr(SqliteStore, "_commit", commit)
 
 
 def sequence_starts_again_after_a_purge(patch: pytest.MonkeyPatch) -> None:
     """A number that meant one event comes to mean another."""
 
-    def sequence(self: SqliteStore, stream: str) -> int:
+    def ends(self: SqliteStore, **asked: Any) -> Ends:
+        found = real(self, **asked)
+        return replace(found, sequences={stream: last_sequence(self, stream) for stream in found.sequences})
+
+    def last_sequence(self: SqliteStore, stream: str) -> int:
         rows = self._fetch(
             "SELECT max(sequence) FROM events JOIN names ON stream = name_id WHERE family = 0 AND name = ?", (stream,)
         )
         return int(rows[0][0] or 0)
 
-    patch.setattr(SqliteStore, "sequence", sequence)
+    real = SqliteStore.ends
+    patch.setattr(SqliteStore, "ends", ends)
 
 
 def other_writers_not_noticed(patch: pytest.MonkeyPatch) -> None:
@@ -167,15 +180,20 @@ def marks_not_written(patch: pytest.MonkeyPatch) -> None:
 def notes_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
     """F33, F82: an idempotency record or a cursor that is kept although its events are not."""
 
-    def note(self: Staged, key: str, value: str | None, *, expires_us: int | None = None) -> None:
-        _KeptNotes.kept[key] = value
+    def put(self: OpenWrite, space: str, rows: dict[str, bytes | None], **more: Any) -> None:
+        if space == NOTES:
+            _KeptNotes.kept.update(rows)
+        else:
+            really_put(self, space, rows, **more)
 
     _KeptNotes.kept.clear()
-    patch.setattr(Staged, "note", note)
-    real = SqliteStore.notes
-    patch.setattr(
-        SqliteStore, "notes", lambda self, prefix, **more: {**real(self, prefix, **more), **_KeptNotes.kept}
-    )
+    really_put, real = OpenWrite.put, StoreState.scan
+    patch.setattr(OpenWrite, "put", put)
+
+    def scan(self: StoreState, space: str, **more: Any) -> Iterator[tuple[str, Any]]:
+        return iter({**dict(real(self, space, **more)), **_KeptNotes.kept}.items())
+
+    patch.setattr(StoreState, "scan", scan)
 
 
 class _KeptNotes:
@@ -206,7 +224,7 @@ def empty_file_taken_for_a_new_log(patch: pytest.MonkeyPatch) -> None:
 
 def damage_written_over(patch: pytest.MonkeyPatch) -> None:
     """G10, F60: a log that was cut off is appended to."""
-    patch.setattr(checks, "state_problems", lambda fetch: iter(()))
+    patch.setattr(check, "state_problems", lambda fetch: iter(()))
 
 
 def commitments_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -233,12 +251,12 @@ def told_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """G7: the answer comes before the write has ended."""
 
     def submit(self: Committer, item: Item) -> Any:
-        manager = self._store.write()
+        manager = self._store.open_write()
         result = item.do(manager.__enter__())
         _Unfinished.managers.append(manager)
         return result
 
-    patch.setattr(Committer, "submit_item", submit)
+    patch.setattr(Committer, "commit", submit)
 
 
 class _Unfinished:
@@ -247,14 +265,20 @@ class _Unfinished:
 
 def key_claimed_apart_from_the_append(patch: pytest.MonkeyPatch) -> None:
     """F82: the key's record is lost, and a retry appends a second event."""
-    patch.setattr(Staged, "claim", lambda *arguments: None)
+    real = OpenWrite.put
+
+    def put(self: OpenWrite, space: str, rows: dict[str, bytes | None], **more: Any) -> None:
+        if space != CLAIMS:
+            real(self, space, rows, **more)
+
+    patch.setattr(OpenWrite, "put", put)
 
 
 def purged_places_not_copied(patch: pytest.MonkeyPatch) -> None:
     """G3: a copy without what is left of purged events."""
     real = insert.Inserter.insert
 
-    def insert_without(self: insert.Inserter, writer: Any, staged: Staged, **rest: Any) -> None:
+    def insert_without(self: insert.Inserter, writer: Any, staged: OpenWrite, **rest: Any) -> None:
         staged.placed_purged = []
         real(self, writer, staged, **rest)
 
@@ -263,12 +287,12 @@ def purged_places_not_copied(patch: pytest.MonkeyPatch) -> None:
 
 def copied_events_arrive_anew(patch: pytest.MonkeyPatch) -> None:
     """A copy whose events have the time of the copy."""
-    real = Staged._place_event
+    real = OpenWrite._place_event
 
-    def place_now(self: Staged, place: Packed) -> None:
+    def place_now(self: OpenWrite, place: Packed) -> None:
         real(self, msgspec.structs.replace(place, received_us=self.now_us))
 
-    patch.setattr(Staged, "_place_event", place_now)
+    patch.setattr(OpenWrite, "_place_event", place_now)
 
 
 def copy_not_compared(patch: pytest.MonkeyPatch) -> None:
@@ -286,8 +310,8 @@ def import_not_rehearsed(patch: pytest.MonkeyPatch) -> None:
 
 def a_copy_that_differs_gets_no_name(folder: Path) -> None:
     class Forgetful(SqliteStore):
-        def packed(self, *, after: Position = START) -> Iterator[Any]:
-            for place in super().packed(after=after):
+        def slots(self, *, after: Position = START) -> Iterator[Any]:
+            for place in super().slots(after=after):
                 yield msgspec.structs.replace(place, sequence=7) if place.position == 2 else place
 
     with contextlib.closing(_log(folder, "one", "two", "three")) as log:
@@ -299,7 +323,7 @@ def a_copy_that_differs_gets_no_name(folder: Path) -> None:
             swap=lambda: (folder / "copy.db").touch(),
         )
         with contextlib.suppress(EverlogError):
-            copy.copy_log(log.store, target)
+            copy.copy_log(log._store, target)
     assert not (folder / "copy.db").exists()
 
 
@@ -309,7 +333,7 @@ def a_file_is_imported_whole_or_not_at_all(folder: Path) -> None:
     )
     text = "".join(event % f"01HN3R5K8D12345678900{number:05}" + "\n" for number in range(600))
     data = (text + "<<<<<<< HEAD\n").encode()
-    source = importing.Source("file", len(data), lambda size, at: data[at : at + size])
+    source = import_pass.Source("file", len(data), lambda size, at: data[at : at + size])
     with contextlib.closing(_log(folder)) as log:
         with contextlib.suppress(EverlogError):
             importing.import_files(log, [source])
@@ -319,7 +343,7 @@ def a_file_is_imported_whole_or_not_at_all(folder: Path) -> None:
 def a_purge_leaves_no_bytes(folder: Path) -> None:
     store = SqliteStore(folder / "log.db")
     append(store, seal_any(stream="note/1", payload={"text": "sentinel-to-be-purged"}))
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     left = [file.name for file in folder.iterdir() if b"sentinel-to-be-purged" in file.read_bytes()]
     store.close()
@@ -359,7 +383,7 @@ def a_changed_payload_is_found(folder: Path) -> None:
 def a_purge_during_a_page_is_told(folder: Path) -> None:
     log = _log(folder, "one", "two")
     cursor = log.page_after(1).next_cursor
-    real = log.store.purges
+    real = log._store.purges
     purged = False
 
     def purges_then_purge(*, after: Position = START) -> Any:
@@ -370,7 +394,7 @@ def a_purge_during_a_page_is_told(folder: Path) -> None:
             log.purge("note/1", reason="in the middle of a page")
         return found
 
-    log.store.purges = purges_then_purge  # type: ignore[method-assign]
+    log._store.purges = purges_then_purge  # type: ignore[method-assign]
     first = log.page_after(cursor)
     second = log.page_after(first.next_cursor)
     log.close()
@@ -435,8 +459,8 @@ PLANTED: list[tuple[Plant, Check]] = [
     (head_taken_after_the_purges, a_purge_during_a_page_is_told),
     (told_before_the_commit, an_answer_means_that_it_is_there),
     (key_claimed_apart_from_the_append, a_retry_appends_nothing),
-    (purged_places_not_copied, contract("test_places_of_another_log_are_kept_as_they_stand")),
-    (copied_events_arrive_anew, contract("test_places_of_another_log_are_kept_as_they_stand")),
+    (purged_places_not_copied, contract("test_slots_of_another_log_are_kept_as_they_stand")),
+    (copied_events_arrive_anew, contract("test_slots_of_another_log_are_kept_as_they_stand")),
     (copy_not_compared, a_copy_that_differs_gets_no_name),
     (import_not_rehearsed, a_file_is_imported_whole_or_not_at_all),
 ]

@@ -12,18 +12,19 @@ from random import Random
 from unittest import mock
 
 from tests.crash.subjects import DAY_US, FOLDER, NOON_US, ROOT, Clock, Subject
+from tests.support.faults import RecordingFiles
 
 from everlog.catalog.builtin import BUILT_IN
-from everlog.cutover import importing
-from everlog.cutover.copy import UNFINISHED, Target, copy_log, put_into_place
-from everlog.cutover.exporting import Export, Format
 from everlog.errors import Damaged
 from everlog.log.log import Log
 from everlog.log.verify import verify
 from everlog.stores.contract import Identity, Store
 from everlog.stores.memory import MemoryStore
-from everlog.testing.builders import stamped
-from everlog.testing.faults import RecordingFiles
+from everlog.stores.small_state import read_claim, read_note, read_notes
+from everlog.testing.builders import put_claim, put_note, stamped
+from everlog.transfer import import_pass, importing
+from everlog.transfer.copy import UNFINISHED, Target, copy_log, put_into_place
+from everlog.transfer.exporting import Export, Format
 
 LATER_US = NOON_US + 9 * DAY_US
 PURGED = 1000
@@ -58,14 +59,14 @@ def settled(files: RecordingFiles) -> RecordingFiles:
 
 def put(store: Store, numbers: Sequence[int], *, width: int = 0, stream: str = "", text: str = "x") -> None:
     """One write of one event for each number, with a claim and a note that must come and go with it."""
-    with store.write() as writer:
+    with store.open_write() as writer:
         for number in numbers:
             payload = {"n": number, "of": len(numbers), "text": text * max(width, 1)}
             made = stamped(writer, store.identity.origin, stream=stream or f"note/{number % 2}", payload=payload)
             (recorded,) = writer.append([made], fresh=True)
-            writer.claim(_name(number), recorded.position, 1)
+            put_claim(writer, _name(number), recorded.position, 1)
         if numbers[0] % 3 == 0:
-            writer.note(f"n/{numbers[0]}", "noted")
+            put_note(writer, f"n/{numbers[0]}", "noted")
 
 
 def do(files: RecordingFiles, store: Store, numbers: Sequence[int], *, width: int = 0) -> None:
@@ -90,10 +91,10 @@ def found_in(store: Store, *, gapless: bool = True) -> list[int]:
             raise Damaged("half of a batch", why=str(numbers))
         at += size
     for recorded, number in zip(records, numbers, strict=True):
-        claim = store.claimed(_name(number))
+        claim = read_claim(store.small_state, _name(number))
         if gapless and (claim is None or (claim.first, claim.count) != (recorded.position, 1)):
             raise Damaged("an event without its claim", why=f"{number}: {claim}")
-    for key in store.notes("n/"):
+    for key in read_notes(store.small_state, "n/"):
         if gapless and int(key[2:]) not in numbers:
             raise Damaged("a note without its event", why=key)
     report = verify(store)
@@ -109,7 +110,7 @@ def recover_with(subject: Subject, *, create: bool = False) -> Callable[[Recordi
         store = subject.open(files, create=create)
         try:
             served = [recorded.event.payload["n"] for recorded in store.read()]
-            with store.write():
+            with store.open_write():
                 pass
             if (found := found_in(store)) != served:
                 raise Damaged("a writer found other events than a reader", why=f"{served}, then {found}")
@@ -236,7 +237,7 @@ def purge(subject: Subject, chance: Random) -> Work:
         files.acked(number)
     since = len(files.trace)
     files.tried(PURGED)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     files.acked(PURGED)
     store.close()
@@ -244,7 +245,7 @@ def purge(subject: Subject, chance: Random) -> Work:
     def recover(disk: RecordingFiles) -> Sequence[int]:
         opened = subject.open(disk, create=False, clock=Clock(LATER_US))
         try:
-            with opened.write():
+            with opened.open_write():
                 pass
             numbers = found_in(opened, gapless=False)
             happened = [PURGED] if opened.purges() else []
@@ -274,7 +275,7 @@ def copy(subject: Subject, chance: Random) -> Work:
             return subject.open(disk, draft, identity=identity, rotating=True)
 
         target = Target(name="it", draft="draft", open=open_draft, swap=lambda: put_into_place(disk, draft, ROOT))
-        with mock.patch("everlog.cutover.copy.BATCH", 3):
+        with mock.patch("everlog.transfer.copy.BATCH", 3):
             copy_log(source, target)
 
     files.tried(1)
@@ -287,7 +288,9 @@ def copy(subject: Subject, chance: Random) -> Work:
         store = subject.open(disk, create=False)
         try:
             report = verify(store)
-            if (report.digest, report.problems) != (wanted.digest, ()) or store.noted(UNFINISHED) is not None:
+            if (report.digest, report.problems) != (wanted.digest, ()) or read_note(
+                store.small_state, UNFINISHED
+            ) is not None:
                 raise Damaged("a copy has got its name and is not whole", why=str(report))
         finally:
             store.close()
@@ -309,9 +312,9 @@ def import_(subject: Subject, chance: Random) -> Work:
     def imported(disk: RecordingFiles) -> list[int]:
         store = subject.open(disk, rotating=True)
         try:
-            source = importing.Source("file", len(data), lambda size, at: data[at : at + size])
+            source = import_pass.Source("file", len(data), lambda size, at: data[at : at + size])
             with mock.patch.object(importing, "BATCH", 3):
-                importing.import_files(Log(store, BUILT_IN), [source], importing.Options())
+                importing.import_files(Log(store, BUILT_IN), [source], import_pass.Options())
             return [recorded.event.payload["n"] for recorded in store.read()]
         finally:
             store.close()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.damage.world import KINDS, PATHS, Refused, World, copied, in_a_clean_place, make_world, run
+from tests.support import damage
 
 from everlog.errors import EverlogError
-from everlog.testing import damage
 
 OLDER = "older copy"
 DAMAGES_SAMPLED = {"sqlite": 10, "sqlite with a journal": 10, "jsonl": 3, "segments": 3}  # of each file

@@ -25,15 +25,15 @@ from everlog.cli.main import main
 from everlog.consumers.group import Group
 from everlog.core.event import Position, Recorded
 from everlog.core.query import EVERYTHING, Query
-from everlog.domains.workpackages import commands
-from everlog.domains.workpackages.events import Created
-from everlog.domains.workpackages.views import Board
 from everlog.log.log import Log
-from everlog.stores.contract import Scanning, Slab, Store
+from everlog.programs.perform import perform
+from everlog.programs.workpackages.commands import Create
+from everlog.programs.workpackages.views import Board
+from everlog.stores.contract import Block, Scanning, Store
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.views.views import Views
+from everlog.views.registry import Views
 
 KINDS = ("sqlite", "sqlite with a journal", "jsonl", "segments")
 DAY_US = 24 * 3_600_000_000
@@ -114,7 +114,7 @@ def _write_some(work: Path, kind: str, clock: Callable[[], int], number: int) ->
         catalog = wired.catalog
     with Log(_open(work, kind, clock), catalog, actor="user:ada", now_us=clock, make_views=Views) as log:
         for count in range(3):
-            commands.create(log, Created(work_package_id=f"WP{number}{count}", title="A package"))
+            perform(log, Create(id=f"WP{number}{count}", title="A package"))
         for count in range(4):
             log.append("note.added", stream=f"note/{count}", payload={"text": f"note {number}-{count}"}, scope="acme")
         if number == 2:
@@ -132,7 +132,7 @@ def _killed(work: Path, to: Path) -> Path:
     """The log as a writer leaves it that ended without closing it: the newest events are in the journal."""
     with wiring.open_folder(work / ".everlog") as log:
         for count in range(3):
-            commands.create(log, Created(work_package_id=f"WP9{count}", title="A package"))
+            perform(log, Create(id=f"WP9{count}", title="A package"))
         return Path(shutil.copytree(work, to))
 
 
@@ -219,12 +219,12 @@ def _async(log: Log) -> Answer:
 
 
 def _slabs(log: Log) -> Answer:
-    def rows(slab: Slab) -> Iterator[int]:
-        return iter(slab.positions)
+    def rows(block: Block) -> Iterator[int]:
+        return iter(block.positions)
 
-    store = log.store
+    store = log._store
     assert isinstance(store, Scanning)
-    return [position for slab in store.scan(EVERYTHING) for position in rows(slab)]
+    return [position for block in store.blocks(EVERYTHING) for position in rows(block)]
 
 
 def _ids(work: Path) -> Answer:
@@ -276,7 +276,7 @@ PATHS: dict[str, Callable[[Path], Answer]] = {
     "pages": _with_log(_pages),
     "subscribe": _with_log(lambda log: _facts(log.subscribe(0, to_end=True))),
     "asyncio": _with_log(_async),
-    "slabs": _with_log(_slabs),
+    "blocks": _with_log(_slabs),
     "get": _ids,
     "view": _with_log(_board),
     "rebuild": _with_log(_rebuilt),

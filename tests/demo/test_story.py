@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import everlog
-from everlog import domains
+from everlog import programs
 from everlog.catalog.declared import read_types
 from everlog.core.event import Event
 from everlog.demo import laptop, truth
-from everlog.demo.customers import TYPES
+from everlog.demo.programs.customers import TYPES
 from everlog.demo.story import NOON_OF_THURSDAY, Story
 from everlog.log.log import Log
 
@@ -37,7 +37,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Log]:
 
 def test_every_program_and_nearly_every_type_takes_part(log: Log) -> None:
     seen = {recorded.event.type for recorded in log.read()}
-    for name, types in domains.TYPES.items():
+    for name, types in programs.TYPES.items():
         there = seen & set(types)
         assert len(there) >= len(types) / 2, f"{name}: only {sorted(there)}"
     assert 2_000 < log.head() < 5_000
@@ -88,14 +88,14 @@ def test_causes_are_events_of_the_log(log: Log) -> None:
 
 def test_the_views_live_rebuilt_and_as_of_the_head_are_the_same(log: Log) -> None:
     found = truth.truths(log)
-    assert {one.view.partition(".")[0] for one in found} == set(domains.TYPES)
+    assert {one.view.partition(".")[0] for one in found} == set(programs.TYPES)
     assert [one.view for one in found if not one.one or not one.rows] == []
 
 
 def test_a_view_that_was_changed_behind_its_back_is_noticed(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    from everlog.views.views import Handle
+    from everlog.views.live import LiveView
 
-    monkeypatch.setattr(Handle, "digest", lambda self: "another")
+    monkeypatch.setattr(LiveView, "digest", lambda self: "another")
     (one,) = truth.truths(log, [next(truth.every_view())])
     assert (one.live, one.one) == ("another", False)
 

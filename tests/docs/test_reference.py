@@ -130,10 +130,10 @@ def test_every_problem_that_verify_can_name_is_documented(pages: dict[str, Page]
     told = set()
     for name in (
         "src/everlog/log/verify.py",
-        "src/everlog/stores/sqlite/checks.py",
-        "src/everlog/stores/jsonl/checks.py",
-        "src/everlog/stores/segments/book.py",
-        "src/everlog/stores/segments/checking.py",
+        "src/everlog/stores/sqlite/check.py",
+        "src/everlog/stores/jsonl/check.py",
+        "src/everlog/stores/segments/state.py",
+        "src/everlog/stores/segments/check.py",
     ):
         told |= set(
             re.findall(
@@ -148,7 +148,12 @@ def test_every_setting_is_documented(pages: dict[str, Page]) -> None:
     documented = {row[0]: tuple(row[1:]) for row in pages["docs/settings.md"].rows("## The settings")}
     defaults = settings.Settings()
     assert documented == {
-        name: (str(getattr(defaults, name)).lower() or "empty", f"EVERLOG_{name.upper()}", text)
+        name: (
+            f"[{settings.section_of(name)}]",
+            str(getattr(defaults, name)).lower() or "empty",
+            f"EVERLOG_{name.upper()}",
+            text,
+        )
         for name, text in settings.DOCS.items()
     }
 

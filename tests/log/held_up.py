@@ -21,8 +21,8 @@ class HeldUp(MemoryStore):
         self.go_on = threading.Event()
 
     @contextmanager
-    def write(self) -> Iterator[Any]:
-        with super().write() as staged:
+    def open_write(self) -> Iterator[Any]:
+        with super().open_write() as staged:
             self.entered.set()
             assert self.go_on.wait(PATIENCE_S)
             yield staged

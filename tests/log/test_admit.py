@@ -90,7 +90,7 @@ def test_the_same_id_with_other_content_is_a_conflict(log: Log) -> None:
             log.admit([event(), other])
     with pytest.raises(IdConflict):
         log.admit([event(id="01K00000000000000000000001"), event(id="01K00000000000000000000001", lamport=2)])
-    assert [recorded.event for recorded in log.store.read()] == [first]
+    assert [recorded.event for recorded in log._store.read()] == [first]
 
 
 def test_a_purged_event_does_not_come_back(log: Log) -> None:

@@ -27,9 +27,10 @@ from everlog.errors import (
     UnknownType,
     WrongSequence,
 )
-from everlog.log.drafts import Draft, Limits
 from everlog.log.log import Log
-from everlog.testing.builders import event
+from everlog.log.prepare import Draft, Limits
+from everlog.stores.small_state import read_notes
+from everlog.testing.builders import event, put_note
 
 
 def say(value: Any, stream: str = "thing/1", **fields: Any) -> Draft:
@@ -42,14 +43,14 @@ def move(lane: str, stream: str = "workpackage/WP1") -> Draft:
 
 def footprint(log: Log) -> tuple[object, ...]:
     """Everything that an append could leave behind."""
-    with log.store.write() as writer:
+    with log._store.open_write() as writer:
         try:
             with writer.attempt():
                 clock = writer.tick()
                 raise LookupError
         except LookupError:
             pass
-        return (log.head(), list(log.read()), writer.notes(""), clock, writer.link(log.identity.origin))
+        return (log.head(), list(log.read()), read_notes(writer, ""), clock, writer.link(log.identity.origin))
 
 
 def test_the_returned_record_is_what_is_read_back(log: Log) -> None:
@@ -129,9 +130,9 @@ def test_one_bad_draft_leaves_nothing_of_its_batch(log: Log, spoiler: Draft, err
         with pytest.raises(error):
             log.append_batch([*good[:place], spoiler, *good[place:]], key="k")
     assert len(log.refusals()) == 4
-    with log.store.write() as writer:  # the refusals are all that there is more than before
-        for note in writer.notes("refusal/"):
-            writer.note(note, None)
+    with log._store.open_write() as writer:  # the refusals are all that there is more than before
+        for note in read_notes(writer, "refusal/"):
+            put_note(writer, note, None)
     assert footprint(log) == before
     assert log.verify().ok
 
@@ -442,6 +443,6 @@ def test_a_log_reads_upcast_and_stores_as_written(log: Log, catalog: Catalog) ->
     for found in (log.get(old.id), log.at(1), *log.read(), *log.page_after(0).events):
         assert found is not None
         assert (found.event.version, found.event.payload) == (2, {"went_to": "doing"})
-    (stored,) = log.store.read()
+    (stored,) = log._store.read()
     assert stored.event == old
     assert catalog.typed(old).went_to == "doing"

@@ -16,7 +16,10 @@ from tests.log.held_up import PATIENCE_S, HeldUp
 
 from everlog.errors import InvalidPayload, LogClosed, StorageFull, Unavailable
 from everlog.log.committer import GROUP_MAX, Committer, Item, Plain
-from everlog.stores.contract import Writer
+from everlog.log.stages import Stages
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import read_notes
+from everlog.testing.builders import put_note
 
 
 class Store(HeldUp):
@@ -29,25 +32,25 @@ class Store(HeldUp):
         self.trouble: BaseException | None = None
 
     @contextmanager
-    def write(self) -> Iterator[Any]:
-        with super().write() as staged:
+    def open_write(self) -> Iterator[Any]:
+        with super().open_write() as staged:
             yield staged
             self.groups.append(len(staged.staged_notes))
             if self.trouble is not None:
                 raise self.trouble
 
 
-def note(name: str) -> Callable[[Writer], str]:
-    def work(writer: Writer) -> str:
-        writer.note(name, "written")
+def note(name: str) -> Callable[[OpenWrite], str]:
+    def work(writer: OpenWrite) -> str:
+        put_note(writer, name, "written")
         return name
 
     return work
 
 
-def failing(name: str, error: BaseException) -> Callable[[Writer], str]:
-    def work(writer: Writer) -> str:
-        writer.note(name, "written")
+def failing(name: str, error: BaseException) -> Callable[[OpenWrite], str]:
+    def work(writer: OpenWrite) -> str:
+        put_note(writer, name, "written")
         raise error
 
     return work
@@ -61,10 +64,10 @@ class Callers:
         self.results: dict[str, Any] = {}
         self.threads: list[threading.Thread] = []
 
-    def submit(self, name: str, work: Callable[[Writer], Any], *, alone: bool = False) -> None:
+    def submit(self, name: str, work: Callable[[OpenWrite], Any], *, exclusive: bool = False) -> None:
         def run() -> None:
             try:
-                self.results[name] = self.committer.submit(work, alone=alone)
+                self.results[name] = self.committer.write(work, exclusive=exclusive)
             except BaseException as error:
                 self.results[name] = error
 
@@ -86,7 +89,7 @@ class Callers:
 
 class Bench(Committer):
     def __init__(self, store: Store, **options: Any) -> None:
-        super().__init__(store, **options)
+        super().__init__(store, Stages(), **options)
         self.bench_store = store
 
     def is_held_up(self) -> bool:
@@ -119,7 +122,7 @@ def held_up(store: Store, committer: Bench) -> Callers:
 
 def test_a_lone_caller_commits_at_once_in_its_own_thread(store: Store, committer: Bench) -> None:
     ran_in: list[int] = []
-    committer.submit(lambda writer: ran_in.append(threading.get_ident()))
+    committer.write(lambda writer: ran_in.append(threading.get_ident()))
     assert ran_in == [threading.get_ident()]
     assert committer._thread is None
 
@@ -143,7 +146,7 @@ def test_one_callers_mistake_undoes_nobody_elses_work(store: Store, committer: B
     store.go_on.set()
     callers.join()
     assert callers.results == {"first": "first", "good": "good", "bad": mistake, "fine": "fine"}
-    assert set(store.notes("")) == {"first", "good", "fine"}
+    assert set(read_notes(store.small_state, "")) == {"first", "good", "fine"}
 
 
 def test_a_failed_commit_is_told_to_everybody_of_the_group_and_leaves_nothing(store: Store, committer: Bench) -> None:
@@ -158,9 +161,9 @@ def test_a_failed_commit_is_told_to_everybody_of_the_group_and_leaves_nothing(st
     assert callers.results["first"] is store.trouble
     assert callers.results["bad"] is mistake
     assert [str(callers.results[name]) for name in ("a", "b")] == ["the disk is full"] * 2
-    assert store.notes("") == {}
+    assert read_notes(store.small_state, "") == {}
     store.trouble = None
-    assert committer.submit(note("later")) == "later"
+    assert committer.write(note("later")) == "later"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +193,7 @@ def test_everybody_of_a_failed_group_raises_an_error_of_his_own(
         assert (str(one), one.args, vars(one)) == (str(trouble), trouble.args, vars(trouble))
         assert one.__cause__ is trouble
         frames = [frame.name for frame in traceback.extract_tb(one.__traceback__)]
-        assert frames.count("submit_item") == 1
+        assert frames.count("commit") == 1
     store.trouble = None
 
 
@@ -214,7 +217,7 @@ def test_an_error_that_cannot_be_made_again_is_raised_by_all_and_nothing_is_take
     store.go_on.set()
     callers.join()
     assert [callers.results[name] for name in "abc"] == [store.trouble] * 3
-    assert store.notes("") == {}
+    assert read_notes(store.small_state, "") == {}
     store.trouble = None
 
 
@@ -222,39 +225,55 @@ def test_a_work_of_a_group_that_asks_for_a_write_is_refused_and_holds_nobody_up(
     store: Store, committer: Bench
 ) -> None:
     callers = held_up(store, committer)
-    callers.submit("asks", lambda writer: committer.submit(note("inner")))
+    callers.submit("asks", lambda writer: committer.write(note("inner")))
     callers.submit("b", note("b"))
     store.go_on.set()
     callers.join()
     assert isinstance(callers.results["asks"], RuntimeError)
     assert callers.results["b"] == "b"
-    assert set(store.notes("")) == {"first", "b"}
+    assert set(read_notes(store.small_state, "")) == {"first", "b"}
 
 
 def test_who_has_passed_the_lead_on_may_come_again_before_it_is_taken(store: Store, committer: Bench) -> None:
     """The next leader has been woken and does not run yet."""
     waiting, again = Plain(note("waiting")), Plain(note("again"))
 
-    def queued(writer: Writer) -> None:
+    def queued(writer: OpenWrite) -> None:
         thread = threading.Thread(target=committer._begin, args=(waiting,))
         thread.start()
         thread.join()
 
-    committer.submit(queued)
+    committer.write(queued)
     assert not committer._begin(again)
     committer._wait(waiting)
     committer._lead_once()
     assert (waiting.result, again.result) == ("waiting", "again")
 
 
+class Noting:
+    """A stage that notes how each write ended."""
+
+    name = "derive"
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    def run(self, write: OpenWrite) -> None:
+        self._told.append("took part")
+
+    def committed(self) -> None:
+        self._told.append("done")
+
+    def undone(self) -> None:
+        self._told.append("undone")
+
+
 def test_who_takes_part_in_writes_is_told_how_each_of_them_ended(store: Store, committer: Bench) -> None:
     told: list[str] = []
-    committer.before_commit = lambda writer: told.append("took part")
-    committer.when_done = lambda: told.append("done")
-    committer.when_undone = lambda: told.append("undone")
-    committer.submit(note("a"))
+    committer._stages.add(Noting(told))
+    committer.write(note("a"))
     with pytest.raises(ValueError, match="mine"):
-        committer.submit(failing("b", ValueError("mine")))
+        committer.write(failing("b", ValueError("mine")))
     assert told == ["took part", "done"]
     callers = held_up(store, committer)
     callers.submit("c", note("c"))
@@ -274,13 +293,13 @@ def test_who_takes_part_in_writes_is_told_how_each_of_them_ended(store: Store, c
 
 def test_nobody_is_told_of_a_commit_that_failed(store: Store) -> None:
     woken: list[bool] = []
-    committer = Committer(store, committed=lambda: woken.append(True))
+    committer = Committer(store, Stages(), committed=lambda: woken.append(True))
     store.trouble = StorageFull("full")
     with pytest.raises(StorageFull):
-        committer.submit(note("a"))
+        committer.write(note("a"))
     assert woken == []
     store.trouble = None
-    committer.submit(note("a"))
+    committer.write(note("a"))
     assert woken == [True]
 
 
@@ -296,8 +315,8 @@ def test_an_interrupt_is_the_leaders_own(store: Store, committer: Bench) -> None
     for name in ("follower", "another"):
         assert isinstance(callers.results[name], Unavailable)
         assert "KeyboardInterrupt" in callers.results[name].why
-    assert set(store.notes("")) == {"first"}
-    assert committer.submit(note("later")) == "later"
+    assert set(read_notes(store.small_state, "")) == {"first"}
+    assert committer.write(note("later")) == "later"
 
 
 class InterruptedGate:
@@ -336,7 +355,7 @@ def test_an_interrupted_follower_holds_nobody_up(
     callers.join()
     assert isinstance(callers.results["interrupted"], KeyboardInterrupt)
     assert (callers.results["a"], callers.results["b"]) == ("a", "b")
-    assert set(store.notes("")) == {"first", "a", "b"}
+    assert set(read_notes(store.small_state, "")) == {"first", "a", "b"}
     assert not committer._leading
 
 
@@ -348,7 +367,7 @@ def test_who_is_interrupted_before_a_leader_has_made_his_work_ready_leaves_nothi
     class Unready(Plain):
         ready = False
 
-        def make_ready(self, items: Sequence[Any]) -> None:
+        def prepare(self, items: Sequence[Any]) -> None:
             with pytest.raises(KeyboardInterrupt):
                 committer._wait(items[1])  # as in the thread of its caller, meanwhile
 
@@ -358,14 +377,14 @@ def test_who_is_interrupted_before_a_leader_has_made_his_work_ready_leaves_nothi
     group[1].gate = gate
     committer._commit(group)
     assert group[0].result == "leader"
-    assert set(store.notes("")) == {"leader"}
+    assert set(read_notes(store.small_state, "")) == {"leader"}
 
 
 def test_a_group_has_a_bound(store: Store, committer: Bench) -> None:
     told = Told()
     store.entered.clear()
     store.go_on.clear()
-    committer.submit_later([Plain(note(f"n{number}"), ticket=number) for number in range(2 * GROUP_MAX + 10)], told)
+    committer.submit([Plain(note(f"n{number}"), ticket=number) for number in range(2 * GROUP_MAX + 10)], told)
     store.go_on.set()
     told.wait_for(2 * GROUP_MAX + 10)
     assert max(store.groups) <= GROUP_MAX
@@ -376,7 +395,7 @@ def test_work_that_must_be_alone_is(store: Store, committer: Bench) -> None:
     callers = held_up(store, committer)
     for name in ("a", "b"):
         callers.submit(name, note(name))
-    callers.submit("alone", note("alone"), alone=True)
+    callers.submit("alone", note("alone"), exclusive=True)
     for name in ("c", "d"):
         callers.submit(name, note(name))
     store.go_on.set()
@@ -392,7 +411,7 @@ class Told:
         self.calls = 0
         self._grown = threading.Condition()
 
-    def tell(self, items: list[Item]) -> None:
+    def wake(self, items: list[Item]) -> None:
         with self._grown:
             self.items += items
             self.calls += 1
@@ -409,9 +428,9 @@ def test_those_without_a_thread_are_led_by_the_committers_own_and_told_at_once(
     callers = held_up(store, committer)
     told = Told()
     for number in range(5):
-        committer.submit_later([Plain(note(f"n{number}"), ticket=number)], told)
+        committer.submit([Plain(note(f"n{number}"), ticket=number)], told)
     mistake = ValueError("mine")
-    committer.submit_later([Plain(failing("bad", mistake), ticket="bad")], told)
+    committer.submit([Plain(failing("bad", mistake), ticket="bad")], told)
     store.go_on.set()
     callers.join()
     told.wait_for(6)
@@ -426,10 +445,10 @@ def test_the_committers_thread_outlives_a_group_that_broke(
     store: Store, committer: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = Told()
-    committer.submit_later([Plain(failing("bad", SystemExit()), ticket=1)], told)
+    committer.submit([Plain(failing("bad", SystemExit()), ticket=1)], told)
     told.wait_for(1)
     assert isinstance(told.items[0].error, Unavailable)
-    committer.submit_later([Plain(note("later"), ticket=2)], told)
+    committer.submit([Plain(note("later"), ticket=2)], told)
     told.wait_for(2)
     assert told.items[1].result == "later"
 
@@ -442,9 +461,9 @@ def test_threads_and_tasks_hand_the_lead_over_without_losing_anything(store: Sto
         for step in range(200):
             name = f"{number}/{step}"
             if (step + number) % 2:
-                committer.submit_later([Plain(note(name), ticket=name)], told)
+                committer.submit([Plain(note(name), ticket=name)], told)
             else:
-                assert committer.submit(note(name)) == name
+                assert committer.write(note(name)) == name
 
     threads = [threading.Thread(target=thread, args=(number,)) for number in range(8)]
     for started in threads:
@@ -453,7 +472,7 @@ def test_threads_and_tasks_hand_the_lead_over_without_losing_anything(store: Sto
         started.join(PATIENCE_S)
         assert not started.is_alive()
     told.wait_for(800)
-    assert len(store.notes("")) == 1600
+    assert len(read_notes(store.small_state, "")) == 1600
     assert sum(store.groups) == 1600
     assert all(item.error is None for item in told.items)
 
@@ -462,7 +481,7 @@ def test_closing_waits_for_what_was_submitted(store: Store, committer: Bench) ->
     callers = held_up(store, committer)
     told = Told()
     callers.submit("waiting", note("waiting"))
-    committer.submit_later([Plain(note("later"), ticket=1)], told)
+    committer.submit([Plain(note("later"), ticket=1)], told)
     closing = threading.Thread(target=committer.close)
     closing.start()
     time.sleep(0.05)
@@ -471,7 +490,7 @@ def test_closing_waits_for_what_was_submitted(store: Store, committer: Bench) ->
     closing.join(PATIENCE_S)
     assert not closing.is_alive()
     callers.join()
-    assert set(store.notes("")) == {"first", "waiting", "later"}
+    assert set(read_notes(store.small_state, "")) == {"first", "waiting", "later"}
     assert [item.result for item in told.items] == ["later"]
     assert committer._thread is None or not committer._thread.is_alive()
 
@@ -480,10 +499,10 @@ def test_after_closing_there_is_no_more_work(store: Store, committer: Bench) -> 
     committer.close()
     committer.close()
     with pytest.raises(LogClosed):
-        committer.submit(note("a"))
+        committer.write(note("a"))
     with pytest.raises(LogClosed):
-        committer.submit_later([Plain(note("a"), ticket=1)], Told())
-    assert store.notes("") == {}
+        committer.submit([Plain(note("a"), ticket=1)], Told())
+    assert read_notes(store.small_state, "") == {}
 
 
 def test_closing_ends_also_when_the_store_takes_no_more_writes(store: Store, committer: Bench) -> None:

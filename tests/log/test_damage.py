@@ -12,9 +12,9 @@ from everlog import aio
 from everlog.core.event import Position, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, ReadOnly
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
-from everlog.stores.past_damage import PastDamage
+from everlog.log.prepare import Draft
+from everlog.stores.past_damage import StorePastDamage
 
 EVENTS = 12
 LOST = (4, 5, 9)
@@ -25,7 +25,7 @@ def lossy(make_log: Callable[..., Log]) -> Log:
     """A log whose store has lost some positions and does not notice."""
     log = make_log("memory")
     _fill(log)
-    places = log.store._places  # type: ignore[attr-defined]
+    places = log._store._slots  # type: ignore[attr-defined]
     places[:] = [place for place in places if place.position not in LOST]
     return log
 
@@ -35,7 +35,7 @@ def noticing(make_log: Callable[..., Log]) -> Log:
     """A log whose store has lost some positions and raises, as every store that keeps files does."""
     log = make_log("memory")
     _fill(log)
-    log.store.read = _noticing(log.store.read)  # type: ignore[method-assign]
+    log._store.read = _noticing(log._store.read)  # type: ignore[method-assign]
     return log
 
 
@@ -149,7 +149,7 @@ def test_whoever_follows_gets_what_comes_before_and_then_the_error(kind: str, re
 def test_lost_events_at_the_end_are_noticed(make_log: Callable[..., Log]) -> None:
     log = make_log("memory")
     _fill(log)
-    del log.store._places[10:]  # type: ignore[attr-defined]
+    del log._store._slots[10:]  # type: ignore[attr-defined]
     page = log.page_after(0)
     assert page.next_cursor.position == 10
     with pytest.raises(Damaged) as raised:
@@ -164,9 +164,9 @@ def test_purged_positions_are_no_damage_and_do_not_hide_any(make_log: Callable[.
     log.append("thing.said", stream="thing/1", payload={"value": 0})
     assert [recorded.position for recorded in log.read()] == [1, 3, 5, 7, 9, 11, 14]
     assert log.page_after(0).at_head
-    log.store._places[:] = [  # type: ignore[attr-defined]
+    log._store._slots[:] = [  # type: ignore[attr-defined]
         place
-        for place in log.store._places  # type: ignore[attr-defined]
+        for place in log._store._slots  # type: ignore[attr-defined]
         if place.position not in (1, 3, 5, 7, 9, 11)
     ]
     with pytest.raises(Damaged) as raised:
@@ -198,12 +198,12 @@ def test_damage_whose_place_is_not_known_is_never_passed(make_log: Callable[...,
     def read(*_: Any, **__: Any) -> Any:
         raise Damaged("all of it")
 
-    log.store.read = read  # type: ignore[method-assign]
+    log._store.read = read  # type: ignore[method-assign]
     with pytest.raises(Damaged):
         list(log.read(past_damage=lambda error: None))
 
 
 def test_a_log_that_is_read_past_its_damage_takes_no_writes(noticing: Log) -> None:
     with pytest.raises(ReadOnly):
-        PastDamage(noticing.store, lambda error: None).write()
+        StorePastDamage(noticing._store, lambda error: None).open_write()
     assert noticing.head() == Position(EVENTS)

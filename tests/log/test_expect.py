@@ -1,4 +1,4 @@
-"""What an append may demand of the log, checked in its own transaction (G4)."""
+"""Expectations of an append, checked in its own transaction (G4)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.at_once import at_once
 from everlog.core.event import Position
 from everlog.core.query import Query
 from everlog.errors import InvalidField, QueryMatched, WrongSequence
-from everlog.log.drafts import Draft
 from everlog.log.expect import Expect, NoMatch
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 
 
 def draft(stream: str = "thing/1", **fields: Any) -> Draft:

@@ -15,7 +15,7 @@ class Reporting(MemoryStore):
         super().__init__()
         self.callbacks: list[Callable[[], None]] = []
 
-    def call_on_commit(self, callback: Callable[[], None]) -> None:
+    def watch(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,8 +13,9 @@ import pytest
 from tests.at_once import at_once
 
 from everlog.errors import AlreadyPurged, InvalidField, KeyReuse, NotCanonical, WrongSequence
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
+from everlog.stores.small_state import read_notes
 
 HOUR_US = 3_600_000_000
 
@@ -84,15 +88,15 @@ def test_who_says_what_was_asked_is_judged_by_that_and_not_by_the_drafts(log: Lo
 
 def test_a_retry_can_be_answered_before_anything_is_decided(log: Log) -> None:
     asked = {"path": "/a"}
-    assert log.answered("op", "k", asked, actor="user:ada") is None
+    assert log.earlier_outcome("op", "k", asked, actor="user:ada") is None
     first = log.commit([say()], key="k", operation="op", request=asked, response="made")
-    found = log.answered("op", "k", asked, actor="user:ada")
+    found = log.earlier_outcome("op", "k", asked, actor="user:ada")
     assert found is not None
     assert (found.records, found.replayed, found.response) == (first.records, True, "made")
-    assert log.answered("other", "k", asked, actor="user:ada") is None
-    assert log.answered("op", "k", asked, actor="user:bob") is None
+    assert log.earlier_outcome("other", "k", asked, actor="user:ada") is None
+    assert log.earlier_outcome("op", "k", asked, actor="user:bob") is None
     with pytest.raises(KeyReuse):
-        log.answered("op", "k", {"path": "/b"}, actor="user:ada")
+        log.earlier_outcome("op", "k", {"path": "/b"}, actor="user:ada")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +174,7 @@ def test_a_failed_commit_claims_nothing(make_log: Callable[..., Log], monkeypatc
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(log.store, "_persist", fail)
+        broken.setattr(log._store, "_persist", fail)
         with pytest.raises(OSError, match="gone"):
             log.commit([say()], key="k")
     assert log.head() == 0
@@ -212,3 +216,11 @@ def test_a_key_survives_reopening_and_holds_for_other_processes_too(
         assert (again.replayed, again.records, again.response) == (True, first.records, "done")
         with pytest.raises(KeyReuse):
             other.commit([say(2)], key="k")
+
+
+def test_what_is_kept_of_a_request_is_in_the_form_that_logs_on_disk_hold(log: Log) -> None:
+    """A retry that meets another everlog than the first attempt must still be known as the same request."""
+    log.commit([say()], key="k", request={"b": 2.0, "a": 1})
+    [text] = read_notes(log._store.small_state, "key/").values()
+    digest = hashlib.sha256(b'{"a":1,"b":2}').digest()
+    assert json.loads(text)[0] == base64.b64encode(digest[:16]).decode()

@@ -13,8 +13,8 @@ from everlog.core.event import Position, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import InvalidField, SchemaBroken
 from everlog.log import pages
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 from everlog.stores.contract import Identity
 from everlog.testing.builders import event
 
@@ -218,11 +218,11 @@ class PurgesBefore:
 
     def purges(self, **options: Any) -> Any:
         self._purge("purges")
-        return self._log.store.purges(**options)
+        return self._log._store.purges(**options)
 
     def read(self, *arguments: Any, **options: Any) -> Any:
         self._purge("read")
-        return self._log.store.read(*arguments, **options)
+        return self._log._store.read(*arguments, **options)
 
     def _purge(self, step: str) -> None:
         if step == self._step and not self.purged:

@@ -12,9 +12,9 @@ import pytest
 from everlog.core.event import Position
 from everlog.core.query import Query
 from everlog.errors import AlreadyPurged, InvalidField, NotFound, QueryMatched, WrongSequence
-from everlog.log.drafts import Draft
 from everlog.log.expect import Expect, NoMatch
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 
 
 def fill(log: Log) -> None:
@@ -128,17 +128,17 @@ def test_a_purged_request_cannot_come_back_by_its_id(log: Log) -> None:
 def test_what_must_stay_known_is_recorded_with_the_purge_or_neither_is_done(log: Log) -> None:
     fill(log)
     left = Draft("thing.said", "tombstone/0", {"value": "thing/0"}, expect=Expect.NONE)
-    purge, (recorded,) = log.purge_leaving("thing/0", [left], reason="test")
+    purge, (recorded,) = log.purge("thing/0", record=[left], reason="test")
     assert (recorded.position, purge.reserved, recorded.event.stream) == (7, 8, "tombstone/0")
     with pytest.raises(WrongSequence):
-        log.purge_leaving("thing/1", [left], reason="test")
+        log.purge("thing/1", record=[left], reason="test")
     with pytest.raises(QueryMatched):
         unseen = NoMatch(Query(stream="thing/1"), after=Position(4))
-        log.purge_leaving("thing/1", [Draft("thing.said", "tombstone/1", {}, expect=unseen)], reason="test")
+        log.purge("thing/1", record=[Draft("thing.said", "tombstone/1", {}, expect=unseen)], reason="test")
     with pytest.raises(InvalidField):
-        log.purge_leaving("thing/1", [Draft("thing.said", "no stream", {})], reason="test")
+        log.purge("thing/1", record=[Draft("thing.said", "no stream", {})], reason="test")
     with pytest.raises(NotFound):
-        log.purge_leaving("thing/0", [Draft("thing.said", "tombstone/1", {"value": 1})], reason="again")
+        log.purge("thing/0", record=[Draft("thing.said", "tombstone/1", {"value": 1})], reason="again")
     assert (log.head(), log.purges(), len(list(log.read(stream="thing/1")))) == (8, [purge], 3)
     assert log.verify().ok
 

@@ -16,8 +16,8 @@ from everlog.catalog.catalog import Catalog
 from everlog.errors import InvalidField, InvalidPayload, SecretFound
 from everlog.log import requests
 from everlog.log.committer import Committer
-from everlog.log.drafts import Draft, is_quick, prepare
 from everlog.log.log import Log
+from everlog.log.prepare import Draft, is_quick, prepare
 from everlog.stores.memory import MemoryStore
 
 CATALOG = Catalog()
@@ -360,8 +360,8 @@ def test_an_interrupt_while_others_are_made_ready_is_told_to_all_and_the_log_goe
 
 def test_a_write_that_asks_for_another_is_refused_and_does_not_wait_for_itself() -> None:
     log = Log(MemoryStore(), CATALOG)
-    with pytest.raises(RuntimeError, match="in this thread"):
-        log.in_one_write(lambda writer: log.append("thing.said", stream="thing/1", payload={"text": "a"}))
+    with pytest.raises(RuntimeError, match="this thread already has an open write"):
+        log.write(lambda writer: log.append("thing.said", stream="thing/1", payload={"text": "a"}))
     log.append("thing.said", stream="thing/1", payload={"text": "b"})
     assert log.head() == 1
 

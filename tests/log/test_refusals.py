@@ -24,8 +24,9 @@ from everlog.errors import (
     UnknownType,
     WrongSequence,
 )
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
+from everlog.stores.small_state import read_notes
 from everlog.stores.sqlite.store import SqliteStore
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -126,7 +127,7 @@ def test_no_value_of_a_refused_payload_reaches_the_disk(make_log: Callable[..., 
                 attempt(log, **fields)
         assert len(log.refusals()) == len(PLANTED)
         attempt(log)  # takes them along
-        assert len(log.store.notes("refusal/")) == len(PLANTED)
+        assert len(read_notes(log._store.small_state, "refusal/")) == len(PLANTED)
         everything = [path.read_bytes() for path in tmp_path.iterdir()]
         assert not any(SENTINEL.encode() in content for content in everything)
         assert any(b"refusal/" in content for content in everything)
@@ -139,9 +140,9 @@ def test_refusals_of_the_oddest_names_can_be_written_and_read_and_stay_small(log
             attempt(log, **fields, operation=name)
     assert len(log.refusals()) == 5
     attempt(log)  # takes them along
-    assert len(log.store.notes("refusal/")) == 5
+    assert len(read_notes(log._store.small_state, "refusal/")) == 5
     assert len(log.refusals()) == 5
-    assert all(len(text) < 40_000 for text in log.store.notes("refusal/").values())
+    assert all(len(text) < 40_000 for text in read_notes(log._store.small_state, "refusal/").values())
 
 
 def test_an_operation_that_is_no_text_does_not_spoil_the_memory(log: Log) -> None:
@@ -176,7 +177,7 @@ def test_a_store_that_cannot_record_does_not_mask_the_refusal(
     def fail(staged: object) -> None:
         raise trouble
 
-    monkeypatch.setattr(log.store, "_persist", fail)
+    monkeypatch.setattr(log._store, "_persist", fail)
     with caplog.at_level(logging.WARNING, logger="everlog"):
         with pytest.raises(UnknownType):
             attempt(log, type="no.such")
@@ -186,7 +187,7 @@ def test_a_store_that_cannot_record_does_not_mask_the_refusal(
 
 def test_trouble_of_the_store_is_not_a_refusal(make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
     log = make_log("memory")
-    persist = log.store._persist  # type: ignore[attr-defined]
+    persist = log._store._persist  # type: ignore[attr-defined]
     troubles = [StorageFull("the disk is full")]
 
     def fail_once(staged: object) -> None:
@@ -194,7 +195,7 @@ def test_trouble_of_the_store_is_not_a_refusal(make_log: Callable[..., Log], mon
             raise troubles.pop()
         persist(staged)
 
-    monkeypatch.setattr(log.store, "_persist", fail_once)
+    monkeypatch.setattr(log._store, "_persist", fail_once)
     with pytest.raises(StorageFull):
         attempt(log)
     assert log.refusals() == []
@@ -262,41 +263,45 @@ def test_a_refusal_needs_no_write_of_its_own_and_goes_along_with_the_next_commit
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes: list[int] = []
-    write = log.store.write
+    write = log._store.open_write
 
     def counted() -> Any:
         writes.append(1)
         return write()
 
-    monkeypatch.setattr(log.store, "write", counted)
+    monkeypatch.setattr(log._store, "open_write", counted)
     refuse(log, 50)
-    assert (len(writes), len(log.refusals(limit=None)), len(log.store.notes("refusal/"))) == (0, 50, 0)
-    log.answered_by_now("op", "k", {})  # a write that records nothing takes nothing along
-    assert (len(writes), len(log.store.notes("refusal/"))) == (1, 0)
+    assert (len(writes), len(log.refusals(limit=None)), len(read_notes(log._store.small_state, "refusal/"))) == (
+        0,
+        50,
+        0,
+    )
+    log.earlier_outcome("op", "k", {}, in_write=True)  # a write that records nothing takes nothing along
+    assert (len(writes), len(read_notes(log._store.small_state, "refusal/"))) == (1, 0)
     attempt(log)
-    assert (len(writes), len(log.store.notes("refusal/"))) == (2, 50)
+    assert (len(writes), len(read_notes(log._store.small_state, "refusal/"))) == (2, 50)
     assert len(log.refusals(limit=None)) == 50
     attempt(log)
-    assert len(log.store.notes("refusal/")) == 50
+    assert len(read_notes(log._store.small_state, "refusal/")) == 50
 
 
 def test_refusals_survive_a_failed_commit_and_go_along_with_the_next(
     make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = make_log("memory")
-    persist = log.store._persist  # type: ignore[attr-defined]
+    persist = log._store._persist  # type: ignore[attr-defined]
 
     def fail(staged: object) -> None:
         raise StorageFull("the disk is full")
 
     refuse(log, 3)
-    monkeypatch.setattr(log.store, "_persist", fail)
+    monkeypatch.setattr(log._store, "_persist", fail)
     with pytest.raises(StorageFull):
         attempt(log)
     assert len(log.refusals()) == 3
-    monkeypatch.setattr(log.store, "_persist", persist)
+    monkeypatch.setattr(log._store, "_persist", persist)
     attempt(log)
-    assert len(log.store.notes("refusal/")) == 3
+    assert len(read_notes(log._store.small_state, "refusal/")) == 3
 
 
 def test_what_waits_is_written_when_the_log_is_closed(make_log: Callable[..., Log], tmp_path: Path) -> None:
@@ -318,7 +323,7 @@ def test_a_hundred_refusals_of_an_actor_are_recorded_in_a_minute_and_the_rest_ar
     refuse(log, 3, actor="user:bob")
     assert [(one.actor, one.left_out) for one in log.refusals_left_out()] == [("user:ada", 150)]
     attempt(log)
-    assert len(log.store.notes("refusal/")) == 103
+    assert len(read_notes(log._store.small_state, "refusal/")) == 103
     assert len(log.refusals(limit=None, actor="user:ada")) == 100
     assert len(log.refusals(limit=None, actor="user:bob")) == 3
     assert [(one.actor, one.left_out) for one in log.refusals_left_out()] == [("user:ada", 150)]
@@ -353,5 +358,5 @@ def test_a_purge_forgets_refusals_that_still_wait(log: Log) -> None:
 def test_very_many_that_wait_are_written_at_once(log: Log, clock: Any) -> None:
     for number in range(1001):
         refuse(log, 1, actor=f"user:a{number}")
-    assert len(log.store.notes("refusal/")) == 1000
+    assert len(read_notes(log._store.small_state, "refusal/")) == 1000
     assert len(log.refusals(limit=None)) == 1001

@@ -20,9 +20,9 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.event import Position
 from everlog.core.query import Query, Reset
 from everlog.errors import InvalidField, LogClosed, RejectedEvent
-from everlog.log.drafts import Draft
 from everlog.log.expect import NoMatch
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 from everlog.stores.sqlite.store import SqliteStore
 
 
@@ -55,7 +55,7 @@ def test_a_key_of_none_is_no_key(sqlite_log: Log) -> None:
 
 def test_what_is_no_draft_is_said(sqlite_log: Log) -> None:
     wrong: Any = [{"type": "note.added", "stream": "note/1"}]
-    with pytest.raises(InvalidField, match="no draft"):
+    with pytest.raises(InvalidField, match="not a draft"):
         sqlite_log.append_batch(wrong)
     with pytest.raises(InvalidField, match="type"):
         sqlite_log.append(wrong, stream="note/1")
@@ -163,7 +163,7 @@ def test_who_is_told_of_a_commit_may_append_in_turn(sqlite_log: Log) -> None:
             answers.append(0)
             answers[-1] = sqlite_log.append("note.added", stream="note/9", payload={"text": "answer"}).position
 
-    sqlite_log.waiters.call_on_commit(answer)
+    sqlite_log.waiters.watch(answer)
 
     async def main() -> None:
         asked = [aio.append(sqlite_log, "note.added", stream="note/1", payload={"text": "x"}) for _ in range(5)]

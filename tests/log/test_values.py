@@ -12,7 +12,7 @@ from tests.conftest import Clock
 
 from everlog.errors import EverlogError, NotCanonical
 from everlog.log.log import Log
-from everlog.views.runner import Mode
+from everlog.views.live import Mode
 from everlog.views.view import View
 
 SAID = {"whole": 1.0, "zero": -0.0, "half": 0.5, "deep": [{"x": 2.0}, [3.0, -7.0, 1e15]], "int": 4, "small": 1e-7}

@@ -5,19 +5,21 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from everlog.core.codec import header_bytes, header_hash
+from everlog.core.codec import Packed, header_bytes, header_hash, unpack
 from everlog.core.event import START, Position
 from everlog.errors import Damaged, EverlogError
 from everlog.log import spill, verify
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
-from everlog.log.verify import Report
-from everlog.stores.contract import Problem
+from everlog.log.prepare import Draft
+from everlog.log.verify import AuditOfPart, Report
+from everlog.stores.contract import Problem, encode_event
 from everlog.testing.builders import Chain
 
 PEER = "01TESTPEER0000000000000000"
@@ -120,6 +122,7 @@ EDITS: dict[str, tuple[str, str]] = {
     # rows
     "the first row is deleted": ("DELETE FROM events WHERE position = 1", "position_missing"),
     "a row in the middle is deleted": ("DELETE FROM events WHERE position = 5", "position_missing"),
+    "the row before a reserved position is deleted": ("DELETE FROM events WHERE position = 10", "position_missing"),
     "a peer's row is deleted": ("DELETE FROM events WHERE position = 7", "position_missing"),
     "the last row is deleted": ("DELETE FROM events WHERE position = 14", "log_cut_off"),
     "the last three rows are deleted": ("DELETE FROM events WHERE position > 11", "log_cut_off"),
@@ -327,17 +330,17 @@ def test_what_does_not_fit_into_memory_is_compared_all_the_same(
 def test_what_is_recorded_while_it_looks_is_left_for_the_next_time(log: Log) -> None:
     for _ in range(3):
         log.append("thing.said", stream="thing/1")
-    store = log.store
-    packed = store.packed
+    store = log._store
+    slots = store.slots
 
     def growing() -> Any:
-        for place in packed():
+        for place in slots():
             yield place
             if place.position == 2:
                 log.append("thing.said", stream="thing/2")
                 log.purge("thing/1", reason="test")
 
-    object.__setattr__(store, "packed", growing)
+    object.__setattr__(store, "slots", growing)
     report = log.verify()
     assert (report.head, report.events, report.problems) == (3, 3, ())
 
@@ -351,7 +354,7 @@ def test_a_problem_that_a_second_look_does_not_find_was_none(log: Log) -> None:
         looks.append(log.append("thing.said", stream="thing/1"))
         return iter(found if len(looks) == 1 else found[1:])
 
-    object.__setattr__(log.store, "check", check)
+    object.__setattr__(log._store, "check", check)
     assert [problem.code for problem in log.verify().problems] == ["schema_changed"]
     assert len(looks) == verify.LOOKS_MAX
 
@@ -413,6 +416,32 @@ def test_bytes_that_are_no_text_any_more_are_named_by_their_place(edited: Path, 
     edit(edited, at(2, "payload = CAST(x'7b22ff227d' AS TEXT)"))
     problems = report_of(make_log, edited).problems
     assert 2 in {problem.position for problem in problems}
+
+
+# ---- a reader that sees some of the events
+
+
+def test_a_reader_of_some_events_finds_a_broken_link_between_two_that_it_sees_and_misses_none(
+    make_log: Callable[..., Log],
+) -> None:
+    log = make_log("memory")
+    for number in range(5):
+        say(log, "thing/1", number)
+    slots = [slot for slot in log._store.slots() if isinstance(slot, Packed)]
+    assert problems_of_part(log, [slots[1], slots[3], slots[4]]) == []
+
+    forged = encode_event(replace(unpack(slots[3]).event, actor="user:eve"))
+    slots[3] = replace(slots[3], header=forged.header)
+    assert problems_of_part(log, [slots[1], slots[3], slots[4]]) == [(5, "chain_broken")]
+    assert problems_of_part(log, [slots[1], slots[3]]) == []  # what follows it is not seen
+
+
+def problems_of_part(log: Log, slots: list[Packed]) -> list[tuple[int, str]]:
+    with closing(AuditOfPart(log._store.identity.origin, [])) as audit:
+        for slot in slots:
+            audit.take(slot)
+        audit.end(log.head())
+        return [(problem.position, problem.code) for problem in audit.problems]
 
 
 # ---- the order in which it is told

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from tests.stores.conftest import postgres_schemas, postgres_url
 from tests.stores.handle_logs import make_small, open_log
-
-from everlog.testing.handles import Nursery, ProcessHandle, SteeredFiles
+from tests.support.handles import Nursery, ProcessHandle, SteeredFiles
 
 __all__ = ["postgres_schemas", "postgres_url"]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Self
 
 import everlog
-from everlog.pipeline.java import JAVA_HOME, find_java
-from everlog.pipeline.session import jvm_options
+from everlog.pipeline.session.java import JAVA_HOME, find_java
+from everlog.pipeline.session.session import jvm_options
 
 HOST = "127.0.0.1"
 STARTED_WITHIN_S = 240.0

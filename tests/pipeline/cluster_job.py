@@ -9,10 +9,10 @@ from typing import Any
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.event import Event
-from everlog.pipeline.fold import fold_view
-from everlog.pipeline.progress import Status, watched
-from everlog.pipeline.session import opened_session
-from everlog.pipeline.sorted_fold import ROW
+from everlog.pipeline.fold.fold import fold_view
+from everlog.pipeline.fold.sorted_fold import ROW
+from everlog.pipeline.session.progress import Status, watched
+from everlog.pipeline.session.session import opened_session
 from everlog.views.builtin import Streams
 from everlog.views.view import digest_of_bytes
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session of the run: this machine, as the commands start it."""
-    from everlog.pipeline.session import open_session
+    from everlog.pipeline.session.session import open_session
 
     session = open_session(master="local[2]", app="everlog tests")
     yield session
@@ -79,11 +79,11 @@ def sorted_batches(
     import pyarrow.compute as pc
 
     from everlog.core.event import Position
-    from everlog.pipeline.rows import batch_of
-    from everlog.pipeline.sorted_fold import SORTED_SCHEMA, with_keys
+    from everlog.pipeline.fold.sorted_fold import SORTED_SCHEMA, with_keys
+    from everlog.pipeline.source.rows import batch_of
 
     end = None if upto is None else Position(upto)
-    records = list(log.store.read(view.query, after=Position(after), upto=end))
+    records = list(log._store.read(view.query, after=Position(after), upto=end))
     keyed = view if not view.by_stream else _ByStream()
     catalog = log.catalog if not view.by_stream else Catalog()
     table = pa.Table.from_batches(list(with_keys(keyed, catalog, [batch_of(records)])))

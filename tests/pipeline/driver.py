@@ -14,10 +14,11 @@ from pathlib import Path
 from tests.pipeline.shop import SHOP
 
 import everlog
-from everlog.pipeline.following import Follower
-from everlog.pipeline.lake import Lake
+from everlog.pipeline.engines.spark import SparkEngine
+from everlog.pipeline.lake.lake import Lake
 from everlog.pipeline.run import run
-from everlog.pipeline.session import open_session
+from everlog.pipeline.session.session import open_session
+from everlog.pipeline.stream_run import Follower
 
 
 def main(what: str, url: str, place: Path) -> None:
@@ -26,7 +27,7 @@ def main(what: str, url: str, place: Path) -> None:
     with everlog.open(url, catalog=SHOP) as log:
         lake = Lake.open(place, log_id=log.identity.log_id, create=True)
         if what == "run":
-            run(spark, log, url, lake)
+            run(SparkEngine(spark), log, url, lake)
         else:
             Follower(spark, log, url, lake, refresh_s=0.5).run(threading.Event())
     print("done", flush=True)

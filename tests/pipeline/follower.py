@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everlog.pipeline.session import open_session
+from everlog.pipeline.session.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -35,16 +35,16 @@ def test_a_worker_that_is_killed_in_the_middle_changes_nothing(tmp_path: Path) -
             text=True,
         )
         assert job.stdout is not None
-        told, killed = [], False
+        reported, killed = [], False
         with job:
             for line in job.stdout:
-                told.append(json.loads(line))
+                reported.append(json.loads(line))
                 # The events are shuffled, some keys are folded and others are not.
-                if not killed and told[-1].get("stages_done") and told[-1]["tasks_done"] >= 11:
+                if not killed and reported[-1].get("stages_done") and reported[-1]["tasks_done"] >= 11:
                     cluster.kill_worker(0)
                     killed = True
         assert job.returncode == 0
 
     assert killed, "it was done before anybody could be killed"
-    assert told[-1] == {"digest": expected, "keys": 97}
-    assert told[-2]["tasks_failed"] > 0, "the worker that was killed had nothing to do"
+    assert reported[-1] == {"digest": expected, "keys": 97}
+    assert reported[-2]["tasks_failed"] > 0, "the worker that was killed had nothing to do"

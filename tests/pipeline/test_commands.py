@@ -1,4 +1,4 @@
-"""The commands that derive and prove on Spark, as somebody types them."""
+"""The commands that derive and prove on Spark, as a user types them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_a_view_is_rebuilt_on_spark_and_says_which_engine_it_would_take(spark: S
     there = everlog("views", "rebuild", "streams", "--engine", "spark", "--json").data
     assert (there["engine"], there["handed_over"], there["position"]) == ("spark", 5, 5)
     assert (there["same"], there["checked"], there["digest"]) == (True, 2, here["digest"])
-    told = everlog("views", "rebuild", "streams", "--engine", "spark")
-    assert "this would probably be quicker: everlog views rebuild streams --engine process" in told.err
+    reported = everlog("views", "rebuild", "streams", "--engine", "spark")
+    assert "this would probably be faster: everlog views rebuild streams --engine process" in reported.err
     assert everlog("views", "rebuild", "streams", "--engine", "auto", "--json").data["engine"] == "process"
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.pipeline.test_following import committed, following
+from tests.pipeline.test_stream_run import committed, following
 from tests.pipeline.world import World
 
 from everlog import Draft
-from everlog.pipeline.following import CHECKPOINT
-from everlog.pipeline.table import Table
+from everlog.pipeline.lake.table import Table
+from everlog.pipeline.stream_run import CHECKPOINT
 
 ROOT = Path(__file__).parents[2]
 START_S_MAX = 240.0
@@ -87,7 +87,7 @@ def held(table: Table, *columns: str) -> list[tuple[object, ...]]:
 
 
 def assert_lake_is_log(world: World) -> None:
-    there = [(recorded.position, recorded.event.id, recorded.event.type) for recorded in world.log.store.read()]
+    there = [(recorded.position, recorded.event.id, recorded.event.type) for recorded in world.log._store.read()]
     assert held(world.lake.events, "position", "id", "type") == there
     for event_type in ("note.added", "deploy.done"):
         mine = [(position, id) for position, id, type_ in there if type_ == event_type]

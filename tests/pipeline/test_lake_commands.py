@@ -1,4 +1,4 @@
-"""`everlog pipeline run`, `compact` and `stream`, as somebody types them."""
+"""`everlog pipeline run`, `compact` and `stream`, as a user types them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.cli.conftest import Run, clean_environment, everlog, place
 
 from everlog import open as open_log
 from everlog.cli.main import main
-from everlog.cli.pipeline_stream import Meter
+from everlog.cli.pipeline.stream import Meter
 from everlog.core.event import Position
 from everlog.core.query import Cursor
-from everlog.pipeline.following import Commit
-from everlog.pipeline.java import find_java
-from everlog.pipeline.lake import Lake
-from everlog.pipeline.warm_start import warm_start_of
+from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.session.java import find_java
+from everlog.pipeline.session.warm_start import warm_start_of
+from everlog.pipeline.stream_run import Commit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,7 +51,7 @@ def test_a_lake_is_made_kept_and_purged(spark: SparkSession, everlog: Run, place
     assert (place / ".everlog" / "lake" / ".gitignore").read_text() == "*\n"
 
     purged = everlog("purge", "note/1", "--reason", "request 17", "--confirm", "purge note/1")
-    assert "still holds it until the next everlog pipeline run" in purged.err
+    assert "still contains the events until the next everlog pipeline run" in purged.err
     again = everlog("pipeline", "run", "--json").data
     assert (again["events"], again["purged"], again["tables"]["events"]) == (0, 1, 2)
     assert again["scanned_files"] > 0
@@ -63,7 +63,7 @@ def test_a_lake_is_made_kept_and_purged(spark: SparkSession, everlog: Run, place
 
 
 @pytest.mark.usefixtures("log")
-def test_what_is_wrong_is_told_with_its_exit_code(spark: SparkSession, everlog: Run, place: Path) -> None:
+def test_what_is_wrong_is_reported_with_its_exit_code(spark: SparkSession, everlog: Run, place: Path) -> None:
     none = everlog("pipeline", "compact", "--json")
     assert (none.code, none.error["code"], none.error["hint"]) == (4, "not_found", "everlog pipeline run")
     assert everlog("pipeline", "run", "--lake", "elsewhere").code == 0
@@ -116,8 +116,8 @@ def test_a_report_says_what_happened_since_the_last_one() -> None:
     }
 
 
-class Told(io.StringIO):
-    """What a stream prints, kept line by line for whoever waits for it."""
+class Printed(io.StringIO):
+    """What a stream prints, kept line by line for a thread that waits for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,10 +137,10 @@ class Told(io.StringIO):
 
 
 @pytest.mark.usefixtures("log", "spark")
-def test_a_stream_ends_in_order_when_it_is_told_to(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_in_order_when_it_is_asked_to(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, whose session is warm: somebody appends, sees it in the lake and sends SIGTERM."""
-    told, seen = Told(), list[str]()
-    monkeypatch.setattr(sys, "stdout", told)
+    reported, seen = Printed(), list[str]()
+    monkeypatch.setattr(sys, "stdout", reported)
 
     def not_taken(number: int, frame: object) -> None:
         raise AssertionError("the command does not take the signal")
@@ -149,10 +149,10 @@ def test_a_stream_ends_in_order_when_it_is_told_to(place: Path, monkeypatch: pyt
 
     def live() -> None:
         try:
-            told.until(lambda one: one["views"] == 3)
+            reported.until(lambda one: one["views"] == 3)
             with open_log("sqlite:.everlog/log.db", actor="user:ada", create=False) as log:
                 log.append("note.added", stream="note/7", payload={"text": "live"})
-            told.until(lambda one: one["position"] == 4)
+            reported.until(lambda one: one["position"] == 4)
             seen.append("the event")
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -164,7 +164,7 @@ def test_a_stream_ends_in_order_when_it_is_told_to(place: Path, monkeypatch: pyt
     finally:
         somebody.join(WAIT_S)
         signal.signal(signal.SIGTERM, before)
-    last = told.reports[-1]
+    last = reported.reports[-1]
     assert (code, seen) == (0, ["the event"])
     assert (last["ended"], last["events"], last["position"]) == (True, 4, 4)
     assert Lake.open(place / ".everlog" / "lake").silver("note.added").rows() == 4

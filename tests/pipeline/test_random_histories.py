@@ -15,9 +15,9 @@ from tests.views.conftest import ByActor, Causal
 from everlog.core.event import Event
 from everlog.core.query import Query
 from everlog.log.log import Log
-from everlog.pipeline.fold import fold_view
-from everlog.pipeline.rows import batch_of
-from everlog.pipeline.sorted_fold import LETTER, ROW, STOP
+from everlog.pipeline.fold.fold import fold_view
+from everlog.pipeline.fold.sorted_fold import LETTER, ROW, STOP
+from everlog.pipeline.source.rows import batch_of
 from everlog.testing.builders import event
 from everlog.views.builtin import BUILT_IN
 from everlog.views.view import View, digest_of_bytes
@@ -61,7 +61,7 @@ def fill(log: Log, chance: random.Random) -> None:
             )
         elif what < 0.85:
             log.admit([_of_a_peer(chance, chance.choice(peers), stream, actor)])
-        elif what < 0.93 and next(log.store.read(Query(stream=stream)), None) is not None:
+        elif what < 0.93 and next(log._store.read(Query(stream=stream)), None) is not None:
             log.purge(stream, reason="a request")
         else:
             log.admit([_old(chance, actor)])
@@ -92,7 +92,7 @@ def _new(origin: str) -> str:
 
 
 def require_the_same(spark: SparkSession, log: Log, chance: random.Random) -> None:
-    records = list(log.store.read())
+    records = list(log._store.read())
     chance.shuffle(records)
     doubled = [*records, *chance.sample(records, min(3, len(records)))]
     parts = chance.randint(1, 4)

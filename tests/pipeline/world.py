@@ -12,9 +12,10 @@ import everlog
 from everlog.catalog.catalog import Catalog
 from everlog.log.log import Log
 from everlog.pipeline import run as running
-from everlog.pipeline.lake import Lake
-from everlog.pipeline.rows import COLUMNS, row_of
-from everlog.pipeline.run import Outcome
+from everlog.pipeline.engines.spark import SparkEngine
+from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.run import RunOutcome
+from everlog.pipeline.source.rows import COLUMNS, row_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,8 +29,8 @@ class World:
         self.log: Log = everlog.open(self.url, catalog=catalog)
         self.lake = Lake.open(place / "lake", log_id=self.log.identity.log_id, create=True)
 
-    def run(self, **options: Any) -> Outcome:
-        return running.run(self.spark, self.log, self.url, self.lake, **options)
+    def run(self, **options: Any) -> RunOutcome:
+        return running.run(SparkEngine(self.spark), self.log, self.url, self.lake, **options)
 
     def reopen(self, catalog: Catalog) -> None:
         self.log.close()
@@ -47,7 +48,7 @@ class World:
 
     def same_as_the_log(self) -> bool:
         held = self.lake.read(self.spark, "events").select(*COLUMNS).orderBy("position").collect()
-        return [_plain(row) for row in held] == [_plain(row_of(recorded)) for recorded in self.log.store.read()]
+        return [_plain(row) for row in held] == [_plain(row_of(recorded)) for recorded in self.log._store.read()]
 
     def files(self) -> dict[str, int]:
         return {

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from tests.support.postgres_schemas import Schemas
 
-from everlog.testing.postgres_schemas import Schemas
-from everlog.testing.postgres_server import NoServer, start_server
+from everlog.demo.postgres_server import NoServer, start_server
+
+RAM = Path("/dev/shm")
+RAM_BYTES_MIN = 2 * 1024**3
 
 
 @pytest.fixture(scope="session")
@@ -19,11 +24,16 @@ def postgres_schemas() -> Iterator[Schemas]:
         yield from _schemas_of(given)
         return
     try:
-        server = start_server()
+        server = start_server(where=_in_memory())
     except NoServer as error:
         pytest.skip(f"no PostgreSQL: {error}")
     with server:
         yield from _schemas_of(server.url)
+
+
+def _in_memory() -> Path | None:
+    """A folder where a flush costs nothing, if there is one with room enough."""
+    return RAM if RAM.is_dir() and shutil.disk_usage(RAM).free >= RAM_BYTES_MIN else None
 
 
 def _schemas_of(url: str) -> Iterator[Schemas]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.handles import CATALOG, SteeredFiles
 
 from everlog.log.log import Log
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.store import JsonlStore
-from everlog.stores.segments import index, writing
 from everlog.stores.segments import store as segments_store
+from everlog.stores.segments import writer
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.handles import CATALOG, SteeredFiles
-from everlog.views.views import Views
+from everlog.views.registry import Views
 
 
 def open_log(place: str, files: SteeredFiles) -> Log:
@@ -38,12 +39,12 @@ def open_log(place: str, files: SteeredFiles) -> Log:
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Parts of six events, room that is taken at once, a writer that is refused and a listener that ends at once."""
-    patch.setattr("everlog.stores.postgres.listening._LOOK_S", 0.05)
+    patch.setattr("everlog.stores.postgres.listener._LOOK_S", 0.05)
     patch.setattr(segments_store, "LOCK_WAIT_S", 0.02)
-    patch.setattr(index, "BLOCK_POSITIONS", 2)
-    patch.setattr(index, "PART_EVENTS_MAX", 6)
-    patch.setattr(writing, "PART_EVENTS_MIN", 1)
-    patch.setattr(writing, "SPACE_AFTER_FRAMES", 1)
+    patch.setattr(live_part, "BLOCK_POSITIONS", 2)
+    patch.setattr(live_part, "PART_EVENTS_MAX", 6)
+    patch.setattr(writer, "PART_EVENTS_MIN", 1)
+    patch.setattr(writer, "SPACE_AFTER_FRAMES", 1)
 
 
 def open_small(place: str, files: SteeredFiles) -> Log:

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from tests.stores.handle_logs import make_small, open_log
 from tests.stores.test_handles import FOLDER, OPENER
-
-from everlog.testing.handles import Answer, Facts, Nursery, ProcessHandle, SteeredFiles, ask
-from everlog.testing.watching import END
+from tests.support.handles import Answer, Facts, Nursery, ProcessHandle, SteeredFiles, ask
+from tests.support.watching import END
 
 KILLS, KILLS_POSTGRES, KILLS_FULL = 8, 4, 200
 WRITES_MAX = 6  # of a writer between two kills

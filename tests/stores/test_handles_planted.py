@@ -13,20 +13,23 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from msgspec.structs import replace
 from tests.stores.handle_logs import make_small
 from tests.stores.test_handles import JsonlMachine, SegmentsMachine, SqliteMachine, nursery
+from tests.support.handles import Nursery
+from tests.support.handles_machine import HandlesMachine
 
 from everlog.errors import LogClosed, WriterStopped
 from everlog.files import Files
-from everlog.log import subscribers
+from everlog.log import follow as following
 from everlog.stores.jsonl.day_files import Tail
-from everlog.stores.jsonl.keeper import Keeper
-from everlog.stores.segments.book import Book
+from everlog.stores.jsonl.index.rows import Rows
+from everlog.stores.jsonl.index.update import IndexUpdater
+from everlog.stores.jsonl.lines import EventLine, Line
+from everlog.stores.segments.format.frames import Walk
+from everlog.stores.segments.state import LogState
 from everlog.stores.segments.store import SegmentsStore
-from everlog.stores.segments.walk import Walk
 from everlog.stores.sqlite.connection import Registry
-from everlog.testing.handles import Nursery
-from everlog.testing.handles_machine import HandlesMachine
 
 __all__ = ["nursery"]
 
@@ -37,7 +40,12 @@ NEVER: Any = None
 
 class FewJsonlRules(JsonlMachine):
     copy = kill = kill_while_it_writes = fail_a_flush = race = maintain = live_view = follow_and_close = NEVER
-    page = read = view = append_keyed = NEVER
+    page = read = view = append_keyed = lose_the_clock_file = NEVER
+
+
+class ClockRules(JsonlMachine):
+    copy = kill = kill_while_it_writes = fail_a_flush = live_view = follow_and_close = page = read = view = NEVER
+    append_keyed = append_as_expected = head = look = race = reopen = NEVER
 
 
 class FewSegmentsRules(SegmentsMachine):
@@ -64,15 +72,24 @@ def unlinked_file(patch: pytest.MonkeyPatch) -> None:
 
 def stale_positions(patch: pytest.MonkeyPatch) -> None:
     """What is remembered is dropped only if the write itself notices that somebody wrote."""
-    real = Keeper.begin_write
+    real = IndexUpdater.begin_write
 
     def begin_write(self: Any) -> None:
-        changed = self._index is None or self._glance() != self._seen
+        changed = self._index is None or self._fingerprint() != self._seen
         real(self)
         self.rounds = getattr(self, "rounds", 0) + changed
 
-    patch.setattr(Keeper, "begin_write", begin_write)
-    patch.setattr(Keeper, "seen", property(lambda self: getattr(self, "rounds", 0)))
+    patch.setattr(IndexUpdater, "begin_write", begin_write)
+    patch.setattr(IndexUpdater, "seen", property(lambda self: getattr(self, "rounds", 0)))
+
+
+def purged_events_do_not_count_for_the_clock(patch: pytest.MonkeyPatch) -> None:
+    real = Rows.add
+
+    def add(self: Rows, file: int, at: int, size: int, line: Line, *, digest: bytes = b"") -> None:
+        real(self, file, at, size, line if isinstance(line, EventLine) else replace(line, lamport=0), digest=digest)
+
+    patch.setattr(Rows, "add", add)
 
 
 def failed_opening_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -102,12 +119,12 @@ def negative_read(patch: pytest.MonkeyPatch) -> None:
             size = max(0, min(size, self._limit - at))
         return bytes(self._source.read(at, size))
 
-    patch.setattr(Book, "_take_in", take_in)
+    patch.setattr(LogState, "_take_in_growth", take_in)
     patch.setattr(Walk, "_read", read)
 
 
 def closing_passes_for_the_end(patch: pytest.MonkeyPatch) -> None:
-    real = subscribers.follow
+    real = following.follow
 
     def follow(*how: Any, **more: Any) -> Iterator[Any]:
         try:
@@ -115,7 +132,7 @@ def closing_passes_for_the_end(patch: pytest.MonkeyPatch) -> None:
         except LogClosed:
             return
 
-    patch.setattr(subscribers, "follow", follow)
+    patch.setattr(following, "follow", follow)
 
 
 def every_opening_reads_the_file(patch: pytest.MonkeyPatch) -> None:
@@ -131,6 +148,11 @@ def every_opening_reads_the_file(patch: pytest.MonkeyPatch) -> None:
 PLANTED: list[tuple[str, Callable[[pytest.MonkeyPatch], None], type[HandlesMachine]]] = [
     ("jsonl: appends go to the file that a purge has replaced", unlinked_file, FewJsonlRules),
     ("jsonl: a read between two writes hides what another handle wrote", stale_positions, FewJsonlRules),
+    (
+        "jsonl: a clock value that only purged events have is used again",
+        purged_events_do_not_count_for_the_clock,
+        ClockRules,
+    ),
     (
         "segments: a flush that fails while the writer opens is forgotten",
         failed_opening_is_forgotten,

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import rule
 
 from everlog.stores.contract import Store
-from everlog.stores.sqlite import checks, claims, insert, queries, tail
+from everlog.stores.sqlite import check, claims, insert, queries, tail
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.store_machine import StoreMachine
 
@@ -36,14 +36,14 @@ class SmallPagesMachine(SqliteMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        for paged in (queries, checks):
+        for paged in (queries, check):
             self.patch.setattr(paged, "PAGE_ROWS", 2)
         for bound, few in (("_RUNS_MAX", 2), ("_RUN_CLAIMS_MIN", 3), ("_ROWS_AT_ONCE", 2), ("_WRITES_ALONE_MIN", 3)):
             self.patch.setattr(claims, bound, few)
         self.patch.setattr(tail, "TAIL_MAX", 3)
         self.patch.setattr(tail, "_LEARNT_AT_ONCE_MAX", 5)
         self.patch.setattr(queries, "_BLOCKS_AT_ONCE", 2)
-        for module in (queries, insert, checks):
+        for module in (queries, insert, check):
             self.patch.setattr(module, "BLOCK", 4)
         self.patch.setattr(queries, "_BLOCK_OF_ID", queries._BLOCK_OF_ID.replace("128", "4").replace("127", "3"))
 

@@ -12,8 +12,8 @@ from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog.core.event import Event
 from everlog.log.log import Log
+from everlog.views.registry import Views
 from everlog.views.view import CAUSAL, View
-from everlog.views.views import Views
 
 __all__ = ["postgres_schemas", "postgres_url"]
 

@@ -16,4 +16,4 @@ def say(log: Log, value: Any, *, stream: str = "thing/1", actor: str = "user:ada
 
 
 def from_nothing(log: Log, view: type[View]) -> str:
-    return digest(fold_all(view(), log.store.read(EVERYTHING), upcast=log.catalog.upcast).items())
+    return digest(fold_all(view(), log._store.read(EVERYTHING), upcast=log.catalog.upcast).items())

@@ -13,18 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.views.conftest import ALL, ByActor, Causal, Said
 
+from everlog.core.differences import differences, leaves, same, value_at
 from everlog.core.event import Position
-from everlog.core.paths import parse_path, path_of
 from everlog.core.query import EVERYTHING, Query
+from everlog.core.text import parse_path, path_of
 from everlog.errors import InvalidField, NotFound
 from everlog.log.log import Log
 from everlog.testing.builders import Chain
-from everlog.views.as_of import Lamport, Version, cut, state_at, states_at
-from everlog.views.differences import differences, leaves, same, value_at
-from everlog.views.fields import Fields, merged
+from everlog.views.as_of import Lamport, Version, cut, state_at, states_at, why
+from everlog.views.builtin import Fields, merged
 from everlog.views.fold import fold_all
 from everlog.views.view import View
-from everlog.views.why import why
 
 
 def say(log: Log, value: Any, *, stream: str = "thing/1", actor: str = "user:ada", **fields: Any) -> Any:
@@ -75,8 +74,8 @@ def test_what_was_and_what_came_since_meet_without_a_gap(log: Log) -> None:
     records = [say(log, number, stream=f"thing/{number % 3}") for number in range(12)]
     for edge in [record.received_at for record in records]:
         at = cut(log, edge)
-        before = {r.position for r in log.store.read(EVERYTHING, upto=at.upto)}
-        since = {r.position for r in log.store.read(Query(since=edge))}
+        before = {r.position for r in log._store.read(EVERYTHING, upto=at.upto)}
+        since = {r.position for r in log._store.read(Query(since=edge))}
         assert not before & since
         assert before | since == {record.position for record in records}
 
@@ -87,7 +86,7 @@ def test_a_lamport_value_is_the_same_cut_on_every_node(log: Log) -> None:
     foreign = chain.next(type="thing.said", stream="thing/1", payload={"value": "foreign"}, lamport=2)
     log.admit([foreign.event])
     at = cut(log, Lamport(2))
-    found = [r.event.lamport for r in log.store.read(EVERYTHING, upto=at.upto) if at.holds(r)]
+    found = [r.event.lamport for r in log._store.read(EVERYTHING, upto=at.upto) if at.holds(r)]
     assert max(found) == 2
     assert len(found) == sum(r.event.lamport <= 2 for r in mine) + 1
     # In causal order the foreign event stands among those with its value, whenever it arrived.
@@ -293,7 +292,7 @@ def test_the_measure_of_all_of_this_is_the_fold_from_nothing(log: Log) -> None:
     for number in range(10):
         say(log, {"n": number, "keep": {str(number): True}}, stream=f"thing/{number % 2}")
     for upto in range(11):
-        records = list(log.store.read(EVERYTHING, upto=Position(upto)))
+        records = list(log._store.read(EVERYTHING, upto=Position(upto)))
         expected = fold_all(Fields(), records, upcast=log.catalog.upcast)
         assert {key: fields_at(log, key, upto) for key in expected} == expected
 

@@ -13,8 +13,8 @@ from tests.views.said import say
 from everlog.core.event import Event
 from everlog.log.log import Log
 from everlog.stores.contract import InGit
+from everlog.views.builds.build import builds_of, read_names
 from everlog.views.fold import fold_all
-from everlog.views.states import builds_of, read_names
 from everlog.views.view import View
 
 
@@ -70,7 +70,7 @@ def folds(log: Log) -> int:
     before = Counting.folded
     found = dict(log.view(Counting).items())
     count = Counting.folded - before
-    assert found == fold_all(Counting(), log.store.read())
+    assert found == fold_all(Counting(), log._store.read())
     return count
 
 
@@ -126,11 +126,11 @@ def test_builds_of_branches_that_cannot_come_back_are_removed(repository: Reposi
         with repository.open() as log:
             folds(log)
     with repository.open() as log:
-        kept, names = builds_of(log.views.shelf, "counting"), read_names(log.views.shelf, "counting")
-        assert isinstance(log.store, InGit)
+        kept, names = builds_of(log.views.small_state, "counting"), read_names(log.views.small_state, "counting")
+        assert isinstance(log._store, InGit)
         others = [build for build in kept if build.number not in (names.active, names.previous)]
         assert 0 < len(others) <= 8
-        assert {build.reached.epoch for build in others} <= log.store.other_epochs()
+        assert {build.reached.epoch for build in others} <= log._store.other_epochs()
         log.view(Counting).rebuild()
         log.view(Counting).rebuild()
-        assert names.active not in [build.number for build in builds_of(log.views.shelf, "counting")]
+        assert names.active not in [build.number for build in builds_of(log.views.small_state, "counting")]

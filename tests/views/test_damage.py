@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support import damage
 
 from everlog import aio, wiring
 from everlog.consumers.group import Group
 from everlog.core.query import Query
 from everlog.errors import Damaged, EverlogError
 from everlog.log.log import Log
-from everlog.testing import damage
 
 KINDS = {"sqlite": "sqlite:{}/log.db", "jsonl": "jsonl:{}/log", "segments": "segments:{}/log"}
 LOST = 6

@@ -20,8 +20,8 @@ from tests.views.said import from_nothing, say
 from everlog import Draft
 from everlog.errors import Damaged, EverlogError
 from everlog.log.log import Log
+from everlog.views.builds.build import active_build
 from everlog.views.fold import fold_all
-from everlog.views.states import active_build
 from everlog.views.view import View
 
 VIEWS: tuple[type[View], ...] = (Said, ByActor)
@@ -57,7 +57,7 @@ def _file(place: Path) -> Path:
 
 def _all_right(log: Log) -> bool:
     for view in VIEWS:
-        true = fold_all(view(), log.store.read())
+        true = fold_all(view(), log._store.read())
         handle = log.view(view)
         some = random.Random(1).sample(sorted(true), 3)
         if {key: handle.get(key).state for key in some} != {key: true[key] for key in some}:
@@ -137,8 +137,8 @@ def test_a_file_that_is_damaged_while_it_is_open_gives_no_wrong_answer(
     with make_log(kind, place) as log:
         _fill(log)
         assert _all_right(log)
-        shelf: Any = log.views.shelf
-        shelf._open().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        small_state: Any = log.views.small_state
+        small_state.derived._open().execute("PRAGMA wal_checkpoint(TRUNCATE)")
         damage(_file(place))
         say(log, "after", stream="thing/3")
         assert _all_right(log)
@@ -175,7 +175,7 @@ def test_a_row_that_only_a_scan_meets_is_not_missing(
     with make_log(kind, place) as log:
         _fill(log)
         assert _all_right(log)
-        true = fold_all(ByActor(), log.store.read())
+        true = fold_all(ByActor(), log._store.read())
     file = _file(place)
     whole = file.read_bytes()
     for key in true:
@@ -203,7 +203,7 @@ def test_an_older_copy_catches_up(kind: str, place: Path, make_log: Callable[...
     with make_log(kind, place) as log:
         _fill(log)
         assert _all_right(log)
-        numbers = [getattr(active_build(log.views.shelf, view.name), "number") for view in VIEWS]  # noqa: B009
+        numbers = [getattr(active_build(log.views.small_state, view.name), "number") for view in VIEWS]  # noqa: B009
     file = _file(place)
     older = file.read_bytes()
     with make_log(kind, place) as log:
@@ -214,7 +214,7 @@ def test_an_older_copy_catches_up(kind: str, place: Path, make_log: Callable[...
     with make_log(kind, place) as log:
         assert _all_right(log)
         assert not log.view(Said).get("thing/5").found
-        assert [getattr(active_build(log.views.shelf, view.name), "number") for view in VIEWS] == numbers  # noqa: B009
+        assert [getattr(active_build(log.views.small_state, view.name), "number") for view in VIEWS] == numbers  # noqa: B009
 
 
 def test_a_file_of_another_log_is_not_believed(kind: str, tmp_path: Path, make_log: Callable[..., Log]) -> None:
@@ -237,7 +237,7 @@ from tests.views.conftest import Said
 from everlog.errors import EverlogError
 from everlog.log.log import Log
 from everlog.stores.jsonl.store import JsonlStore
-from everlog.views.views import Views
+from everlog.views.registry import Views
 
 place, seconds, count = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 until, asked, refused = time.monotonic() + seconds, 0, 0
@@ -330,7 +330,7 @@ def test_a_file_that_cannot_be_repaired_is_reported(
         log.view(Said).catch_up()
     _garbage(_file(place))
     with make_log("jsonl", place) as log:
-        shelf: Any = log.views.shelf
-        monkeypatch.setattr(shelf, "_remove", lambda error: None)
+        small_state: Any = log.views.small_state
+        monkeypatch.setattr(small_state.derived, "_remove", lambda error: None)
         with pytest.raises(EverlogError, match=r"views\.db"):
             log.view(Said).get("thing/1")

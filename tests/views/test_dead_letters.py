@@ -10,8 +10,8 @@ from tests.views.conftest import ByActor, Causal, Everything, Picky, Said, Total
 from tests.views.said import say
 
 from everlog.errors import NotFound, ViewStopped
+from everlog.log.dead_letters import FAILED, SKIPPED, STOPPED, WAITING
 from everlog.log.log import Log
-from everlog.views.letters import FAILED, SKIPPED, STOPPED, WAITING
 from everlog.views.view import View
 
 # ---- dead letters
@@ -57,7 +57,7 @@ def test_a_skipped_letter_frees_those_behind_it_in_order(log: Log, view: type[Vi
     ((_, state),) = handle.items()
     assert state["values"] == [1, 2, 3]
     (letter,) = handle.dead_letters()
-    assert (letter.what, letter.skipped_by, letter.skipped_because) == (SKIPPED, "user:eve", "it was a test")
+    assert (letter.what, letter.decided_by, letter.decided_because) == (SKIPPED, "user:eve", "it was a test")
     assert handle.audit().ok
     assert handle.audit().skipped == 1
 
@@ -146,7 +146,7 @@ def test_what_fails_on_top_of_such_a_state_waits_however_large_a_page_is(log: Lo
 
 
 def test_what_was_gathered_is_taken_again_when_a_rebuild_is_stopped_behind_it(log: Log) -> None:
-    from everlog.views.rebuild import rebuild
+    from everlog.views.rebuild.blue_green import rebuild
 
     class Odd(Total):
         name = "odd-total"
@@ -158,7 +158,7 @@ def test_what_was_gathered_is_taken_again_when_a_rebuild_is_stopped_behind_it(lo
         say(log, number)
     for stopped_after in range(1, 6):
         steps = iter([False] * stopped_after)
-        rebuild(log, log.views.shelf, Odd(), stop=lambda steps=steps: next(steps, True), limit=1)  # type: ignore[misc]
+        rebuild(log, log.views.small_state, Odd(), stop=lambda steps=steps: next(steps, True), limit=1)  # type: ignore[misc]
     handle = log.view(Odd)
     assert handle.get("all").state == {"values": [0, 0, 0]}
     assert [letter.position for letter in handle.dead_letters()] == [4, 5, 6]

@@ -74,7 +74,7 @@ def test_a_set_holds_texts_and_nothing_else(make_log: Callable[..., Log]) -> Non
         assert [letter.what for letter in handle.dead_letters()] == ["failed", "waiting"]
 
 
-def test_what_cannot_be_said_is_refused_where_it_is_written() -> None:
+def test_an_invalid_declaration_is_refused_where_it_is_written() -> None:
     with pytest.raises(InvalidField, match="keyed by 'payload'"):
 
         class Wrong(DeclaredView):

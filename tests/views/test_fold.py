@@ -21,7 +21,7 @@ def test_what_was_applied_is_named_also_when_it_came_out_of_order(
     with make_log("memory") as log:
         for number in range(5):
             log.append("thing.said", stream=f"thing/{number % 2}", payload={"value": number})
-        records = list(log.store.read())
+        records = list(log._store.read())
     for some in itertools.permutations(records, 3):
         done = fold(view(), {}, some)
         assert done.smooth is not None
@@ -48,12 +48,12 @@ def test_positions_are_joined_and_runs_that_meet_stay_a_run(
     assert isinstance(found, range) is run
 
 
-def test_a_run_is_told_by_its_ends_only_when_it_has_no_gap(make_log: Callable[..., Log]) -> None:
+def test_positions_become_a_range_only_if_they_have_no_gap(make_log: Callable[..., Log]) -> None:
     """What stands in a gap was not applied, and an audit must be able to say so."""
     with make_log("memory") as log:
         for number in range(5):
             log.append("thing.said", stream="thing/1", payload={"value": number})
-        records = list(log.store.read())
+        records = list(log._store.read())
     for size in range(6):
         for some in itertools.combinations(records, size):
             assert [*run_of(some)] == [recorded.position for recorded in some]

@@ -35,7 +35,7 @@ rebuild = st.tuples(st.just("rebuild"), st.none(), st.none(), st.none())
 
 
 def from_nothing(log: Log, view: type[View]) -> str:
-    return digest(fold_all(view(), log.store.read(EVERYTHING), upcast=log.catalog.upcast).items())
+    return digest(fold_all(view(), log._store.read(EVERYTHING), upcast=log.catalog.upcast).items())
 
 
 class History:
@@ -56,7 +56,7 @@ class History:
             made = event("thing.said", stream=stream, actor=actor, payload=payload, lamport=value, origin=_origin())
             self.log.admit([made])
         elif what == "purge":
-            if next(self.log.store.read(Query(stream=stream)), None) is not None:
+            if next(self.log._store.read(Query(stream=stream)), None) is not None:
                 self.log.purge(stream, reason="a request")
         elif what == "rebuild":
             for handle in self.views:
@@ -125,7 +125,7 @@ def test_what_waits_behind_poison_in_a_causal_view_does_not_depend_on_what_arriv
             run.do(*step)
         for view in (Causal, CausalByStream):
             handle = log.view(view)
-            was = fold_to(log, view(), log.store.read(EVERYTHING))
+            was = fold_to(log, view(), log._store.read(EVERYTHING))
             assert handle.digest() == digest(was.states().items()), view.name
             waiting = {letter.key for letter in handle.dead_letters()}
             assert waiting == was.parked.keys()

@@ -10,16 +10,18 @@ from tests.views.conftest import ByActor, Causal
 
 from everlog.core.query import EVERYTHING
 from everlog.log import pages
+from everlog.log.derived import ViewOfLog
 from everlog.log.log import Log
 from everlog.testing.builders import event
-from everlog.views import builder, fold, rebuild, states
+from everlog.views import fold
+from everlog.views.builds import content, in_memory, open_build
+from everlog.views.builds.rows import Row, row_of
 from everlog.views.fold import fold_all
-from everlog.views.rows import Row, row_of
+from everlog.views.rebuild import blue_green
 from everlog.views.view import digest
-from everlog.views.views import Handle
 
 
-def history(log: Log) -> Handle:
+def history(log: Log) -> ViewOfLog:
     """A history that meets everything: several streams a key, a late event, a purge, a rebuild."""
     handle = log.view(Causal)
     for number in range(9):
@@ -32,8 +34,8 @@ def history(log: Log) -> Handle:
     return handle
 
 
-def whole(log: Log, handle: Handle) -> bool:
-    expected = digest(fold_all(handle.view, log.store.read(EVERYTHING), upcast=log.catalog.upcast).items())
+def whole(log: Log, handle: ViewOfLog) -> bool:
+    expected = digest(fold_all(handle.view, log._store.read(EVERYTHING), upcast=log.catalog.upcast).items())
     same = handle.digest() == expected
     audit = handle.audit()
     return same and audit.ok
@@ -47,9 +49,9 @@ def late_events_are_taken_as_they_come(patch: pytest.MonkeyPatch) -> None:
             row.last = (0, "")
         return real(view, rows, records, **options)
 
-    patch.setattr(builder, "fold", careless)
+    patch.setattr(in_memory, "fold", careless)
     patch.setattr(fold, "row_of", _without_order)
-    patch.setattr(states, "row_of", _without_order)
+    patch.setattr(content, "row_of", _without_order)
 
 
 def _without_order(data: bytes) -> Row:
@@ -58,8 +60,8 @@ def _without_order(data: bytes) -> Row:
 
 
 def a_purge_is_not_followed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("everlog.views.refold.keys_fed_by", lambda shelf, build, streams: set())
-    patch.setattr("everlog.views.views.forget_purged", lambda *arguments: None)
+    patch.setattr("everlog.views.builds.open_build.keys_fed_by", lambda small_state, build, streams: set())
+    patch.setattr("everlog.views.registry.forget_purged", lambda *arguments: None)
 
 
 def streams_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -67,7 +69,7 @@ def streams_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_cursor_is_kept_without_the_rows(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(builder, "kept_rows", lambda *arguments: {})
+    patch.setattr(in_memory, "kept_rows", lambda *arguments: {})
 
 
 def a_page_leaves_an_event_out(patch: pytest.MonkeyPatch) -> None:
@@ -76,11 +78,11 @@ def a_page_leaves_an_event_out(patch: pytest.MonkeyPatch) -> None:
         page.found = iter([[one for one in piece if one.event.payload["value"] != "late"] for piece in page.found])
         return page
 
-    patch.setattr(builder, "OpenPage", leaky)
+    patch.setattr(open_build, "OpenPage", leaky)
 
 
 def places_are_not_marked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(builder, "mark_places", lambda *arguments: 0)
+    patch.setattr(in_memory, "mark_applied", lambda *arguments: 0)
 
 
 PLANTED = [
@@ -111,17 +113,17 @@ def test_a_planted_bug_is_noticed(memory: Log, bug: Any, monkeypatch: pytest.Mon
     assert not whole(memory, handle)
 
 
-def test_a_rebuild_that_tells_of_changes_is_noticed(memory: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[int] = []
+def test_a_rebuild_that_publishes_changes_is_detected(memory: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    published: list[int] = []
 
-    class Telling(ByActor):
-        name = "telling"
+    class Publishing(ByActor):
+        name = "publishing"
 
         def on_change(self, changes: Any) -> None:
-            told.append(len(changes))
+            published.append(len(changes))
 
-    real = builder.Builder
-    monkeypatch.setattr(rebuild, "Builder", lambda *arguments, live: real(*arguments, live=True))
+    real = open_build.OpenBuild
+    monkeypatch.setattr(blue_green, "OpenBuild", lambda *arguments, live: real(*arguments, live=True))
     memory.append("thing.said", stream="thing/1", payload={"value": 1})
-    memory.view(Telling).rebuild()
-    assert told == [1], "the bug was not planted"
+    memory.view(Publishing).rebuild()
+    assert published == [1], "the bug was not planted"

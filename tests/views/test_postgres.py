@@ -10,7 +10,7 @@ import pytest
 import everlog
 from everlog.errors import InvalidSettings
 from everlog.log.log import Log
-from everlog.stores.shelf import MemoryShelf
+from everlog.stores.small_state import MemoryState
 from everlog.views.builtin import Streams, Types
 from everlog.views.fold import fold_all
 from everlog.views.view import View, digest
@@ -65,11 +65,11 @@ def test_a_purge_reaches_the_views(log: Log) -> None:
 
 
 def test_a_role_that_may_not_keep_views_has_them_in_memory(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    from everlog.stores.postgres.shelf import DerivedTable
+    from everlog.stores.postgres.small_state import DerivedTable
 
     fill(log)
     monkeypatch.setattr(DerivedTable, "may_write", lambda self: False)
-    assert isinstance(log.views.shelf, MemoryShelf)
+    assert isinstance(log.small_state.derived, MemoryState)
     assert log.view(Types).get("note.added").state["events"] == 20
 
 

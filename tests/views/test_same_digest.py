@@ -11,16 +11,18 @@ from pathlib import Path
 
 import pytest
 from tests.views.conftest import ALL
-from tests.views.snapshot_logs import from_nothing, say, with_snapshots
+from tests.views.snapshots.logs import from_nothing, say, with_snapshots
 from tests.views.test_planted import a_purge_is_not_followed, late_events_are_taken_as_they_come
 
+from everlog.core.query import Reset
 from everlog.errors import EverlogError, NotFound
+from everlog.log.derived import ViewOfLog
 from everlog.log.log import Log
 from everlog.testing.builders import Chain
-from everlog.views.builder import Builder
-from everlog.views.snapshot_folder import Entry
-from everlog.views.snapshots import Snapshots
-from everlog.views.views import Handle
+from everlog.views.advance import Advance
+from everlog.views.builds.open_build import OpenBuild
+from everlog.views.snapshots.folder import Entry
+from everlog.views.snapshots.snapshots import Snapshots
 
 HISTORIES, HISTORIES_FULL = 6, 500
 STEPS = 18
@@ -31,7 +33,7 @@ OPS = ("say", "say", "say", "say", "late", "purge", "snapshot", "snapshot", "ful
 @pytest.fixture(autouse=True)
 def patches_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """States as small as these would never be worth a patch."""
-    monkeypatch.setattr("everlog.views.snapshots.PATCH_SHARE_MAX", 100.0)
+    monkeypatch.setattr("everlog.views.snapshots.snapshots.PATCH_SHARE_MAX", 100.0)
 
 
 class History:
@@ -73,7 +75,7 @@ class History:
             case _:
                 assert handle.rebuild(limit=3).same is not False, handle.view.name
 
-    def require_the_same(self, handle: Handle) -> None:
+    def require_the_same(self, handle: ViewOfLog) -> None:
         expected = from_nothing(self.log, handle.view)
         assert handle.digest() == expected, ("live", handle.view.name)
         assert handle.rebuild(limit=5).digest == expected, ("rebuilt", handle.view.name)
@@ -81,7 +83,7 @@ class History:
             self.require_restored(handle, entry, expected)
         assert handle.audit().ok
 
-    def require_restored(self, handle: Handle, entry: Entry, expected: str) -> None:
+    def require_restored(self, handle: ViewOfLog, entry: Entry, expected: str) -> None:
         try:
             restored = handle.restore(entry)
         except NotFound:
@@ -117,11 +119,16 @@ def test_live_rebuilt_and_restored_are_the_same(
 def purged_snapshots_are_used(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Snapshots, "sweep", lambda self: [])
     patch.setattr(Snapshots, "_purged_since", lambda self, header, body: False)
-    patch.setattr(Builder, "_follow_reset", lambda self, reset: setattr(self, "_cursor", reset.cursor))
+
+    def ignore(self: OpenBuild, reset: Reset) -> Advance:
+        self.cursor = reset.cursor
+        return Advance.MORE
+
+    patch.setattr(OpenBuild, "_follow_reset", ignore)
 
 
 def a_patch_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("everlog.views.snapshot_folder.apply_patch", lambda base, patch: base)
+    patch.setattr("everlog.views.snapshots.folder.apply_patch", lambda base, patch: base)
 
 
 @pytest.mark.parametrize(

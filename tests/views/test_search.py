@@ -11,7 +11,7 @@ import pytest
 
 import everlog
 from everlog.core.event import Event
-from everlog.core.words import words
+from everlog.core.text import words
 from everlog.log.log import Log
 from everlog.views.view import Text, View
 
@@ -109,24 +109,24 @@ def test_what_a_row_is_found_by_follows_its_state_also_through_a_rebuild(log: Lo
 def test_a_build_that_is_dropped_takes_its_words_with_it(log: Log) -> None:
     note(log, 1, "first")
     handle = log.view(Notes)
-    shelf, spaces = log.views.shelf, []
+    small_state, spaces = log.views.small_state, []
     for _ in range(3):
         handle.rebuild()
         build = handle.build()
         assert build is not None
         spaces.append(build.rows)
-    held = [bool(shelf.holding(space, ("first",), within="", limit=9)) for space in spaces]
+    held = [bool(small_state.holding(space, ("first",), within="", limit=9)) for space in spaces]
     assert held == [False, True, True]  # one way back is kept
-    assert [bool(shelf.alike(space, ("first",), part="", least=0.5, limit=9)) for space in spaces] == held
+    assert [bool(small_state.alike(space, ("first",), part="", least=0.5, limit=9)) for space in spaces] == held
 
 
-def test_a_row_whose_text_cannot_be_told_is_kept_and_not_found(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_row_whose_text_fails_is_stored_and_not_found(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     note(log, 1, "broken")
     note(log, 2, "whole")
     handle = log.view(Notes)
     assert handle.get("note/001").state["title"] == "broken"
     assert (found(handle.search("broken")), found(handle.search("whole"))) == ([], [2])
-    assert "cannot say what note/001 is found by" in caplog.text
+    assert "text() of the view notes-found failed for note/001" in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["inline", "async", "on-demand"])

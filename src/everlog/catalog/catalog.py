@@ -9,8 +9,8 @@
     def name_the_lanes(old: dict[str, Any]) -> dict[str, Any]:
         return {"came_from": old["old_status"], "went_to": old["new_status"]}
 
-An append is checked against the latest version; a read brings older versions up to it, one step at a time. What is
-stored never changes.
+An append is checked against the latest version. A read converts older versions to it, one step at a time. Stored
+events never change.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from everlog.catalog import soundness
-from everlog.catalog.contradictions import (
+from everlog.catalog.models import (
+    PayloadModel,
+    doc_of,
+    name_of,
+    packed,
+    ready,
     refuse_other_model,
-    refuse_other_rule,
-    refuse_other_upcaster,
+    refuse_unusable,
     require_version,
+    unpacked,
 )
-from everlog.catalog.models import PayloadModel, doc_of, name_of, ready, refuse_unusable
-from everlog.catalog.nearest import did_you_mean
 from everlog.catalog.schema import DIALECT, FieldInfo, events_schema, field_infos
-from everlog.catalog.transitions import Transitions
-from everlog.catalog.upcasting import Upcaster, brought_up
+from everlog.catalog.transitions import Transitions, refuse_other_rule, rule_problems
+from everlog.catalog.upcasting import Upcaster, brought_up, idle_upcasters, missing_upcasters, refuse_other_upcaster
 from everlog.core.event import Event
 from everlog.core.fields import require_shape
+from everlog.core.text import counted, did_you_mean
 from everlog.errors import InvalidPayload, SchemaBroken, UnknownType
 
 _Model = TypeVar("_Model", bound=type[Any])
@@ -61,17 +64,16 @@ class Catalog:
         self._beyond_first: set[str] = set()  # types whose latest version is not their first
         self._upcasters: dict[str, dict[int, Upcaster]] = {}
         self._rules: dict[tuple[str, str], Transitions] = {}
-        self.ruled: set[str] = set()  # the event types that a transition rule is about: most catalogs have none
+        self.ruled: set[str] = set()  # the event types with a transition rule: most catalogs have none
         self._ready: dict[tuple[str, int], PayloadModel] = {}
         self._checks: dict[str, tuple[int, Callable[[Any], dict[str, Any]]]] = {}
-        self.quick: set[str] = set()  # types that were used, and whose check runs no code of others
-        self._defaults: dict[str, dict[str, Any]] = {}  # of the latest models, where an old event was read
+        self.quick: set[str] = set()  # types that were used, and whose check runs no user code
+        self._defaults: dict[str, dict[str, Any]] = {}  # of the latest models, once an old event was read
+        self._types_of_models: dict[type[Any], str] = {}  # a cache of `type_of_model`
         self._later: dict[str, Callable[[], Catalog]] = {}
         self._lent: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from everlog.catalog.travelling import packed
-
         models = {name: {at: packed(name, model) for at, model in of.items()} for name, of in self._models.items()}
         return _arrived, (models, self._upcasters, list(self._rules.values()))
 
@@ -81,8 +83,8 @@ class Catalog:
         readings: Iterable[tuple[str, int, Iterable[tuple[int, Upcaster]]]],
         defaults: Mapping[str, dict[str, Any]] | None = None,
     ) -> Catalog:
-        """A catalog that can only read: it upcasts as the one does that has these `readings` and `defaults`, and has
-        no models."""
+        """Return a catalog without models that only upcasts, like the one that has these `readings` and
+        `defaults`."""
         catalog = cls()
         catalog._defaults.update(defaults or {})
         for event_type, latest, upcasters in readings:
@@ -132,9 +134,9 @@ class Catalog:
     ) -> Transitions:
         """Allow only these moves in streams of a kind; the field `field` of `type` names the state that is next.
 
-        With `causal` the state is that of the greatest `(lamport, id)`, as it is for causal views: in a log that was
-        merged, the last event to arrive may be an old one. `also` are types of events imported from another program,
-        with the field that names the state: the last of them by its time counts until there is an event of `type`.
+        With `causal` the state is that of the event with the greatest `(lamport, id)`, as for causal views: in a
+        merged log the last event to arrive may be an old one. `also` maps types of events imported from another
+        program to the field with the state: the last of them by time counts until there is an event of `type`.
         """
         require_shape("type", type)
         require_shape("stream", f"{kind}/any")
@@ -148,7 +150,7 @@ class Catalog:
         return rule
 
     def include(self, other: Catalog) -> None:
-        """Take over everything that another catalog knows; a contradiction is an error and then nothing is taken."""
+        """Add everything that another catalog has; if the two contradict each other, raise and add nothing."""
         other._load_all()
         for event_type, models in other._models.items():
             for version, model in models.items():
@@ -168,7 +170,7 @@ class Catalog:
         self._lent |= other._lent
 
     def include_later(self, types: Iterable[str], load: Callable[[], Catalog]) -> bool:
-        """Know these types from now on, and load what they hold when one of them is first needed.
+        """Know these types from now on, and load their models when one of them is first needed.
 
         They are lent: usable as any other, but not of this catalog's own, which is what its schema and its lock are
         about. False, and nothing is known, when one of the names is taken: an own type goes first.
@@ -180,19 +182,27 @@ class Catalog:
         self._lent.update(names)
         return True
 
+    def latest(self, event_type: str) -> int:
+        """Return the latest version of a type."""
+        return self._known_version(event_type)
+
+    def lends(self, event_type: str) -> bool:
+        """Return whether a type was included by `include_later`."""
+        return event_type in self._lent
+
     # ---- appending
 
     def validate(self, event_type: str, payload: Any) -> tuple[int, dict[str, Any]]:
-        """The latest version, and the payload as a JSON-ready dict of its own with the defaults filled in."""
+        """Return the latest version, and the payload as a new JSON-ready dict with its defaults."""
         try:
             version, check = self._checks.get(event_type) or self._prepared(event_type)
         except TypeError:
-            require_shape("type", event_type)  # past the type checker: something that is no text at all
+            require_shape("type", event_type)  # past the type checker: not a text
             raise
         return version, check(payload)
 
     def refuse_unfit(self, event: Event, *, more_fields: bool = False) -> None:
-        """Refuse a payload that was made elsewhere and does not fit its type, as `validate` would.
+        """Refuse a payload from elsewhere that does not fit its type, as `validate` would.
 
         A type that is unknown here fits, and so does a newer version. An older version fits if its own model takes
         it, or if the latest one takes what the upcasters make of it. What an import could not place (`_imported`) is
@@ -217,13 +227,13 @@ class Catalog:
             raise InvalidPayload(event.type, [("$", error.why)]) from error
 
     def transition_rule(self, kind: str, event_type: str) -> Transitions | None:
-        """The rule for events of this type in streams of this kind."""
+        """Return the rule for events of this type in streams of this kind."""
         return self._rules.get((kind, event_type))
 
     # ---- reading
 
     def upcast(self, event: Event) -> Event:
-        """The event as the latest version of its type says it.
+        """Return the event in the latest version of its type.
 
         An event of an unknown type, or of a version that only a newer program knows, is returned as it is.
         """
@@ -233,19 +243,20 @@ class Catalog:
         if latest is None or event.version >= latest:
             return event
         if not event.salt and not event.payload:
-            return event  # its payload was erased: there is nothing left to bring up to date
+            return event  # its payload was erased: there is nothing to convert
         return brought_up(event, latest, self._upcasters.get(event.type, {}), self._defaults_of(event.type))
 
     def upcast_all(self, events: list[Event]) -> list[Event]:
-        """The same for many. Mostly nothing is to be done, and that is found out without a call for each."""
-        # Versions count from 1: of a type that is still at 1 there is nothing older.
+        """Upcast many events. Usually there is nothing to do, which is detected without a call for each event."""
+        # Versions count from 1: a type at version 1 has no older events.
         types = {event.type for event in events}
         if self._beyond_first.isdisjoint(types) and (not self._later or types.isdisjoint(self._later)):
             return events
         return [self.upcast(event) for event in events]
 
     def typed(self, event: Event) -> Any:
-        """The payload as an instance of the latest model, with the defaults of fields that came after the event."""
+        """Return the payload as an instance of the latest model, with the defaults of fields that are newer than the
+        event."""
         event = self.upcast(event)
         try:
             return self._model(event.type, self._known_version(event.type)).build(event.payload)
@@ -259,28 +270,29 @@ class Catalog:
                 version=event.version,
             ) from error
 
-    # ---- asking
+    # ---- looking up
 
     def knows(self, event_type: str) -> bool:
         return event_type in self._latest or event_type in self._later
 
     def type_of_model(self, model: type[Any]) -> str:
-        """The event type whose latest payloads are of this class."""
-        for event_type, latest in self._latest.items():
-            if self._models[event_type][latest] is model:
-                return event_type
-        raise UnknownType(
-            f"{name_of(model)} is not the payload of an event type",
-            why="only the model of a type's latest version can be recorded",
-            hint="register it with @catalog.event",
-        )
+        """Return the event type whose latest model is this class."""
+        found = self._types_of_models.get(model)
+        if found is None:
+            if self._later:
+                self._load_all()
+            types = [name for name, latest in self._latest.items() if self._models[name].get(latest) is model]
+            if len(types) != 1:
+                raise _no_type_of(model, types)
+            found = self._types_of_models[model] = types[0]
+        return found
 
     def types(self, *, lent: bool = False) -> list[TypeInfo]:
-        """Every event type of its own, by name; and with `lent` those that were included to be loaded later."""
+        """Return every event type of this catalog, by name; with `lent`, also those from `include_later`."""
         return [self._info(event_type) for event_type in self._names(lent)]
 
     def readings(self, types: Collection[str] = ()) -> list[tuple[str, int, list[tuple[int, Upcaster]]]]:
-        """What decides how events are read: of these types, or of all, the latest version and the upcasters."""
+        """Return the latest version and the upcasters of these types, or of all: they define how events are read."""
         self._load_all(types)
         return [
             (event_type, latest, sorted(self._upcasters.get(event_type, {}).items(), key=lambda item: item[0]))
@@ -289,18 +301,18 @@ class Catalog:
         ]
 
     def defaults(self, types: Collection[str]) -> dict[str, dict[str, Any]]:
-        """The defaults that old events of these types get, by type."""
+        """Return the defaults that old events of these types get, by type."""
         return {event_type: self._defaults_of(event_type) for event_type in types}
 
     def rules(self) -> list[Transitions]:
-        """Every transition rule, by stream kind and event type."""
+        """Return every transition rule, by stream kind and event type."""
         self._load_all()
         return [self._rules[key] for key in sorted(self._rules)]
 
     def json_schema(
         self, event_type: str | None = None, *, version: int | None = None, lent: bool = False
     ) -> dict[str, Any]:
-        """JSON Schema 2020-12 of one type's payload, or of whole events of all types that `types` lists."""
+        """Return the JSON Schema 2020-12 of the payload of one type, or of whole events of all types."""
         if event_type is None:
             known = ((name, self._latest[name]) for name in self._names(lent))
             return events_schema((name, latest, self._model(name, latest).schema()) for name, latest in known)
@@ -317,33 +329,32 @@ class Catalog:
         return {"$schema": DIALECT, "title": event_type, "x-event-version": version, **schema}
 
     def check(self) -> list[str]:
-        """What is wrong with the catalog itself, one sentence each; nothing when it is sound."""
+        """Return the problems of the catalog itself, one sentence each; an empty list if there are none."""
         self._load_all()
         return [
             *self._unusable_models(),
             *self.gaps(),
-            *soundness.idle_upcasters(self._latest, self._upcasters),
+            *idle_upcasters(self._latest, self._upcasters),
             *(
                 problem
                 for rule in self.rules()
-                for problem in soundness.rule_problems(
-                    rule, self.json_schema(rule.type) if rule.type in self._latest else None
-                )
+                for problem in rule_problems(rule, self.json_schema(rule.type) if rule.type in self._latest else None)
             ),
         ]
 
     def gaps(self) -> list[str]:
-        """The steps between versions that no upcaster takes, one sentence each."""
+        """Return the steps between versions without an upcaster, one sentence each."""
         self._load_all()
-        return soundness.gaps(self._latest, self._upcasters)
+        return missing_upcasters(self._latest, self._upcasters)
 
-    # ---- inside
+    # ---- internal
 
     def _add_model(self, event_type: str, version: int, model: type[Any]) -> None:
         self._models.setdefault(event_type, {})[version] = model
         self._latest[event_type] = max(version, self._latest.get(event_type, 0))
         if version > 1:
             self._beyond_first.add(event_type)
+        self._types_of_models.clear()
         self._checks.pop(event_type, None)
         self._defaults.pop(event_type, None)
         self.quick.discard(event_type)
@@ -400,7 +411,7 @@ class Catalog:
         )
 
     def _loaded(self, event_type: str) -> int:
-        """The latest version of a type that was only known by name; all that comes with it is loaded too."""
+        """Return the latest version of a type from `include_later`, after loading its catalog."""
         load = self._later[event_type]
         for name in [name for name, other in self._later.items() if other is load]:
             del self._later[name]
@@ -428,12 +439,24 @@ class Catalog:
         return problems
 
 
+def _no_type_of(model: type[Any], types: list[str]) -> UnknownType:
+    if types:
+        return UnknownType(
+            f"{name_of(model)} is the payload of {counted(len(types), 'event type')}",
+            why=f"it is registered for {', '.join(types)}",
+            hint="name the event type: append(type, payload=…), read(Query(types={type}))",
+        )
+    return UnknownType(
+        f"{name_of(model)} is not the payload of an event type",
+        why="only the model of a type's latest version in the catalog of this log can be used",
+        hint="register it with @catalog.event, and open the log with that catalog",
+    )
+
+
 def _arrived(
     models: Mapping[str, Mapping[int, Any]], upcasters: dict[str, dict[int, Upcaster]], rules: list[Transitions]
 ) -> Catalog:
-    """The catalog that `Catalog.__reduce__` took apart."""
-    from everlog.catalog.travelling import unpacked
-
+    """Return the catalog that `Catalog.__reduce__` pickled."""
     catalog = Catalog()
     for event_type, versions in models.items():
         for version, model in versions.items():

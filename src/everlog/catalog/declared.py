@@ -6,13 +6,12 @@
     fields = { came_from = "str", went_to = "planned | doing | done", reason = "str = ''", size = "int?" }
     transitions = { kind = "workpackage", field = "went_to", initial = "planned", allowed = { planned = ["doing"] } }
 
-`grammar` has the words of a field. Everything that is wrong in a file is told at once.
+`grammar` defines the words of a field. All problems of a file are reported at once.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -50,7 +49,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_types(text: str, *, source: str = FILE_NAME) -> Catalog:
-    """The catalog of the types that a TOML text declares; `source` names the text in errors."""
+    """Return the catalog of the types that a TOML text declares; `source` names the text in errors."""
     declared = _parse(text, source)
     catalog = Catalog()
     problems: list[str] = []
@@ -59,7 +58,7 @@ def read_types(text: str, *, source: str = FILE_NAME) -> Catalog:
         if not problems:
             problems += _register(catalog, event_type, block)
     if not problems:
-        # A version above 1 has its upcasters in Python, in another catalog; only what this file says is judged here.
+        # A version above 1 has its upcasters in Python, in another catalog; only this file is checked here.
         problems = [problem for problem in catalog.check() if problem not in catalog.gaps()]
     if problems:
         raise _unusable(source, problems)
@@ -67,7 +66,7 @@ def read_types(text: str, *, source: str = FILE_NAME) -> Catalog:
 
 
 def declare(text: str, event_type: str, fields: Mapping[str, str], doc: str = "", *, source: str = FILE_NAME) -> str:
-    """The TOML text with one type added at its end, or as it was if the type is there with these very fields."""
+    """Return the TOML text with one type added at its end, or unchanged if it has the type with the same fields."""
     before = _parse(text, source)
     problems: list[str] = []
     wanted = _fields(event_type, fields, problems)
@@ -89,7 +88,7 @@ def _parse(text: str, source: str) -> _File:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidSettings(
-            f"{source} is not TOML", why=str(error), hint="mend that line", source=source
+            f"{source} is not TOML", why=str(error), hint="correct that line", source=source
         ) from error
     try:
         return msgspec.convert(data, _File)
@@ -109,7 +108,7 @@ def _unusable(source: str, problems: list[str]) -> InvalidSettings:
 
 
 def _fields(event_type: str, fields: Mapping[str, str], problems: list[str]) -> dict[str, Field]:
-    """The declared fields; what is wrong with them is added to `problems`."""
+    """Return the declared fields; problems with them are added to `problems`."""
     try:
         require_shape("type", event_type)
     except InvalidField as error:
@@ -127,7 +126,8 @@ def _fields(event_type: str, fields: Mapping[str, str], problems: list[str]) -> 
 
 
 def model_of(event_type: str, fields: Mapping[str, str], doc: str) -> type[Any]:
-    """The payload model of declared fields. It keeps their words, so that it can be made again elsewhere."""
+    """Return the payload model of declared fields. It keeps their text, so that another process can build it
+    again."""
     return msgspec.defstruct(
         "".join(part.capitalize() for part in re.split(r"[._]", event_type)),
         [_member(name, parse_field(words)) for name, words in fields.items()],
@@ -176,24 +176,21 @@ def _refuse_other_fields(
 
 
 def _block(event_type: str, fields: Mapping[str, Field], doc: str) -> str:
-    lines = [f"[types.{_toml_text(event_type)}]", "version = 1"]
+    import tomlkit  # only a command that declares a type needs it
+
+    block: dict[str, Any] = {"version": 1}
     if doc:
-        lines.append(f"doc = {_toml_text(doc)}")
+        block["doc"] = doc
     if fields:
-        lines += ["", f"[types.{_toml_text(event_type)}.fields]"]
-        lines += [f"{name} = {_toml_text(str(field))}" for name, field in fields.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_text(text: str) -> str:
-    """A basic string. JSON's escapes are TOML's too; DEL is the one character that only TOML wants escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        block["fields"] = {name: str(field) for name, field in fields.items()}
+    text: str = tomlkit.dumps({"types": {event_type: block}})
+    return text
 
 
 def _require_parsed_back(
     added: str, before: _File, event_type: str, fields: Mapping[str, Field], doc: str, source: str
 ) -> None:
-    """Refuse to hand out a text that does not say exactly what was there plus the new type."""
+    """Refuse a text that does not read as the earlier types plus the new one."""
     expected = {**before.types, event_type: _Type(doc=doc, fields={name: str(f) for name, f in fields.items()})}
     try:
         added.encode()

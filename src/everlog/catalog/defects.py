@@ -1,8 +1,8 @@
-"""Everything that is wrong with a payload, each defect as (path, reason).
+"""Every defect of a payload, as (path, reason).
 
-msgspec stops at the first defect, which is right for speed and wrong for a person who must mend the payload: so a
-payload that failed is walked again here, field by field. What a model would drop in silence (an unknown field, which
-is most often a typo) is a defect too.
+msgspec stops at the first defect. That is fast, but a person wants to correct all of them at once: so a payload that
+failed is examined again here, field by field. A field that a model would drop silently (an unknown one, which is most
+often a typo) is a defect too.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import enum
+import math
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import msgspec
 
-from everlog.catalog.nearest import did_you_mean
-from everlog.core.paths import below
+from everlog.core.text import below, did_you_mean
 
 Defect: TypeAlias = tuple[str, str]
 
@@ -29,11 +29,13 @@ _OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 _LISTS = (list, tuple)
 _SCALARS = frozenset((str, int, float, bool, types.NoneType))
 
+_DEPTH_MAX = 64  # deeper values are refused anyway, where the payload is encoded
+
 MISSING = "it is missing"
 
 
 def no_such_field(name: str, known: Iterable[str]) -> str:
-    """Why an unknown field is refused, with the field that was probably meant."""
+    """Return why an unknown field is refused, with the field that was probably meant."""
     names = list(known)
     meant = did_you_mean(name, names)
     if meant or not names:
@@ -42,14 +44,14 @@ def no_such_field(name: str, known: Iterable[str]) -> str:
 
 
 def struct_defects(model: type[msgspec.Struct], payload: Any) -> list[Defect]:
-    """Every defect of a payload that `model` refused."""
+    """Return every defect of a payload that `model` refused."""
     found = list(_defects(payload, model, "$"))
     return found or [(path, reason) for path, reason in _unencodable(payload, "$")]
 
 
 def strays(given: Any, kept: Any, steps: tuple[str | int, ...] = ()) -> Iterator[Defect]:
-    """The members of `given` that the conversion to `kept` dropped because no model names them."""
-    # Every append of a nested model comes by here: scalars are passed over, and a path is spelled out only if needed.
+    """Yield the members of `given` that the conversion to `kept` dropped because no model names them."""
+    # This runs for every append of a nested model, so it skips scalars and builds a path only if needed.
     if isinstance(given, _LISTS):
         if isinstance(kept, _LISTS) and len(given) == len(kept):
             for index, value in enumerate(given):
@@ -68,7 +70,7 @@ def strays(given: Any, kept: Any, steps: tuple[str | int, ...] = ()) -> Iterator
 
 
 def _members(kept: Any) -> Mapping[Any, Any] | None:
-    """The named members of what a JSON object was converted to."""
+    """Return the named members of what a JSON object was converted to."""
     if isinstance(kept, msgspec.Struct):
         members = dict(zip(kept.__struct_encode_fields__, msgspec.structs.astuple(kept), strict=True))
         tag_field = kept.__struct_config__.tag_field
@@ -80,7 +82,7 @@ def _members(kept: Any) -> Mapping[Any, Any] | None:
 
 def _defects(value: Any, expected: Any, path: str) -> Iterator[Defect]:
     inside = list(_defects_inside(value, expected, path))
-    # A rule about the whole (a list's length, a model's own check) speaks only when every part is right.
+    # A rule about the whole (the length of a list, a check of the model) applies only when every part is right.
     yield from inside or _defect_of_the_whole(value, expected, path)
 
 
@@ -132,15 +134,15 @@ def _defect_of_the_whole(value: Any, expected: Any, path: str) -> Iterator[Defec
         where = f"{path}{place['below'] or ''}"
         described = _description(expected)
         if described and "matching regex" in reason:
-            yield where, f"it is not {described}"  # a pattern is for machines
+            yield where, f"it is not {described}"  # a regular expression does not help a person
             return
         yield where, f"{'a key: ' if place['key'] else ''}{reason[:1].lower()}{reason[1:]}"
 
 
 def _description(expected: Any) -> str:
-    """What a field says of itself: the words of its Meta."""
-    said = get_args(expected)[1:] if get_origin(expected) is Annotated else ()
-    return next((meta.description for meta in said if isinstance(meta, msgspec.Meta) and meta.description), "")
+    """Return the description of a field, from its Meta."""
+    metas = get_args(expected)[1:] if get_origin(expected) is Annotated else ()
+    return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), "")
 
 
 def _without_annotation(expected: Any) -> Any:
@@ -162,7 +164,7 @@ def _is_array(origin: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def _fitting_member(value: Any, members: tuple[Any, ...]) -> Any:
-    """The one member of a union that a value was probably meant for; None when that is not clear."""
+    """Return the one member of a union that a value was probably meant for; None when that is not clear."""
     plain = [_without_annotation(member) for member in members]
     if isinstance(value, Mapping):
         fitting = [m for m in plain if _is_object_struct(m) or get_origin(m) in _OBJECTS]
@@ -179,7 +181,7 @@ def _has_its_tag(value: Mapping[Any, Any], model: Any) -> bool:
 
 
 def _choices(expected: Any) -> list[Any]:
-    """The values of a Literal or an enum, also of one that may be null."""
+    """Return the values of a Literal or an enum, also of one that may be null."""
     inner = _without_annotation(expected)
     if get_origin(inner) in (Union, types.UnionType):
         others = [member for member in get_args(inner) if member is not types.NoneType]
@@ -194,12 +196,12 @@ def _choices(expected: Any) -> list[Any]:
 def _not_a_choice(value: Any, choices: list[Any]) -> str:
     meant = did_you_mean(str(value), map(str, choices))
     listed = ", ".join(map(repr, choices))
-    # The value itself is not quoted: a refusal is kept, and what was refused must not come into the log by it.
+    # The value is not quoted: refusals are recorded, and a refused value must not get into the log that way.
     return f"it is not one of {listed}{'; ' if meant else ''}{meant}"
 
 
 def _unencodable(value: Any, path: str) -> Iterator[Defect]:
-    """The values that have no JSON form at all, where the model asks for none in particular."""
+    """Yield the values without a JSON form, in fields that accept any value."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _unencodable(item, below(path, str(key)))
@@ -211,3 +213,51 @@ def _unencodable(value: Any, path: str) -> Iterator[Defect]:
             msgspec.to_builtins(value)
         except TypeError:
             yield path, f"a {type(value).__name__} is not a JSON value"
+
+
+def silent_changes(
+    value: Any, *, typed_keys: bool, numbers: bool = True, path: str = "$", depth: int = 0
+) -> Iterator[Defect]:
+    """Yield the values of a payload that JSON would change silently.
+
+    Two keys that are the same as JSON, such as 1 and "1", would become one. Any other key that is not a text is
+    refused as well, unless the model defines the type of its keys (`typed_keys`): then it is read back unchanged.
+    With `numbers`, NaN and infinities are found too; where nothing turns them into null, the encoder refuses them.
+    """
+    if depth > _DEPTH_MAX:
+        return
+    kind = type(value)
+    if kind is str or value is None or kind is bool or kind is int:
+        return
+    if isinstance(value, float):
+        if numbers and not math.isfinite(value):
+            yield path, f"{value} is not a JSON number"
+        return
+    if isinstance(value, Mapping):
+        names: set[str] = set()
+        for key, item in value.items():
+            name = key if type(key) is str else _as_json(key)
+            place = below(path, name)
+            if name in names:
+                yield place, f"two keys are {name!r:.60} as JSON, so that one of them would be lost"
+            elif type(key) is not str and not isinstance(key, str) and not typed_keys:
+                yield place, f"the key {key!r:.60} is a {type(key).__name__}, not a string"
+            names.add(name)
+            if type(item) is not str:
+                yield from silent_changes(item, typed_keys=typed_keys, numbers=numbers, path=place, depth=depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            if type(item) is not str:
+                place = below(path, index)
+                yield from silent_changes(item, typed_keys=typed_keys, numbers=numbers, path=place, depth=depth + 1)
+
+
+def _as_json(key: Any) -> str:
+    """Return the JSON text of a key."""
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    try:
+        (found,) = msgspec.to_builtins({key: None}, str_keys=True)
+    except (TypeError, ValueError):
+        return str(key)
+    return str(found)

@@ -1,4 +1,4 @@
-"""The words in which a field is declared without Python.
+"""The syntax in which a field is declared without Python.
 
     str  int  float  bool  object  list  list[str]  any     a type
     planned | doing | "in review"                           one of these texts
@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from everlog.catalog.nearest import did_you_mean
 from everlog.core.canonical import parse_json
+from everlog.core.text import did_you_mean
 from everlog.errors import NotCanonical
 
 TYPE_NAMES = ("str", "int", "float", "bool", "object", "list", "any")
@@ -37,7 +37,7 @@ _BARE = re.compile(_WORD)
 
 
 class FieldError(ValueError):
-    """A field's words make no sense; `what would do` is part of the message."""
+    """The text does not declare a field; the message says what would."""
 
 
 class FieldType(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +52,13 @@ class FieldType(msgspec.Struct, frozen=True, kw_only=True):
         if self.item is not None:
             text = f"list[{self.item}]"
         elif len(self.choices) == 1:
-            text = json.dumps(self.choices[0], ensure_ascii=False)  # a single bare word would read as a type
+            text = json.dumps(self.choices[0], ensure_ascii=False)  # a single bare word would be read as a type
         else:
             text = " | ".join(map(choice_text, self.choices)) or self.name
         return f"{text}?" if self.nullable else text
 
     def annotation(self) -> Any:
-        """The Python type that msgspec checks."""
+        """Return the Python type that msgspec checks."""
         if self.choices:
             literal: Any = Literal
             found = literal[self.choices]
@@ -83,7 +83,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_field(text: str) -> Field:
-    """The field that the words declare; FieldError says what would be right."""
+    """Return the field that the text declares; raise FieldError with what would be right."""
     tokens, default_text = _tokens(text)
     reader = _Reader(tokens)
     found = reader.type(0)
@@ -95,7 +95,7 @@ def parse_field(text: str) -> Field:
 
 
 def choice_text(choice: Any) -> str:
-    """A choice as it is written: bare where that is clear, else quoted."""
+    """Return a choice as it is written: bare where that is clear, else quoted."""
     if isinstance(choice, str) and _BARE.fullmatch(choice) and choice not in TYPE_NAMES:
         return choice
     return json.dumps(choice, ensure_ascii=False)

@@ -1,53 +1,68 @@
-"""A payload model made ready: msgspec Structs here, pydantic behind the same three functions in its own module.
+"""Payload models: msgspec Structs here, and pydantic models with the same functions in their own module.
 
-A model is made ready at its first use, not when it is registered: a program imports many event types and appends
-few, and a model that refers to itself is not yet complete while its decorator runs.
+A model is prepared at its first use, not when it is registered: a program imports many event types and appends few,
+and a model that refers to itself is not complete while its decorator runs.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from everlog.catalog.defects import strays, struct_defects
-from everlog.catalog.keys import silent_changes
+from everlog.catalog.defects import silent_changes, strays, struct_defects
 from everlog.catalog.schema import DEFINITIONS, object_schema, parts, resolve
 from everlog.errors import InvalidPayload, SchemaBroken
 
 
+class PydanticPayload(Protocol):
+    """An instance of a pydantic model, as far as type checkers need to know."""
+
+    def model_dump(self) -> dict[str, Any]: ...
+
+
+Payload: TypeAlias = msgspec.Struct | PydanticPayload
+"""A typed payload: an instance of a registered model."""
+
+
+def is_payload(value: Any) -> bool:
+    """Return whether a value is an instance of a model, registered or not."""
+    return isinstance(value, msgspec.Struct) or hasattr(type(value), "__pydantic_validator__")
+
+
 class PayloadModel(Protocol):
-    """What the catalog needs of a model, whatever library it was written with."""
+    """What the catalog needs of a model of either library."""
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether checking may run code of the program that declared the model, and so take any time."""
+        """Whether checking may run user code, and so take any time."""
         ...
 
     @property
     def check(self) -> Callable[[Any], dict[str, Any]]:
-        """The payload as a JSON-ready dict with its defaults filled in; InvalidPayload names every defect."""
+        """Returns the payload as a JSON-ready dict with its defaults; raises InvalidPayload with every defect."""
         ...
 
     def build(self, payload: Mapping[str, Any]) -> Any:
-        """An instance of the model from a stored payload."""
+        """Return an instance of the model from a stored payload."""
         ...
 
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of the payload."""
+        """Return the JSON Schema of the payload."""
         ...
 
     def defaults(self) -> dict[str, Any]:
-        """The fields of the payload that have the same default for every event, as JSON."""
+        """Return the fields of the payload that have the same default for every event, as JSON."""
         ...
 
 
 def ready(event_type: str, model: type[Any]) -> PayloadModel:
-    """The model made ready to check payloads of this event type."""
+    """Return the model, prepared to check payloads of this event type."""
     try:
         if issubclass(model, msgspec.Struct):
             return StructModel(event_type, model)
@@ -64,7 +79,7 @@ def ready(event_type: str, model: type[Any]) -> PayloadModel:
 
 
 def refuse_unusable(event_type: str, model: Any) -> None:
-    """Refuse, at once, to register a class that is no payload model."""
+    """Refuse to register a class that is not a payload model."""
     if isinstance(model, type) and issubclass(model, msgspec.Struct):
         if not model.__struct_config__.array_like:
             return
@@ -81,13 +96,36 @@ def refuse_unusable(event_type: str, model: Any) -> None:
     )
 
 
+def require_version(event_type: str, version: int) -> None:
+    if type(version) is not int or version < 1:
+        raise SchemaBroken(
+            f"{event_type} has the version {version!r}",
+            why="versions are whole numbers from 1",
+            hint="start with version=1",
+            type=event_type,
+        )
+
+
+def refuse_other_model(event_type: str, version: int, model: type[Any], models: Mapping[int, type[Any]]) -> None:
+    """Refuse a second model for the same version of a type."""
+    known = models.get(version)
+    if known is not None and known is not model:
+        raise SchemaBroken(
+            f"{event_type} version {version} is registered twice",
+            why=f"once as {name_of(known)}, once as {name_of(model)}",
+            hint=f"give the new model version={max(models) + 1}, or another type name",
+            type=event_type,
+            version=version,
+        )
+
+
 def doc_of(model: type[Any]) -> str:
-    """The docstring that a model itself has; the one of its library says nothing about the event."""
+    """Return the docstring of the model itself, not one that it inherits."""
     return inspect.cleandoc(model.__dict__.get("__doc__") or "")
 
 
 def name_of(registered: Callable[..., Any]) -> str:
-    """A model or an upcaster, as it is called in messages."""
+    """Return the name of a model or an upcaster, for messages."""
     name = getattr(registered, "__qualname__", None)
     return f"{registered.__module__}.{name}" if name else repr(registered)
 
@@ -112,7 +150,7 @@ class StructModel:
 
 
 def fixed_defaults(top: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults that the schema of a model names; what a function of the program makes is not among them."""
+    """Return the defaults in the schema of a model; those that a function computes are not among them."""
     return {name: field["default"] for name, field in top.get("properties", {}).items() if "default" in field}
 
 
@@ -120,7 +158,7 @@ def _struct_check(
     event_type: str, model: type[msgspec.Struct], top: Mapping[str, Any], definitions: Mapping[str, Any]
 ) -> Callable[[Any], dict[str, Any]]:
     convert, to_builtins = msgspec.convert, msgspec.to_builtins
-    # A subclass that refuses unknown fields lets msgspec itself find them, for nothing. It also writes every default.
+    # A subclass that refuses unknown fields lets msgspec find them at no cost. It also writes every default.
     strict = types.new_class(
         model.__name__,
         (model,),
@@ -131,8 +169,8 @@ def _struct_check(
     def check_flat(payload: Any) -> dict[str, Any]:
         given = payload if type(payload) is dict else _as_dict(event_type, model, payload)
         try:
-            # The way back to builtins costs less than finding out whether it is needed, and it turns what only
-            # looks like JSON (a member of an enum, a set) into what will be read back.
+            # Converting back to builtins costs less than finding out whether it is needed. It turns values that are
+            # not JSON (a member of an enum, a set) into what will be read back.
             return to_builtins(convert(given, strict))  # type: ignore[no-any-return]
         except (msgspec.ValidationError, TypeError, RecursionError) as error:
             raise _invalid(event_type, model, given, error) from error
@@ -160,8 +198,8 @@ def _struct_check(
 
 
 def _is_plain(model: type[msgspec.Struct]) -> bool:
-    """Whether msgspec checks it without calling into the program: texts, numbers and such, with fixed defaults."""
-    from msgspec import inspect as found  # what the schema was made with: loaded by now
+    """Return whether msgspec checks the model without user code: texts, numbers and so on, with fixed defaults."""
+    from msgspec import inspect as found  # already loaded, because the schema needed it
 
     plain = (found.StrType, found.IntType, found.FloatType, found.BoolType, found.NoneType, found.LiteralType)
 
@@ -185,7 +223,7 @@ def _parts(top: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _has_typed_keys(model: type[msgspec.Struct]) -> bool:
-    """Whether it says itself that the keys of an object are no texts, so that they are read back as they were."""
+    """Return whether the model declares keys that are not texts, so that they are read back unchanged."""
     from msgspec import inspect as found
 
     waiting: list[Any] = [found.type_info(model)]
@@ -203,7 +241,7 @@ def _has_typed_keys(model: type[msgspec.Struct]) -> bool:
 
 
 def _has_models(top: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
-    """Whether it holds other models, which may have code of their own."""
+    """Return whether the model contains other models, which may run user code."""
     return any("$ref" in part and "enum" not in resolve(part, definitions) for part in _parts(top))
 
 
@@ -214,8 +252,8 @@ def _as_dict(event_type: str, model: type[msgspec.Struct], payload: Any) -> dict
         wanted = f"expected an object or a {model.__qualname__}, got a {type(payload).__qualname__}"
         raise InvalidPayload(event_type, [("$", wanted)])
     try:
-        # An instance is not checked by its construction, so it takes the same way as a dict; its keys as they are,
-        # because two of them may be the same as texts.
+        # Constructing an instance checks nothing, so it is checked like a dict. Its keys are left as they are,
+        # because two of them may be equal as texts.
         found: dict[str, Any] = msgspec.to_builtins(payload)
     except (TypeError, RecursionError) as error:
         named = zip(model.__struct_encode_fields__, model.__struct_fields__, strict=True)
@@ -233,10 +271,58 @@ def _invalid(
 
 
 def _components(model: type[msgspec.Struct]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of the model itself, and those of the types that it refers to (itself too, if it does)."""
+    """Return the schema of the model, and those of the types that it refers to, which may include itself."""
     try:
         (top,), definitions = msgspec.json.schema_components([model], ref_template=DEFINITIONS + "{name}")
-    except KeyError as error:  # msgspec names definitions after their classes, and gives up on two of one name
+    except KeyError as error:  # msgspec names definitions after their classes, and fails for two of one name
         raise TypeError(f"it uses two classes that are both called {error}; rename one") from error
     own = definitions[top["$ref"].removeprefix(DEFINITIONS)]
     return own, definitions
+
+
+# ---- models in another process, such as a worker of Spark
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """The declaration of a model, in place of the model."""
+
+    fields: dict[str, str]
+    doc: str
+
+
+def packed(event_type: str, model: type[Any]) -> Any:
+    """Return what is pickled in place of a model.
+
+    A model is found by its name: the other process imports the same module. A model declared in `types.toml` has no
+    module, so its declaration is sent. A msgspec class of a script or a function has neither; pickled by value it
+    would arrive without its fields and refuse everything, so it is refused here.
+    """
+    if _has_its_name(model) or not issubclass(model, msgspec.Struct):
+        return model
+    declared: Mapping[str, str] | None = model.__dict__.get("__declared__")
+    if declared is not None:
+        return Declaration(dict(declared), model.__dict__.get("__doc__") or "")
+    raise SchemaBroken(
+        f"the model {model.__qualname__} of {event_type} cannot go to another process",
+        why=f"another process cannot import it: it is defined in {model.__module__}, not at the top of a module",
+        hint="move it to the top level of a module that is on the Python path",
+        type=event_type,
+    )
+
+
+def unpacked(event_type: str, found: Any) -> type[Any]:
+    if not isinstance(found, Declaration):
+        return found  # type: ignore[no-any-return]
+    from everlog.catalog.declared import model_of
+
+    return model_of(event_type, found.fields, found.doc)
+
+
+def _has_its_name(model: type[Any]) -> bool:
+    """Return True when another process finds the same class under its name."""
+    found: Any = sys.modules.get(model.__module__)
+    if found is None or model.__module__ == "__main__":
+        return False
+    for part in model.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is model

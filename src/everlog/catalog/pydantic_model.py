@@ -1,15 +1,14 @@
-"""A pydantic v2 model as a payload model: the only module that names pydantic, and only once such a model is used."""
+"""A pydantic v2 model as a payload model. Only this module imports pydantic, once such a model is used."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from everlog.catalog.defects import MISSING, Defect, no_such_field
-from everlog.catalog.keys import silent_changes
+from everlog.catalog.defects import MISSING, Defect, no_such_field, silent_changes
 from everlog.catalog.models import fixed_defaults
 from everlog.catalog.schema import DEFINITIONS, object_schema
-from everlog.core.paths import below
+from everlog.core.text import below
 from everlog.errors import InvalidPayload
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PydanticModel:
-    """A pydantic model as a payload model. How values are coerced is the model's own affair (`strict` or not)."""
+    """A pydantic model as a payload model. The model decides how values are coerced (`strict` or not)."""
 
     runs_user_code = True  # its validators
 
@@ -26,7 +25,7 @@ class PydanticModel:
         self._event_type = event_type
         self._model = model
         _refuse_two_spellings(model)
-        # A model that says extra="allow" has asked for unknown fields; all others would drop them in silence.
+        # A model with extra="allow" wants unknown fields; every other model would drop them silently.
         self._forbids = model.model_config.get("extra") != "allow"
 
     def check(self, payload: Any) -> dict[str, Any]:
@@ -34,7 +33,7 @@ class PydanticModel:
         from pydantic_core import PydanticSerializationError
 
         if isinstance(payload, self._model):
-            # An instance may have been changed after its construction, so it takes the same way as a dict.
+            # An instance may have been changed after its construction, so it is checked like a dict.
             given: Any = payload.model_dump(by_alias=True, exclude_computed_fields=True, warnings=False)
         elif isinstance(payload, Mapping):
             given = dict(payload)
@@ -43,12 +42,12 @@ class PydanticModel:
             raise InvalidPayload(self._event_type, [("$", wanted)])
         try:
             found = self._model.model_validate(given, extra="forbid" if self._forbids else None)
-            # Its JSON has null in the place of NaN, and one key where two have the same spelling.
-            said = found.model_dump(by_alias=True, exclude_computed_fields=True, warnings=False)
-            changed = [*silent_changes(given, typed_keys=True), *silent_changes(said, typed_keys=True)]
+            # Its JSON has null in place of NaN, and one key in place of two with the same spelling.
+            dumped = found.model_dump(by_alias=True, exclude_computed_fields=True, warnings=False)
+            changed = [*silent_changes(given, typed_keys=True), *silent_changes(dumped, typed_keys=True)]
             if changed:
                 raise InvalidPayload(self._event_type, list(dict.fromkeys(changed)))
-            # A computed field is derived, not said: stored, it would be refused as unknown when it is read back.
+            # A computed field is derived: if it were stored, reading it back would refuse it as unknown.
             return found.model_dump(mode="json", by_alias=True, exclude_computed_fields=True)
         except ValidationError as error:
             raise InvalidPayload(self._event_type, list(map(self._defect, error.errors()))) from error
@@ -68,7 +67,7 @@ class PydanticModel:
         return object_schema(top, definitions)
 
     def defaults(self) -> dict[str, Any]:
-        # The schema does not name the defaults that a function makes.
+        # The schema does not have the defaults that a function computes.
         empty: dict[Any, Any] = {list: [], set: [], tuple: [], dict: {}}
         made = {
             field.alias or name: empty[field.default_factory]
@@ -94,7 +93,7 @@ class PydanticModel:
 
 
 def _refuse_two_spellings(model: type[BaseModel]) -> None:
-    """Refuse a field that is written under one name and read under another: what was logged could not be read."""
+    """Refuse a field that is written under one name and read under another: stored events could not be read."""
     for name, field in model.model_fields.items():
         written, read = field.serialization_alias or name, field.validation_alias or name
         if written != read:

@@ -1,4 +1,4 @@
-"""One form of JSON Schema 2020-12 for every model, whatever library made it, and what can be read off it."""
+"""One form of JSON Schema 2020-12 for every model of either library, and what can be derived from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FieldInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def object_schema(top: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a payload: an object with its `properties`, the definitions it refers to under `$defs`."""
+    """Return the schema of a payload: an object with its `properties`, the definitions it refers to under `$defs`."""
     schema = normal(top)
     named = {name: normal(definition) for name, definition in definitions.items()}
     used = _reachable(schema, named)
@@ -39,7 +39,7 @@ def object_schema(top: Mapping[str, Any], definitions: Mapping[str, Any]) -> dic
 
 
 def normal(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same schema without what differs between libraries but says nothing.
+    """Return the same schema without differences between libraries that have no meaning.
 
     A generated title goes; a constant is an enum of one; an enum needs no type and no order; an object with named
     properties is closed, because a payload with an unknown field is refused whatever the model would do with it.
@@ -69,7 +69,7 @@ def normal(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_prefix(schema: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The schema with every reference led to a name that starts with `prefix`."""
+    """Return the schema with `prefix` added to the name in every reference."""
     found: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword == "$ref":
@@ -86,11 +86,11 @@ def with_prefix(schema: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def events_schema(payloads: Iterable[tuple[str, int, Mapping[str, Any]]]) -> dict[str, Any]:
-    """The schema of whole events, of the (type, version, payload's schema) that there are."""
+    """Return the schema of whole events, given (type, version, schema of the payload) of each type."""
     definitions: dict[str, Any] = {}
     events: list[dict[str, Any]] = []
     for event_type, version, payload in payloads:
-        # Models of two types often share a name (Created, Moved): each type's own go under its name.
+        # Models of two types often share a name (Created, Moved), so each is prefixed with its type.
         schema = with_prefix(payload, f"{event_type}:")
         nested = schema.pop("$defs", {})
         definitions[event_type] = {"title": event_type, "x-event-version": version, **schema}
@@ -106,7 +106,7 @@ def events_schema(payloads: Iterable[tuple[str, int, Mapping[str, Any]]]) -> dic
 
 
 def resolve(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema that a reference stands for."""
+    """Return the schema that a reference points to."""
     seen: set[str] = set()
     while "$ref" in schema:
         name = schema["$ref"].removeprefix(DEFINITIONS)
@@ -118,7 +118,7 @@ def resolve(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mappin
 
 
 def parts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A schema and every schema written within it."""
+    """Yield a schema and every schema written within it."""
     yield schema
     for keyword, value in schema.items():
         if keyword in _MAPS:
@@ -134,7 +134,7 @@ def parts(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def field_infos(schema: Mapping[str, Any]) -> tuple[FieldInfo, ...]:
-    """The fields of an object's schema, in the order in which the model declares them."""
+    """Return the fields of an object's schema, in the order in which the model declares them."""
     definitions = schema.get("$defs", {})
     required = schema.get("required", ())
     return tuple(
@@ -150,7 +150,7 @@ def field_infos(schema: Mapping[str, Any]) -> tuple[FieldInfo, ...]:
 
 
 def type_text(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """A schema in the words of the declared types: `str`, `list[int]`, `planned | doing`, `int?`."""
+    """Return a schema in the words of the declared types: `str`, `list[int]`, `planned | doing`, `int?`."""
     if "$ref" in schema:
         target = resolve(schema, definitions)
         return type_text(target, definitions) if "enum" in target else schema["$ref"].removeprefix(DEFINITIONS)
@@ -174,7 +174,7 @@ def type_text(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
 
 
 def _reachable(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> set[str]:
-    """The names of the definitions that a schema refers to, directly or through another one."""
+    """Return the names of the definitions that a schema refers to, directly or through another one."""
     found: set[str] = set()
     ahead = list(_references(schema))
     while ahead:

@@ -1,4 +1,4 @@
-"""Bringing an old event up to date: the upcasters of its type, one version at a time."""
+"""Convert an old event to the latest version: by the upcasters of its type, one version at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from everlog.core.event import Event
 from everlog.errors import SchemaBroken
 
 Upcaster = Callable[[dict[str, Any]], Mapping[str, Any]]
-"""From the payload of one version to the payload of the next."""
+"""Converts the payload of one version to the payload of the next."""
 
 _NONE: Mapping[str, Any] = {}
 
@@ -20,11 +20,12 @@ _NONE: Mapping[str, Any] = {}
 def brought_up(
     event: Event, latest: int, upcasters: Mapping[int, Upcaster], defaults: Mapping[str, Any] = _NONE
 ) -> Event:
-    """The event at the latest version of its type. SchemaBroken, with the step, where no upcaster leads on.
+    """Return the event in the latest version of its type. Raise SchemaBroken, with the step, if an upcaster is
+    missing.
 
     A field that the upcasters leave out gets its default, as in an event that is appended today.
     """
-    # A copy through and through: an upcaster that changes its argument must not change what a store holds.
+    # A deep copy: an upcaster that changes its argument must not change what a store holds.
     payload: dict[str, Any] = msgspec.to_builtins(event.payload)
     for version in range(event.version, latest):
         upcaster = upcasters.get(version)
@@ -38,7 +39,7 @@ def brought_up(
             hint = "make the upcaster accept every payload of its version"
             raise _cannot(event, version, latest, why, hint) from error
     for name in defaults.keys() - payload.keys():
-        payload[name] = msgspec.to_builtins(defaults[name])  # a copy: whoever gets it may change it
+        payload[name] = msgspec.to_builtins(defaults[name])  # a copy, because the caller may change it
     return msgspec.structs.replace(event, version=latest, payload=payload)
 
 
@@ -54,3 +55,44 @@ def _cannot(event: Event, version: int, latest: int, why: str, hint: str) -> Sch
         event_version=event.version,
         latest_version=latest,
     )
+
+
+def refuse_other_upcaster(
+    event_type: str, from_version: int, function: Upcaster, upcasters: Mapping[int, Upcaster]
+) -> None:
+    """Refuse a second upcaster from the same version of a type."""
+    known = upcasters.get(from_version)
+    if known is not None and known is not function:
+        raise SchemaBroken(
+            f"{event_type} has two upcasters from version {from_version}",
+            why=f"{name_of(known)} and {name_of(function)}",
+            hint="keep one of them",
+            type=event_type,
+            version=from_version,
+        )
+
+
+def missing_upcasters(latest: Mapping[str, int], upcasters: Mapping[str, Mapping[int, Upcaster]]) -> list[str]:
+    """Return the steps between versions without an upcaster."""
+    return [
+        f"{event_type}: no upcaster leads from version {version} to {version + 1}"
+        for event_type, last in sorted(latest.items())
+        for version in range(1, last)
+        if version not in upcasters.get(event_type, {})
+    ]
+
+
+def idle_upcasters(latest: Mapping[str, int], upcasters: Mapping[str, Mapping[int, Upcaster]]) -> list[str]:
+    """Return the upcasters that are never used: beyond the latest model, or of a type without a model."""
+    return [
+        *(
+            f"{event_type}: the upcaster from version {version} leads beyond the latest model"
+            for event_type, last in sorted(latest.items())
+            for version in sorted(upcasters.get(event_type, {}))
+            if version >= last
+        ),
+        *(
+            f"{event_type}: there are upcasters, but no model is registered"
+            for event_type in sorted(upcasters.keys() - latest.keys())
+        ),
+    ]

@@ -1,4 +1,4 @@
-"""`everlog config`: every setting, its value, and where that value comes from."""
+"""`everlog config`: every setting, its value, and the origin of the value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def config_command() -> None:
 
 
 class _WithSettings(click.Command):
-    """A command whose help lists the settings; they are loaded only for that."""
+    """A command whose help lists the settings, which are imported only for that."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from everlog.settings import DOCS
@@ -48,11 +48,11 @@ def show_settings(session: Session) -> None:
     """
     import msgspec
 
-    from everlog.cli.store_urls import without_password
+    from everlog.application.store_urls import without_password
 
     loaded = session.settings()
     values = msgspec.to_builtins(loaded.settings)
-    values["store"] = without_password(values["store"])  # this is what people paste; `get` has it whole
+    values["store"] = without_password(values["store"])  # people paste this output; `get` prints the whole value
     columns = ("setting", "value", "origin")
     rows = [(name, value, loaded.origins[name]) for name, value in values.items()]
     session.out.answer(
@@ -79,7 +79,7 @@ def get_setting(session: Session, key: str) -> None:
     """
     import msgspec
 
-    _require_known(key)
+    key = _known(key)
     loaded = session.settings()
     value = msgspec.to_builtins(loaded.settings)[key]
     facts = {"setting": key, "value": value, "origin": loaded.origins[key]}
@@ -93,7 +93,7 @@ def get_setting(session: Session, key: str) -> None:
 @common_options
 @pass_session
 def set_setting(session: Session, key: str, value: str) -> None:
-    """Write a setting into the project's file, .everlog/everlog.toml.
+    """Write a setting to the project's file, .everlog/everlog.toml.
 
     A value that can never be used is refused. A catalog or views whose module is not found here may be found
     elsewhere: they are written, with a warning.
@@ -103,11 +103,10 @@ def set_setting(session: Session, key: str, value: str) -> None:
       everlog config set actor user:ada
       everlog config set payload_bytes_max 262144
     """
-    from everlog.cli.toml_text import with_setting
     from everlog.files import DiskFiles, replace_file
-    from everlog.settings import FILE_NAME, load, require_usable
+    from everlog.settings import FILE_NAME, load, require_usable, with_setting
 
-    _require_known(key)
+    key = _known(key)
     folder = session.folder()
     typed = _typed(key, value)
     if key in ("actor", "scope") and value:
@@ -115,23 +114,23 @@ def set_setting(session: Session, key: str, value: str) -> None:
 
         require_shape(key, value)
     if key in ("catalog", "views") and value:
-        from everlog.wiring import require_code
+        from everlog.user_code import require_code
 
         if doubt := require_code(key, value):
             session.out.warn(doubt)
     if key == "store":
-        from everlog.cli.store_urls import PASSWORD_WARNING, has_password, without_password
+        from everlog.application.store_urls import PASSWORD_WARNING, has_password, without_password
         from everlog.wiring import require_url
 
         require_url(value)
         if has_password(value):
             session.out.warn(PASSWORD_WARNING)
-            value = without_password(value)  # for the answer; the file gets it whole
+            value = without_password(value)  # for the answer only; the file gets the whole value
     path = folder / FILE_NAME
     files = DiskFiles()
     before = files.read_all(path).decode() if files.exists(path) else ""
     after = with_setting(before, key, typed, source=str(path))
-    # The result is looked at, not what was there: so a value that locks everything out can be set right again.
+    # Only the result is checked, so a value that makes all settings unusable can be corrected.
     require_usable(after, source=str(path))
     replace_file(files, path, after.encode())
     loaded = load(folder)
@@ -146,14 +145,14 @@ def set_setting(session: Session, key: str, value: str) -> None:
         )
     )
     if loaded.origins[key] != str(path) and getattr(loaded.settings, key) != typed:
-        session.out.warn(f"{loaded.origins[key]} says otherwise and wins")
+        session.out.warn(f"{loaded.origins[key]} has another value and takes precedence")
 
 
 @config_command.command("path")
 @common_options
 @pass_session
 def show_paths(session: Session) -> None:
-    """Print where the settings files are; the second is yours, for all logs.
+    """Print the paths of the settings files. The second applies to all of your logs.
 
     Columns when piped: which, path, there.
 
@@ -182,21 +181,24 @@ def show_paths(session: Session) -> None:
     )
 
 
-def _require_known(key: str) -> None:
-    from everlog.catalog.nearest import did_you_mean
+def _known(key: str) -> str:
+    """Return the setting that `actor` or `log.actor` names."""
+    from everlog.core.text import did_you_mean
     from everlog.errors import InvalidSettings
-    from everlog.settings import Settings
+    from everlog.settings import Settings, plain_name
 
+    key = plain_name(key)
     if key not in Settings.__struct_fields__:
         raise InvalidSettings(
             f"{key!r} is not a setting",
             why="the settings are " + ", ".join(Settings.__struct_fields__),
             hint=did_you_mean(key, Settings.__struct_fields__) or "everlog config show",
         )
+    return key
 
 
 def _typed(key: str, text: str) -> Any:
-    """The text as the setting's own type."""
+    """Return the text as a value of the setting's type."""
     from everlog.errors import InvalidSettings
     from everlog.settings import DOCS, Settings
 

@@ -1,4 +1,4 @@
-"""`everlog consumers`: looking after the groups that share this log's events."""
+"""`everlog consumers`: inspect and repair the groups that share the events of this log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from everlog.cli.session import Session, actor_option, common_options, missing_o
 
 if TYPE_CHECKING:
     from everlog.consumers.group import Group
-    from everlog.log.letters import Letter
+    from everlog.log.dead_letters import GroupLetter
 
 
 @click.group("consumers")
@@ -29,7 +29,7 @@ def consumers_command() -> None:
 @common_options
 @pass_session
 def list_groups(session: Session) -> None:
-    """Show every group, with its members and how far behind it is.
+    """Show every group with its members and its lag.
 
     Columns when piped: group, members, partitions, key, behind, dead_letters. `behind` counts positions.
 
@@ -57,7 +57,7 @@ def list_groups(session: Session) -> None:
         )
     )
     if not rows:
-        session.out.hint("there are no groups of consumers; one is there once a member has joined it")
+        session.out.hint("there are no groups of consumers; a group exists once a member has joined it")
 
 
 @consumers_command.command("lag")
@@ -66,7 +66,7 @@ def list_groups(session: Session) -> None:
 @common_options
 @pass_session
 def show_lag(session: Session, name: str) -> None:
-    """Show how far behind each member of a group is.
+    """Show the lag of each member of a group.
 
     Columns when piped: member, partitions, events, positions, cursor, dead_letters, lease_until. `events` counts what
     waits to be handled (empty where the key is a function of the consumers' own), `positions` the places from the
@@ -106,12 +106,12 @@ def show_lag(session: Session, name: str) -> None:
 
 @consumers_command.command("dead-letters")
 @click.argument("name", metavar="GROUP")
-@click.option("--decided", is_flag=True, help="Also those that were dealt with, of the last 90 days.")
+@click.option("--decided", is_flag=True, help="Also show those that were retried or skipped in the last 90 days.")
 @missing_ok_option
 @common_options
 @pass_session
 def show_letters(session: Session, name: str, decided: bool) -> None:
-    """Show the events that a group could not take, and why.
+    """Show the events that a group could not process, and why.
 
     Columns when piped: position, what, key, type, stream, attempts, reason.
 
@@ -138,50 +138,50 @@ def show_letters(session: Session, name: str, decided: bool) -> None:
 @consumers_command.command("retry")
 @click.argument("name", metavar="GROUP")
 @click.argument("position", type=click.IntRange(min=1))
-@click.option("--reason", metavar="TEXT", default="", help="What has changed since; it stays on record.")
+@click.option("--reason", metavar="TEXT", default="", help="What has changed since; it is recorded.")
 @actor_option
 @common_options
 @pass_session
 def retry_letter(session: Session, name: str, position: int, reason: str) -> None:
-    """Have a dead letter tried again. What waits behind it follows, in order, once it is taken.
+    """Retry a dead letter. The events that wait for it follow in order, once it succeeds.
 
     \b
     Example:
       everlog consumers retry mailer 17 --reason "the mail server is back"
     """
     letter = _group(session, name).retry(position, reason=reason)
-    _told(session, letter, f"#{position} is tried again by whoever has partition {letter.partition}")
+    _answer_letter(session, letter, f"#{position} is retried by the member that has partition {letter.partition}")
 
 
 @consumers_command.command("skip")
 @click.argument("name", metavar="GROUP")
 @click.argument("position", type=click.IntRange(min=1))
-@click.option("--reason", metavar="TEXT", required=True, help="Why; it stays on record.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it is recorded.")
 @actor_option
 @common_options
 @pass_session
 def skip_letter(session: Session, name: str, position: int, reason: str) -> None:
-    """Do without an event for good. What waits behind it follows, in order.
+    """Skip an event permanently. The events that wait for it follow in order.
 
     \b
     Example:
       everlog consumers skip mailer 17 --reason "the address never existed"
     """
     letter = _group(session, name).skip(position, reason=reason)
-    _told(session, letter, f"{safe(name)} does without #{position}")
+    _answer_letter(session, letter, f"{safe(name)} skips #{position}")
 
 
 @consumers_command.command("reset")
 @click.argument("name", metavar="GROUP")
 @click.option(
-    "--to", "to", metavar="WHERE", default="start", help="start, head, or a position to go on after (start)."
+    "--to", "to", metavar="WHERE", default="start", help="start, head, or a position to continue after (start)."
 )
 @click.option("--forget", is_flag=True, help="Remove the group itself, with its cursors and dead letters.")
 @click.option("--confirm", metavar="TEXT", help="The exact words: reset GROUP.")
 @common_options
 @pass_session
 def reset_group(session: Session, name: str, to: str, forget: bool, confirm: str | None) -> None:
-    """Have a group begin again somewhere else. What lies before is not handled, what lies after is handled again.
+    """Move a group to another position. Events before it are not processed, events after it are processed again.
 
     \b
     Examples:
@@ -194,17 +194,17 @@ def reset_group(session: Session, name: str, to: str, forget: bool, confirm: str
     words = f"reset {name}"
     if confirm != words:
         raise ConfirmationNeeded(
-            f"resetting {name} has events handled again, or not at all",
+            f"after a reset of {name}, events are processed again or not at all",
             why=f"it needs the exact words: {words}",
             hint=f'if that is what you want, repeat the command with --confirm "{words}"',
             confirm=words,
         )
     if forget:
         group.forget()
-        line = f"{safe(name)} is forgotten; whoever joins it begins it anew"
+        line = f"{safe(name)} is removed; the first member that joins creates it again"
     else:
         group.reset(0 if to == "start" else to)
-        line = f"{safe(name)} goes on from {safe(to)}"
+        line = f"{safe(name)} continues from {safe(to)}"
     facts = {"group": name, "to": "" if forget else to, "forgotten": forget}
     session.out.answer(Answer.of_one(name, facts, lines=[line]))
 
@@ -215,7 +215,7 @@ def _group(session: Session, name: str) -> Group:
     return Group.stored(session.log(), name)
 
 
-def _told(session: Session, letter: Letter, line: str) -> None:
+def _answer_letter(session: Session, letter: GroupLetter, line: str) -> None:
     import msgspec
 
     data = msgspec.to_builtins(letter)
@@ -223,14 +223,16 @@ def _told(session: Session, letter: Letter, line: str) -> None:
     session.out.answer(Answer.of_one(str(letter.position), facts, lines=[line], data=data))
 
 
-def _row(letter: Letter) -> tuple[Any, ...]:
-    reason = letter.decided_because or letter.reason
+def _row(letter: GroupLetter) -> tuple[Any, ...]:
+    from everlog.log.dead_letters import explanation
+
+    reason = explanation(letter)
     return (letter.position, letter.what, letter.key, letter.type, letter.stream, letter.attempts, reason)
 
 
 def _moment(us: int) -> str:
     from datetime import UTC, datetime
 
-    from everlog.cli.records import moment
+    from everlog.cli.events.records import moment
 
     return moment(datetime.fromtimestamp(us / 1_000_000, UTC)) if us else ""

@@ -1,50 +1,42 @@
-"""`everlog demo`: a week of all programs on one log, one stage a line, and what it looks like at the end."""
+"""`everlog demo`: run the demo of `everlog.demo`, print one line per stage, and show the result at the end."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlog.cli.demo_stages import StageFailed, Stages
 from everlog.cli.output import safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.demo.stages import StageFailed, Stages
 
 if TYPE_CHECKING:
+    from everlog.cli.output import Output
+    from everlog.demo.postgres_server import PostgresServer
     from everlog.log.log import Log
-    from everlog.testing.postgres_server import PostgresServer
 
 EXIT_FAILED = 1
 OWN_POSTGRES = "everlog init --store postgresql://HOST/DATABASE"
-# What a demo may remove: the files of a folder that says demo = true, and nothing else. Lock files stay (files.py).
-OWN_FILES = (
-    "log.db",
-    "log.db-wal",
-    "log.db-shm",
-    "types.toml",
-    "schema.lock.json",
-    ".gitignore",
-    "report.html",
-    "everlog.toml",
-)
 
 
 @click.command("demo")
-@click.option("--store", type=click.Choice(["sqlite", "postgres"]), default="sqlite", help="Where the events go.")
+@click.option(
+    "--store", type=click.Choice(["sqlite", "postgres"]), default="sqlite", help="Where the events are stored."
+)
 @click.option("--no-spark", is_flag=True, help="Leave out the pipeline on Spark.")
 @common_options
 @pass_session
 def demo_command(session: Session, store: str, no_spark: bool) -> None:
     """Write a sample log and show what a log can do.
 
-    It makes .everlog/ in this folder or in DIR: a week of all five programs, a few thousand events. A demo made
-    before is replaced; any other log is left alone. Then the same week goes through the pipeline on Spark, and every
-    view has the same digest there; its report is left beside the log. With --store postgres it starts a server of its
-    own in a temporary folder, and removes both at the end.
+    It creates .everlog/ in this folder or in DIR: a week of all five programs, a few thousand events. An earlier demo
+    is replaced; any other log is left alone. Then the same week runs through the pipeline on Spark, where every view
+    has the same digest; the report is written next to the log. With --store postgres it starts its own server in a
+    temporary folder, and removes both at the end.
 
     \b
     Examples:
@@ -52,25 +44,26 @@ def demo_command(session: Session, store: str, no_spark: bool) -> None:
       everlog demo --store postgres
       everlog demo --dir /tmp/tour
     """
+    from everlog.demo.folder import create_demo
     from everlog.settings import FOLDER
 
     tour = _Tour(session)
     if store == "sqlite":
-        folder = session.place.resolve() / FOLDER
-        tour.stage("folder", lambda: _make(folder))
+        folder = session.directory.resolve() / FOLDER
+        tour.stage("folder", lambda: create_demo(folder))
         _show(tour, folder, spark=not no_spark)
     else:
         with _server(tour) as server:
             folder = server.folder / FOLDER
-            tour.stage("folder", lambda: _make(folder, url=server.url))
+            tour.stage("folder", lambda: create_demo(folder, url=server.url))
             _show(tour, folder, lasting=False)
 
 
 def _on_spark(tour: _Tour, log: Log, stages: Stages, folder: Path) -> Exception | None:
-    """The same week on Spark. What goes wrong there must not hide what the log has shown, and is told after it."""
-    from everlog.cli.demo_spark import SparkStages
+    """Run the same week on Spark. An error there is returned, so that the end of the demo is still shown."""
+    from everlog.demo.on_spark import SparkStages
     from everlog.errors import EverlogError, Unavailable
-    from everlog.pipeline.session import require_libraries
+    from everlog.pipeline.session.session import require_libraries
 
     try:
         require_libraries()
@@ -107,7 +100,7 @@ def _show(tour: _Tour, folder: Path, *, lasting: bool = True, spark: bool = True
 
 
 class _Tour:
-    """Runs the stages, prints a line for each, and keeps them for --json."""
+    """Run the stages, print one line for each, and collect them for --json."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -132,13 +125,13 @@ class _Tour:
         self._line("skip", name, time.monotonic(), why)
 
     def end(self, log: Log, stages: Stages, *, lasting: bool) -> None:
-        from everlog.cli.demo_shown import lines, shown
+        from everlog.demo.shown import shown
 
-        commands = _next_commands(self._session.directory) if lasting else [OWN_POSTGRES]
+        commands = _next_commands(self._session.work_in) if lasting else [OWN_POSTGRES]
         if self._out.json:
             head = {"head": log.head(), "log_id": log.identity.log_id}
-            told = {"stages": self._stages, **stages.facts, "shown": shown(log), **head}
-            self._out.envelope(told, next=commands)
+            data = {"stages": self._stages, **stages.facts, "shown": shown(log), **head}
+            self._out.envelope(data, next=commands)
             return
         if self._out.quiet:
             self._out.line(log.identity.log_id)
@@ -146,7 +139,7 @@ class _Tour:
         if self._out.agent:
             self._out.line(f"OK stages={len(self._stages)} head={log.head()}")
             return
-        for line in lines(log, self._out, shown(log)):
+        for line in _end_lines(log, self._out, shown(log)):
             self._out.line(self._out.as_typed(line))
         self._out.line("\nNow try:")
         for command in commands:
@@ -180,12 +173,9 @@ def _next_commands(directory: Path) -> list[str]:
     ]
 
 
-# ---- where it happens
-
-
 def _server(tour: _Tour) -> PostgresServer:
+    from everlog.demo.postgres_server import NoServer, start_server
     from everlog.errors import Unavailable
-    from everlog.testing.postgres_server import NoServer, start_server
 
     started: list[PostgresServer] = []
 
@@ -194,56 +184,53 @@ def _server(tour: _Tour) -> PostgresServer:
             started.append(start_server())
         except NoServer as error:
             raise Unavailable(
-                "the demonstration has no PostgreSQL to run on",
+                "the demo found no PostgreSQL server",
                 why=str(error),
                 hint="apt-get install postgresql, or pip install 'everlog[pgserver]'",
             ) from error
-        return f"a PostgreSQL of its own in {started[0].folder}, on a Unix socket, gone at the end"
+        return f"a temporary PostgreSQL server in {started[0].folder}, on a Unix socket, removed at the end"
 
     tour.stage("server", start)
     return started[0]
 
 
-def _make(folder: Path, *, url: str = "sqlite:log.db") -> str:
-    from everlog.cli.init import make_folder
-    from everlog.demo.customers import TYPES
-    from everlog.files import DiskFiles
-
-    files = DiskFiles()
-    for parent in reversed([folder.parent, *folder.parent.parents]):
-        if not files.exists(parent):
-            files.make_dir(parent)
-    replaced = files.exists(folder) and _remove_demo(folder)
-    make_folder(folder, store=url, types=TYPES, demo=True)
-    told = "replaced the demo in" if replaced else "made"
-    kept = "log.db" if url == "sqlite:log.db" else "and a schema in the database"
-    return f"{told} {folder}: everlog.toml, types.toml, {kept}"
+# ---- what is shown at the end
 
 
-def _remove_demo(folder: Path) -> bool:
-    """True when there was a demo, which is gone now; any other log is refused."""
-    from everlog.errors import Conflict
-    from everlog.files import DiskFiles
-    from everlog.settings import load
+def _end_lines(log: Log, out: Output, found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Return a few lines of every program, as its commands print them."""
+    from everlog.cli.programs.board import board_lines
+    from everlog.demo.shown import ROWS
+    from everlog.programs.perform import ask
+    from everlog.programs.workpackages.questions import Specs
 
-    files = DiskFiles()
-    if not set(files.names(folder)) & {"everlog.toml", "log.db"}:
-        return False
-    settings = load(folder, environment={}).settings
-    if not settings.demo or settings.store != "sqlite:log.db":
-        raise Conflict(
-            f"there is a log in {folder} that is not a demo",
-            why="the demo replaces only what a demo made",
-            hint="everlog demo --dir DIR",
-            path=str(folder),
-        )
-    if files.exists(folder / "lake"):
-        from everlog.pipeline.table import remove_tree
+    yield "\nThe board of a feature (everlog wp board):"
+    yield from _indented(board_lines(out, found["board"], ask(log, Specs()), everything=False))
+    yield "\nThe newest open issues (everlog issue list):"
+    yield from _table(out, ("id", "owner", "labels", "title"), found["issues"])
+    yield "\nMembers (everlog community members):"
+    yield from _table(out, ("member", "role", "status", "name"), found["members"][:ROWS])
+    yield "\nThe end of an audit (everlog control audit acme --actor-type user):"
+    yield from _table(out, ("position", "at", "actor", "actor_type", "type", "stream"), found["audit"])
+    whose = found["trace"][0]["session"]
+    yield f"\nWhat caused what in one work package, its first steps (everlog agent trace {whose}):"
+    for step in found["trace"]:
+        about = step.get("tool_name") or step["stream"]
+        text = f"{safe(step['status'])}  {safe(about)}  {out.dim(safe(step['actor']))}"
+        yield f"  {'  ' * step['depth']}{text}"
 
-        remove_tree(files, folder / "lake")
-    # The settings go last: as long as they are there, an interrupted demo can be replaced by the next.
-    for name in OWN_FILES:
-        if files.exists(folder / name):
-            files.unlink(folder / name)
-    files.fsync_dir(folder)
-    return True
+
+def _table(out: Output, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    texts = [[_cell(row[name]) for name in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
+    yield "  " + out.dim(out.aligned(columns, widths))
+    for row in texts:
+        yield "  " + out.aligned(row, widths)
+
+
+def _cell(value: Any) -> str:
+    return safe(", ".join(value) if isinstance(value, list) else str(value))
+
+
+def _indented(texts: Sequence[str]) -> Iterator[str]:
+    return (f"  {text}".rstrip() for text in texts)

@@ -1,4 +1,4 @@
-"""Errors as people and programs read them: what happened, why, what to do; and never a bare traceback.
+"""Print errors for people and programs: what happened, why, and what to do. There is never a bare traceback.
 
 What nobody foresaw is written to a file under the state directory, whose path is printed.
 """
@@ -16,7 +16,7 @@ import click
 
 from everlog._version import __version__
 from everlog.cli.output import SCHEMA_VERSION, json_text, pairs, safe
-from everlog.core.counted import counted
+from everlog.core.text import counted
 from everlog.errors import Damaged, EverlogError, NotFound, hidden
 
 if TYPE_CHECKING:
@@ -34,20 +34,20 @@ _OF_THE_MACHINE = {
 
 
 class Usage(EverlogError):
-    """The command line itself cannot be understood."""
+    """The command line is not valid."""
 
     code = "usage"
     exit_code = 2
 
 
 class Internal(EverlogError):
-    """A mistake in everlog."""
+    """A defect in everlog."""
 
     code = "internal"
     exit_code = INTERNAL
 
 
-def tell(error: Exception, session: Session) -> int:
+def show_error(error: Exception, session: Session) -> int:
     """Print an error in the form of this run and return its exit code."""
     if isinstance(error, NotFound) and session.missing_ok:
         return 0
@@ -98,15 +98,15 @@ def _print(error: EverlogError, session: Session) -> None:
 
 
 def _hint(error: EverlogError, session: Session) -> str:
-    """What to do about an error; at damage, also how this command goes on behind it."""
+    """Return the hint of an error. If the log is damaged, it also names the option that skips the damage."""
     after = error.details.get("after") if isinstance(error, Damaged) else None
     if after is None or not session.offers_past_damage or "--past-damage" in error.hint:
         return error.hint
-    return f"{error.hint or 'everlog verify'}; --past-damage goes on after #{after} and reports what it leaves out"
+    return f"{error.hint or 'everlog verify'}; --past-damage continues after #{after} and reports what it leaves out"
 
 
 def _reasons(error: EverlogError) -> list[str]:
-    """Several reasons, such as every defect of a payload, get a line each."""
+    """Return one line per reason, such as one per defect of a payload."""
     match error.details:
         case {"defects": [_, _, *_] as defects}:
             return [f"{defect['path']}: {defect['reason']}" for defect in defects]
@@ -118,7 +118,7 @@ def _reasons(error: EverlogError) -> list[str]:
 
 
 def _again(error: EverlogError) -> str:
-    """A mistake that is repeated is told as one: the fix is worth reading this time."""
+    """Return a line about a mistake that is repeated, so that the reader looks at the fix."""
     count = error.details["refused_before"]
     often = "once" if count == 1 else f"{counted(count, 'time')}"
     return f"the same rule refused you {often} before, last at {error.details['refused_last']}; see everlog errors"
@@ -153,14 +153,14 @@ def _usage(error: click.ClickException) -> EverlogError:
 
 
 def _is_near(typed: str, name: str) -> bool:
-    """The dashes do not count: with them any two short options look alike."""
+    """Compare without the dashes, which would make any two short options similar."""
     import difflib
 
     return difflib.SequenceMatcher(None, typed.lstrip("-"), name.lstrip("-")).ratio() >= _NEAR_MIN
 
 
 def _of_the_machine(error: OSError) -> EverlogError:
-    """A disk, a mode or a missing name is nobody's mistake in the program: it needs no report."""
+    """Return an error of the system, such as a full disk. It is not a defect of everlog and needs no report."""
     from everlog.errors import Unavailable
     from everlog.os_errors import explained
 
@@ -179,14 +179,14 @@ def _internal(error: Exception) -> EverlogError:
         kept = _keep(report)
     except (OSError, EverlogError) as also:
         return Internal(
-            "everlog failed in a way it should not",
+            "everlog failed because of a defect",
             why=f"{why}; the report could not be written ({also})",
             hint="run it again with EVERLOG_DEBUG=1 to see where",
         )
     return Internal(
-        "everlog failed in a way it should not",
+        "everlog failed because of a defect",
         why=why,
-        hint=f"everlog doctor; what happened is in {kept}, please send it along when you report this",
+        hint=f"everlog doctor; the details are in {kept}; please attach that file when you report this",
         report=str(kept),
     )
 
@@ -194,7 +194,7 @@ def _internal(error: Exception) -> EverlogError:
 def _report(error: Exception) -> str:
     python = sys.version.split()[0]
     lines = [f"everlog {__version__}, Python {python}, {sys.platform}", "", *traceback.format_exception(error)]
-    # The errors of other libraries are in it as they are, and the report is sent to others.
+    # Errors of other libraries may contain secrets, and the report is sent to others.
     return "\n".join(hidden(line.rstrip("\n")) for line in lines) + "\n"
 
 
@@ -210,6 +210,6 @@ def _keep(report: str) -> Path:
         if not files.exists(parent):
             files.make_dir(parent)
     path = directory / f"crash-{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}.txt"
-    # The words of a command line may hold what should not lie about; only the program's own path is kept.
+    # A command line may contain secrets, so the report has only the path of the program.
     replace_file(files, path, report.encode(errors="backslashreplace"), mode=0o600)
     return path

@@ -8,17 +8,17 @@ from everlog.cli.session import Session, common_options, pass_session
 
 EXIT_CODES = (
     (0, "ok; an empty list is ok too", ""),
-    (1, "a mistake in everlog; a report was written, its path printed", "internal"),
+    (1, "a defect in everlog; a report was written, and its path is printed", "internal"),
     (2, "the command line or a setting is wrong", "usage, invalid_settings"),
     (
         3,
-        "the event is not acceptable, or the types broke a promise",
+        "the event is refused, or a change of types breaks old events",
         "unknown_type, invalid_payload, schema_broken ...",
     ),
     (4, "not found: no such event, no log here (0 with --missing-ok)", "not_found, no_log, not_a_log, newer_format"),
     (
         5,
-        "conflict: what you believed about the log does not hold",
+        "conflict: the log is not what you expected",
         "wrong_sequence, idempotency_key_reuse, id_conflict",
     ),
     (6, "the confirmation is missing or wrong", "confirmation_needed"),
@@ -31,33 +31,33 @@ EXIT_CODES = (
 TOPICS = {
     "exit-codes": "",
     "output": """\
-Stdout carries the answer and nothing else. Hints, warnings, progress and errors go to stderr.
+Stdout contains only the answer. Hints, warnings, progress and errors go to stderr.
 
-  a terminal   a table or a few lines; a row that is too wide goes on in the next line, indented. NO_COLOR, TERM=dumb
-               and --no-color take the colour away, COLUMNS sets the width
-  a pipe       one row a line, fields parted by tabs, no header; COMMAND --help names the columns
+  a terminal   a table or a few lines; a row that is too wide continues on the next line, indented. NO_COLOR,
+               TERM=dumb and --no-color turn colour off, COLUMNS sets the width
+  a pipe       one row per line, fields separated by tabs, no header; COMMAND --help names the columns
   --json       {"schema_version": 1, "data": ..., "next": ..., "warnings": []}
-               streams (tail, log --follow, log --to-end) print one object a line
+               streams (tail, log --follow, log --to-end) print one object per line
   --agent      OK key=value ... then ITEM key=value ... for each item; ERR code=... message=... on stderr
   --quiet      ids only
 
 Errors have three lines: what happened, why, and what to type next. With --json they are one object on stderr:
 {"schema_version": 1, "error": {"code", "message", "why", "hint", "details", "retryable", "request_id"}}
 
-A tab, a line break or any character that could steer a terminal is written as an escape, such as \\t or \\x1b.
+A tab, a line break or any character that could control a terminal is written as an escape, such as \\t or \\x1b.
 Times are UTC.""",
     "cursors": """\
-A position is a place in the log's order of arrival: 1, 2, 3 ... A cursor is how far a reader got. The plain position
-is a cursor; so is the text that a page gives as its next, which also knows which copy of the log it was made for.
+A position is an event's number in the order of the log: 1, 2, 3 ... A cursor is how far a reader has read. A plain
+position is a cursor; so is the next cursor of a page, which also names the copy of the log that it is for.
 
   everlog log --after 0 --limit 100 --json        the first page; .next.cursor is the next cursor
   everlog log --after CURSOR --limit 100 --json   the page after it
   everlog log --after CURSOR --to-end             everything up to the head
-  everlog log --after CURSOR --follow             everything, for ever
+  everlog log --after CURSOR --follow             everything, and all that follows
 
-A filter never breaks this: a page says how far it looked, also if nothing matched. If events behind a cursor were
-purged, or the log was replaced by another copy, the page says reset_required and gives the cursor to go on with: drop
-what you derived from the events before, and read state anew.""",
+This also works with a filter: a page states how far it has read, even if nothing matched. If events before a cursor
+were purged, or the log was replaced by another copy, the page has reset_required and the cursor to continue with:
+discard what you derived from earlier events, and read the state again.""",
     "types": """\
 A log accepts only the event types that it knows: everlog's own, those in .everlog/types.toml, and those of a Python
 catalog (the setting catalog).
@@ -67,7 +67,7 @@ catalog (the setting catalog).
   everlog append deploy.finished -s deploy/17 service=shop result=ok
 
 A field is str, int, float, bool, object, list, list[str] or any, or a choice such as planned | doing. With ? it may
-be null, with = it has a default. In types.toml a type can also say where a stream may go:
+be null, with = it has a default. In types.toml a type can also restrict the transitions of a stream:
 
   [types."workpackage.moved"]
   fields = { went_to = "planned | doing | done" }
@@ -77,7 +77,7 @@ be null, with = it has a default. In types.toml a type can also say where a stre
   initial = "planned"
   allowed = { planned = ["doing"], doing = ["done"] }
 
-`everlog schema lock` writes down what the types promise; `everlog schema check` tells when a change breaks it.""",
+`everlog schema lock` records what the types promise; `everlog schema check` reports a change that breaks it.""",
 }
 
 

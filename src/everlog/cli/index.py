@@ -1,4 +1,4 @@
-"""`everlog index`: the derived index of a log that keeps its events in text files."""
+"""`everlog index`: the derived index of a log that stores its events in text files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from everlog.cli.output import Answer
 from everlog.cli.session import Session, common_options, pass_session
-from everlog.core.counted import counted
+from everlog.core.text import counted
 
 
 @click.group("index")
@@ -14,7 +14,7 @@ from everlog.core.counted import counted
 def index_command() -> None:
     """The index of a JSONL log: rebuild.
 
-    It is derived from the day files, and made anew by itself when it is missing, stale or damaged.
+    It is derived from the day files, and is rebuilt automatically if it is missing, stale or damaged.
 
     \b
     Example:
@@ -26,14 +26,14 @@ def index_command() -> None:
 @click.option(
     "--accept-missing",
     is_flag=True,
-    help="Go on without events that were here and are in no file any more.",
+    help="Continue without events that were here before and are in no file now.",
 )
 @common_options
 @pass_session
 def rebuild_index(session: Session, accept_missing: bool) -> None:
-    """Make the index from the day files, whatever it says now.
+    """Rebuild the index from the day files.
 
-    Positions follow the order of the lines from then on, and cursors from before are reset.
+    From then on, positions follow the order of the lines, and existing cursors are reset.
 
     \b
     Example:
@@ -43,12 +43,12 @@ def rebuild_index(session: Session, accept_missing: bool) -> None:
     from everlog.stores.contract import Indexed
 
     log = session.log()
-    store: object = log.store
+    store: object = log.stored
     if not isinstance(store, Indexed):
         raise InvalidSettings(
-            "this log has no index of its own",
-            why="only a jsonl: log keeps its events in files that are indexed beside",
-            hint="there is nothing to rebuild here; everlog verify proves the log from its bytes",
+            "this log has no index to rebuild",
+            why="only a jsonl: log stores its events in text files with a separate index",
+            hint="everlog verify checks this log from its bytes",
         )
     events = store.rebuild_index(accept_missing=accept_missing)
     epoch = log.identity.epoch
@@ -57,7 +57,7 @@ def rebuild_index(session: Session, accept_missing: bool) -> None:
             data={"events": events, "epoch": epoch},
             ids=[epoch],
             rows=[(events, epoch)],
-            lines=[f"made the index of {counted(events, 'event')}; cursors from before are reset"],
+            lines=[f"rebuilt the index of {counted(events, 'event')}; existing cursors are reset"],
             facts={"events": events, "epoch": epoch},
         )
     )

@@ -19,52 +19,52 @@ from everlog.cli.session import Session, actor_option, common_options
 
 # name -> (section, module, what it does)
 COMMANDS = {
-    "init": ("Start", "init", "Make a log in this folder."),
+    "init": ("Start", "init", "Create a log in this folder."),
     "demo": ("Start", "demo", "Write a sample log and show what a log can do."),
     "help": ("Start", "help", "Explain a command or a topic."),
-    "append": ("Write", "append", "Record an event, or a batch of them."),
-    "purge": ("Write", "purge", "Remove a stream's events for good."),
-    "agent": ("Programs", "agent", "Commands of agents: propose, approve, list, trace and more."),
-    "community": ("Programs", "community", "A community: members, market, chats, files and more."),
-    "issue": ("Programs", "issue", "Issues: create, comment, link, close, list, search and more."),
-    "control": ("Programs", "control", "A control plane: deploy, desired, audit, follow and more."),
-    "wp": ("Programs", "wp", "Work packages: create, move, gate, status, board and more."),
-    "log": ("Read", "log", "Show events."),
-    "tail": ("Read", "log", "Show the newest events and wait for more."),
-    "show": ("Read", "show", "Show one event in full."),
-    "state": ("Read", "state", "Show the state of a stream or a view, now or as it was."),
-    "diff": ("Read", "state", "Show what changed in a stream between two moments."),
-    "why": ("Read", "state", "Show which events made a value what it is."),
-    "errors": ("Read", "refusals", "Show what was refused, and why."),
-    "views": ("Read", "views", "Derived state: list, get, run, rebuild, audit and more."),
-    "snapshot": ("Read", "snapshot", "Snapshots of views: create, list, verify, prune, protect, restore."),
-    "copy": ("Move", "copy", "Copy a whole log into another store."),
-    "export": ("Move", "export", "Write events to a file, as JSON lines or CloudEvents."),
-    "import": ("Move", "import_", "Record the events of files."),
-    "git": ("Move", "git", "A JSONL log in git: install."),
-    "merge-driver": ("Move", "git", "Unite two states of a day file; git calls it."),
-    "verify": ("Check", "verify", "Prove the log from its bytes."),
-    "doctor": ("Check", "doctor", "Look for problems, and say how to fix them."),
+    "append": ("Write", "events.append", "Record an event, or a batch of them."),
+    "purge": ("Write", "events.purge", "Remove a stream's events permanently."),
+    "agent": ("Programs", "programs.agents", "Commands of agents: propose, approve, list, trace and more."),
+    "community": ("Programs", "programs.community", "A community: members, market, chats, files and more."),
+    "issue": ("Programs", "programs.issues", "Issues: create, comment, link, close, list, search and more."),
+    "control": ("Programs", "programs.controlplane", "A control plane: deploy, desired, audit, follow and more."),
+    "wp": ("Programs", "programs.workpackages", "Work packages: create, move, gate, status, board and more."),
+    "log": ("Read", "events.log", "Show events."),
+    "tail": ("Read", "events.log", "Show the newest events and wait for more."),
+    "show": ("Read", "events.show", "Show one event in full."),
+    "state": ("Read", "events.state", "Show the state of a stream or a view, now or as it was."),
+    "diff": ("Read", "events.state", "Show what changed in a stream between two moments."),
+    "why": ("Read", "events.state", "Show which events set a value."),
+    "errors": ("Read", "events.refusals", "Show refused requests, and why."),
+    "views": ("Read", "views.group", "Derived state: list, get, run, rebuild, audit and more."),
+    "snapshot": ("Read", "views.snapshot", "Snapshots of views: create, list, verify, prune, protect, restore."),
+    "copy": ("Move", "transfer.copy", "Copy a whole log into another store."),
+    "export": ("Move", "transfer.export", "Write events to a file, as JSON lines or CloudEvents."),
+    "import": ("Move", "transfer.import_", "Record the events of files."),
+    "git": ("Move", "transfer.git", "A JSONL log in git: install."),
+    "merge-driver": ("Move", "transfer.git", "Merge two states of a day file; called by git."),
+    "verify": ("Check", "verify", "Verify the log from its bytes."),
+    "doctor": ("Check", "doctor", "Check for problems, and show how to fix them."),
     "index": ("Check", "index", "The index of a JSONL log: rebuild."),
-    "dump": ("Check", "segments", "Show what segment files hold, frame by frame."),
+    "dump": ("Check", "segments", "Show the content of segment files, frame by frame."),
     "segments": ("Check", "segments", "The files of a segments log: archive."),
     "schema": ("Check", "schema", "Event types: list, show, export, check, lock, add."),
-    "pipeline": ("Check", "pipeline", "The log on Spark: check, run, stream, audit and more."),
+    "pipeline": ("Check", "pipeline.group", "The log on Spark: check, run, stream, audit and more."),
     "consumers": ("Check", "consumers", "Groups of consumers: list, lag, dead-letters, retry, skip, reset."),
     "config": ("Other", "config", "Settings: show, get, set, path."),
     "completion": ("Other", "completion", "Print a completion script for a shell."),
     "bench": ("Other", "bench", "Measure this log against its own disk."),
 }
 INTERRUPTED = 130
-NOBODY_READS = 141  # as a shell has it for a program that SIGPIPE ends
+NOBODY_READS = 141  # the code that a shell gives to a program that SIGPIPE ended
 
 
 class NobodyReads(Exception):
-    """A BrokenPipeError that click must not see: it would end the program, with the code of a failure."""
+    """A BrokenPipeError, hidden from click, which would exit with the code of a failure."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and loads each one when it is asked for."""
+    """A group that knows its commands by name and imports each one when it is used."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return _own_program(ctx, cmd_name)
         name = cmd_name.replace("-", "_")
         found: click.Command = getattr(import_module(f"everlog.cli.{COMMANDS[cmd_name][1]}"), f"{name}_command")
         return found
@@ -85,7 +85,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+        known = args[0] in COMMANDS or args[0].startswith("-") or ctx.resilient_parsing
+        if not known and _own_program(ctx, args[0]) is None:
             raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
         return super().resolve_command(ctx, args)
 
@@ -100,6 +101,13 @@ class LazyGroup(click.Group):
         formatter.write("\neverlog COMMAND --help has more examples; everlog help lists the topics.\n")
 
 
+def _own_program(ctx: click.Context, name: str) -> click.Command | None:
+    """Return the commands of a program that the setting `programs` names."""
+    from everlog.cli.programs.builder import of_settings
+
+    return of_settings(ctx.find_root().ensure_object(Session), name)
+
+
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
@@ -112,16 +120,16 @@ class LazyGroup(click.Group):
 def cli(context: click.Context) -> None:
     """An append-only event log that starts as a file.
 
-    In a folder with a log, `everlog` alone shows its state.
+    In a folder with a log, `everlog` without a command shows its state.
     """
     if context.invoked_subcommand is None:
-        from everlog.cli.status import show_status
+        from everlog.cli.events.status import show_status
 
         show_status(context)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code; every error has been told by then."""
+    """Run a command line and return its exit code. Every error has been printed by then."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     session = Session(argv=given)
     try:
@@ -135,9 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, NobodyReads):
         return NOBODY_READS
     except Exception as error:
-        from everlog.cli.failures import tell
+        from everlog.cli.failures import show_error
 
-        return tell(error, session)
+        return show_error(error, session)
     finally:
         session.close()
 
@@ -147,14 +155,14 @@ def run() -> NoReturn:
     import signal
 
     if hasattr(signal, "SIGPIPE"):
-        # `everlog log | head` ends as every other program does: at once and without a word. The log bears it.
-        # (Who starts Spark takes it back: a Java that ended would end this program too.)
+        # `everlog log | head` ends like any other program: at once and silently. The log tolerates it. (Commands that
+        # start Spark undo this: otherwise a Java process that ends would end this program too.)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _require_streams()
     code = main()
     if code:
-        # Everything was told, and the log is closed. If standard output could not be written, Python would try once
-        # more while it ends, and put an exit code of its own in the place of ours.
+        # Everything is printed, and the log is closed. If standard output could not be written, Python would try
+        # again at exit, and replace our exit code with another one.
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError):
                 stream.flush()
@@ -163,7 +171,7 @@ def run() -> NoReturn:
 
 
 def _require_streams() -> None:
-    """Streams that can be written to, whatever the caller closed and whatever text comes along."""
+    """Have standard streams that can be written, even if the caller closed them, with any text."""
     import io
 
     # Python leaves None for a stream that was closed before it started.
@@ -172,5 +180,5 @@ def _require_streams() -> None:
     sys.stderr = sys.stderr or io.StringIO()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Text from outside may hold half a character; printing it must not end in a traceback.
+            # Text from elsewhere may contain half a character; printing it must not raise an error.
             stream.reconfigure(errors="backslashreplace")

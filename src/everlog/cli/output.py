@@ -1,13 +1,13 @@
 """The forms of an answer.
 
     a terminal     a table or a few lines, in colour
-    a pipe         one row a line, fields parted by tabs, no header, no colour
-    --json         one envelope {"schema_version":1,"data":…,"next":…,"warnings":[]}; a stream is one object a line
+    a pipe         one row per line, fields separated by tabs, no header, no colour
+    --json         one envelope {"schema_version":1,"data":…,"next":…,"warnings":[]}; a stream is one object per line
     --agent        OK key=value …, then ITEM key=value … for each item
     --quiet        ids only
 
-Stdout carries the answer and nothing else; warnings and hints go to stderr. Text from outside is never written raw:
-whatever could steer a terminal is escaped.
+Stdout contains only the answer; warnings and hints go to stderr. Text from elsewhere is never written as it is:
+characters that could control a terminal are escaped.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import click
 
 SCHEMA_VERSION = 1
 
-# C0, DEL and C1 steer terminals; line separators break rows; the bidirectional marks make text look like other text.
+# C0, DEL and C1 control terminals; line separators break rows; bidirectional marks make text look like other text.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _NAMES = {"\t": r"\t", "\n": r"\n", "\r": r"\r"}
 _PLAIN = re.compile(r"[^\s\"'=\\]+")
 
 
 def safe(text: str) -> str:
-    """The text with every character that a terminal would obey, or a row would break at, spelled out."""
+    """Return the text with every character escaped that controls a terminal or breaks a row."""
     return _UNSAFE.sub(_spelled, text)
 
 
@@ -44,14 +44,14 @@ def _spelled(found: re.Match[str]) -> str:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """JSON that a terminal may be shown: what is unsafe stands only inside strings, where JSON can escape it."""
+    """Return JSON that is safe to print. Unsafe characters occur only inside strings, where JSON can escape them."""
     separators = (",", ":") if indent is None else (",", ": ")
     text = json_library.dumps(value, ensure_ascii=False, separators=separators, indent=indent)
     return _UNSAFE.sub(_json_escape, text) if indent is None else json_safe(text)
 
 
 def json_safe(text: str) -> str:
-    """JSON text with what could steer a terminal escaped; its own line breaks stay."""
+    """Return JSON text with unsafe characters escaped; its own line breaks stay."""
     return "\n".join(_UNSAFE.sub(_json_escape, line) for line in text.split("\n"))
 
 
@@ -61,7 +61,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a command has to say, for every form at once."""
+    """The answer of a command, for all five forms at once: this is the one renderer of results."""
 
     data: Any
     ids: Sequence[str] = ()
@@ -75,7 +75,10 @@ class Answer:
     def of_one(
         cls, id: str, facts: Mapping[str, Any], *, lines: Sequence[str] | None = None, data: Any = None
     ) -> Self:
-        """One thing, a row a fact; `data` where a program is told more, `lines` where people are told it in words."""
+        """Return the answer for one thing, one row per fact.
+
+        `data` replaces the facts with --json, `lines` replaces the rows on a terminal.
+        """
         if lines is None:
             lines = json_text(facts, indent=2).split("\n")
         return cls(data=facts if data is None else data, ids=[id], rows=list(facts.items()), lines=lines, facts=facts)
@@ -90,7 +93,7 @@ class Answer:
         lines: Sequence[str] | None = None,
         data: Any = None,
     ) -> Self:
-        """Things of a kind, a row each, and their count. A field that one lacks is empty.
+        """Return the answer for many things, one row each, and their count. A missing field is empty.
 
         `named` is the field with the name of a thing, if that is not the first column; `lines` and `data` as above.
         """
@@ -143,13 +146,13 @@ class Output:
         self.line(json_text(found, indent=2 if self.terminal else None))
 
     def line(self, text: str) -> None:
-        """One line of the answer, as it is."""
+        """Print one line of the answer unchanged."""
         sys.stdout.write(text + "\n")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Aligned columns; the last one is cut at the edge of the terminal.
+        """Print aligned columns; the last one is cut at the edge of the terminal.
 
-        Where the columns before it leave no room, a row takes several lines, and nothing is cut.
+        If the other columns leave no room for it, a row takes several lines, and nothing is cut.
         """
         if not rows:
             return
@@ -162,9 +165,9 @@ class Output:
                 self.line(text if number else self.dim(text))
 
     def aligned(self, texts: Sequence[str], widths: Sequence[int], *, last_min: int = 0) -> str:
-        """One line with its columns at these widths, cut at the edge of the terminal.
+        """Return one line with its columns at these widths, cut at the edge of the terminal.
 
-        The last column keeps at least `last_min` places, also if the line then goes beyond the edge.
+        The last column keeps at least `last_min` characters, even if the line then exceeds the edge.
         """
         line = "  ".join(_padded(text, width) for text, width in zip(texts, widths, strict=True)).rstrip()
         if not self.terminal:
@@ -182,19 +185,19 @@ class Output:
             self.note(self.paint("warning:", "yellow", sys.stderr.isatty()) + " " + safe(text))
 
     def hint(self, text: str) -> None:
-        """What to do next; programs that read JSON or OK lines get it there."""
+        """Print what to do next, for people only."""
         if not (self.json or self.agent or self.silent):
             for line in self.as_typed(text).split("\n"):
                 self.note(self.dim(safe(line), sys.stderr.isatty()))
 
     def note(self, text: str) -> None:
-        with suppress(OSError):  # standard output may be the very thing that is told to have failed
+        with suppress(OSError):  # standard output may be what failed
             sys.stdout.flush()
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
 
     def as_typed(self, text: str) -> str:
-        """The text with commands written as this program was started."""
+        """Return the text with commands written the way this program was started."""
         return text if self.program == "everlog" else _COMMAND.sub(self.program + " ", text)
 
     # ---- colour
@@ -215,7 +218,7 @@ class Output:
 
 
 _FRACTION = re.compile(r"(?<=T\d\d:\d\d:\d\d)\.\d{6}Z\Z")
-"""What a table on a terminal leaves out of a time: the room is for what people read. Pipes and JSON have it all."""
+"""A table on a terminal shows times without fractions, to save room. Pipes and JSON show them in full."""
 
 _LAST_MIN = 16
 _INDENT = "    "
@@ -254,7 +257,7 @@ def _value(value: Any) -> str:
 
 
 def terminal_width() -> int:
-    """How many places a line of the terminal has."""
+    """Return the number of characters in a line of the terminal."""
     stated = os.environ.get("COLUMNS", "")
     if stated.isdigit() and int(stated) > 0:
         return int(stated)
@@ -265,7 +268,7 @@ def terminal_width() -> int:
 
 
 def places(text: str) -> int:
-    """How many places of a terminal a text takes: none for combining marks, two for wide characters."""
+    """Return how wide a text is on a terminal: combining marks take no room, wide characters two columns."""
     if text.isascii():
         return len(text)
     return sum(
@@ -279,7 +282,7 @@ def _padded(text: str, width: int) -> str:
 
 
 def _groups(widths: Sequence[int], room: int) -> list[slice]:
-    """Which columns go on which line: all on one, if the last of them has room to say something there."""
+    """Return which columns go on which line: all on one, if the last of them has enough room there."""
     before_last = sum(widths[:-1]) + 2 * (len(widths) - 1)
     if before_last + min(widths[-1], _LAST_MIN) <= room:
         return [slice(0, len(widths))]
@@ -301,7 +304,7 @@ def _on_several_lines(row: Sequence[str], widths: Sequence[int], groups: Sequenc
 
 
 def fitted(text: str, width: int) -> str:
-    """A text of exactly this width: filled up with blanks, or cut."""
+    """Return the text at exactly this width, padded with blanks or cut."""
     return _padded(_cut(text, width), width)
 
 

@@ -1,4 +1,4 @@
-"""How far a long read is: a bar on a terminal, a line every ten seconds elsewhere, nothing when nobody wants it."""
+"""The progress of a long command: a bar on a terminal, otherwise one line every ten seconds, nothing with --quiet."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LINE_EVERY_S = 10.0
 
 @contextmanager
 def progress(out: Output, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A function to be told how far it is, out of `total`."""
+    """Yield a function to call with the amount done so far, out of `total`."""
     if not out.progress_wanted:
         yield lambda done: None
     elif sys.stderr.isatty():
         bar = _Bar(what, total)
         try:
-            yield bar.tell
+            yield bar.show
         finally:
             bar.stop()
     else:
-        yield _Lines(out, what, total).tell
+        yield _Lines(out, what, total).show
 
 
 class _Lines:
@@ -33,7 +33,7 @@ class _Lines:
         self._out, self._what, self._total = out, what, total
         self._started = self._last = time.monotonic()
 
-    def tell(self, done: int) -> None:
+    def show(self, done: int) -> None:
         now = time.monotonic()
         if now - self._last < LINE_EVERY_S:
             return
@@ -44,7 +44,7 @@ class _Lines:
 
 
 class _Bar:
-    """Drawn only once the work has taken half a second: most of it is done before anybody looks."""
+    """A bar that appears after half a second, because most work is done before that."""
 
     def __init__(self, what: str, total: int) -> None:
         self._what, self._total = what, total
@@ -52,7 +52,7 @@ class _Bar:
         self._draw: Callable[[int], None] | None = None
         self._end: Callable[[], None] = lambda: None
 
-    def tell(self, done: int) -> None:
+    def show(self, done: int) -> None:
         if self._draw is None:
             if time.monotonic() - self._started < BAR_AFTER_S:
                 return

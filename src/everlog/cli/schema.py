@@ -1,4 +1,4 @@
-"""`everlog schema`: the event types of a log, as people, programs and version control want them."""
+"""`everlog schema`: the event types of a log, for people, programs and version control."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import click
 
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, pass_session
-from everlog.core.counted import counted
+from everlog.core.text import counted
 
 if TYPE_CHECKING:
     from everlog.catalog.catalog import TypeInfo
     from everlog.catalog.schema import FieldInfo
-
-LOCK_FILE = "schema.lock.json"
 
 
 @click.group("schema", invoke_without_command=True)
@@ -24,7 +22,7 @@ LOCK_FILE = "schema.lock.json"
 def schema_command(context: click.Context) -> None:
     """Event types: list, show, export, check, lock, add.
 
-    Alone, it prints the JSON Schema (2020-12) of all events.
+    Without a command it prints the JSON Schema (2020-12) of all events.
 
     \b
     Examples:
@@ -37,7 +35,7 @@ def schema_command(context: click.Context) -> None:
 
 
 @schema_command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also those of the programs: work packages, agents …")
+@click.option("--all", "everything", is_flag=True, help="Also list those of the programs: work packages, agents …")
 @common_options
 @pass_session
 def list_types(session: Session, everything: bool) -> None:
@@ -70,7 +68,7 @@ def list_types(session: Session, everything: bool) -> None:
 @common_options
 @pass_session
 def show_type(session: Session, type: str) -> None:
-    """Show one event type: its fields, what they may hold, and where a stream may go.
+    """Show one event type: its fields, their types, and the allowed transitions of a stream.
 
     Columns when piped: field, type, needed, default, doc.
 
@@ -129,7 +127,7 @@ def export_types(session: Session, type: str | None) -> None:
 def check_types(session: Session, lock: Path | None) -> None:
     """Compare the event types with the schema lock.
 
-    Exits 3 if a change would break old events, and names every such change.
+    Exits 3 if a change would break old events, and lists every such change.
 
     \b
     Example:
@@ -145,7 +143,7 @@ def check_types(session: Session, lock: Path | None) -> None:
     if not files.exists(path):
         raise NotFound(
             f"there is no schema lock at {path}",
-            why="the types cannot be compared with what was agreed on",
+            why="there is nothing to compare the types with",
             hint="everlog schema lock",
         )
     problems = catalog.check()
@@ -165,22 +163,22 @@ def check_types(session: Session, lock: Path | None) -> None:
             data={"ok": True, "types": count, "additions": [str(change) for change in new]},
             rows=[("ok", counted(count, "type")), *(("added", str(change)) for change in new)],
             lines=[
-                f"{session.out.paint('ok', 'green')}  {counted(count, 'type keeps', 'types keep')} what was promised",
+                f"{session.out.paint('ok', 'green')}  {counted(count, 'type keeps', 'types keep')} the locked fields",
                 *(safe(f"  added: {change}") for change in new),
             ],
             facts={"types": count, "additions": len(new)},
         )
     )
     if new:
-        session.out.hint("to promise these too: everlog schema lock")
+        session.out.hint("to lock these too: everlog schema lock")
 
 
 @schema_command.command("lock")
-@click.option("--lock", "lock", metavar="FILE", type=click.Path(path_type=Path), help="Write it there.")
+@click.option("--lock", "lock", metavar="FILE", type=click.Path(path_type=Path), help="The file to write.")
 @common_options
 @pass_session
 def lock_types(session: Session, lock: Path | None) -> None:
-    """Write down what the event types are now, to be committed and compared with later.
+    """Record the current event types in a file, to be committed and compared with later.
 
     \b
     Example:
@@ -195,7 +193,7 @@ def lock_types(session: Session, lock: Path | None) -> None:
     text = lock_text(catalog)
     if files.exists(path):
         for breach in compare(files.read_all(path).decode(errors="replace"), catalog):
-            session.out.warn(f"no longer promised: {breach}")
+            session.out.warn(f"no longer locked: {breach}")
     replace_file(files, path, text.encode())
     count = len(catalog.types())
     session.out.answer(
@@ -224,7 +222,7 @@ def add_type(session: Session, type: str, fields: tuple[str, ...], doc: str) -> 
     \b
     Examples:
       everlog schema add deploy.finished service:str 'result:ok | failed' 'seconds:float = 0'
-      everlog schema add issue.commented text:str --doc "Somebody said something about an issue."
+      everlog schema add issue.commented text:str --doc "A comment on an issue."
     """
     from everlog.catalog.builtin import BUILT_IN
     from everlog.catalog.declared import FILE_NAME, declare, read_types
@@ -273,7 +271,9 @@ def _export(session: Session, event_type: str | None) -> None:
 
 
 def _lock_path(session: Session, given: Path | None) -> Path:
-    return session.folder() / LOCK_FILE if given is None else session.place / given
+    from everlog.catalog.lock import LOCK_FILE
+
+    return session.folder() / LOCK_FILE if given is None else session.directory / given
 
 
 def _field(field: FieldInfo) -> str:
@@ -296,6 +296,6 @@ def _type_lines(session: Session, info: TypeInfo, rules: list[Any]) -> list[str]
             safe(f"  {field.name:<{width}}  {field.type}{default}") + ("  " + field.doc if field.doc else "")
         )
     for rule in rules:
-        lines.append(safe(f"streams of kind {rule.kind} begin at {rule.initial}; {rule.field} says where they go:"))
+        lines.append(safe(f"streams of kind {rule.kind} start at {rule.initial}; {rule.field} names the next state:"))
         lines += [safe(f"  {state} -> {', '.join(targets)}") for state, targets in rule.allowed.items()]
     return lines

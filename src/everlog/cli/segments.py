@@ -1,4 +1,4 @@
-"""`everlog dump` and `everlog segments`: looking into segment files, and packing old ones."""
+"""`everlog dump` and `everlog segments`: show segment files, and compress old ones."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import click
 
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
-from everlog.core.counted import counted
+from everlog.core.text import counted
 
 EXIT_DAMAGED = 8
 
 
 @click.command("dump")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--records", is_flag=True, help="Each event of each frame as well.")
+@click.option("--records", is_flag=True, help="Also show each event of each frame.")
 @common_options
 @pass_session
 def dump_command(session: Session, files: tuple[Path, ...], records: bool) -> None:
-    """Show what segment files hold, frame by frame, with offsets.
+    """Show the content of segment files, frame by frame, with offsets.
 
     It reads the files as they are, also damaged ones, and does not open the log. Without FILES it shows every segment
     of this log. Exits 8 if there is damage.
@@ -34,8 +34,8 @@ def dump_command(session: Session, files: tuple[Path, ...], records: bool) -> No
     from everlog.core.codec import recorded_object
     from everlog.wiring import segment_entries, segment_files
 
-    found = [session.place / name for name in files] or segment_files(
-        session.settings().settings.store, base=session.place if session.url else session.folder()
+    found = [session.directory / name for name in files] or segment_files(
+        session.settings().settings.store, base=session.directory if session.url else session.folder()
     )
     rows: list[tuple[str, int, int, str, str]] = []
     data = []
@@ -76,11 +76,11 @@ def segments_command() -> None:
 
 
 @segments_command.command("archive")
-@click.option("--days", type=click.IntRange(min=0), help="Pack what is older; the setting archive_after_days says 7.")
+@click.option("--days", type=click.IntRange(min=0), help="Minimum age (default: the setting archive_after_days).")
 @common_options
 @pass_session
 def archive_segments(session: Session, days: int | None) -> None:
-    """Pack old segments with gzip. They stay where they are, and are read as before.
+    """Compress old segments with gzip. They stay in place and can be read as before.
 
     \b
     Example:
@@ -89,12 +89,12 @@ def archive_segments(session: Session, days: int | None) -> None:
     from everlog.errors import InvalidSettings
     from everlog.stores.contract import Archiving
 
-    store: object = session.log().store
+    store: object = session.log().stored
     if not isinstance(store, Archiving):
         raise InvalidSettings(
             "this log has no segments",
-            why="only a segments: log keeps its events in files that are packed when they are old",
-            hint="everlog copy puts a log into another store",
+            why="only a segments: log stores its events in segment files",
+            hint="everlog copy copies a log into another store",
         )
     packed = store.archive(days=session.settings().settings.archive_after_days if days is None else days)
     before, after = sum(size for _, size, _ in packed), sum(size for _, _, size in packed)
@@ -104,7 +104,7 @@ def archive_segments(session: Session, days: int | None) -> None:
             data=[{"segment": number, "bytes": size, "packed_bytes": small} for number, size, small in packed],
             columns=("segment", "bytes", "packed_bytes"),
             rows=packed,
-            lines=[f"packed {counted(len(packed), 'segment')}{saved}"],
+            lines=[f"compressed {counted(len(packed), 'segment')}{saved}"],
             facts={"packed": len(packed), "bytes": before, "packed_bytes": after},
         )
     )

@@ -1,6 +1,6 @@
 """One run of the command line: where it looks for the log, who acts, and in which form it answers.
 
-Every command takes the same few options, before or after its name; they all end up here.
+Every command has the same few options, before or after its name; their values are here.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from everlog.application.open_folder import Location
     from everlog.catalog.catalog import Catalog
+    from everlog.cli.events.past_damage import LeftOut
     from everlog.cli.output import Output
-    from everlog.cli.past_damage import LeftOut
-    from everlog.errors import NotFound
     from everlog.log.log import Log
     from everlog.settings import Loaded
 
@@ -25,10 +25,10 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Session:
-    """What the options of this run say, and what was opened because of them."""
+    """The options of this run, and what was opened because of them."""
 
     def __init__(self, argv: Sequence[str] = ()) -> None:
-        # A usage error may come before the option that says how to print it has been read.
+        # A usage error may be raised before the option for its output form has been parsed.
         self.argv = list(argv)
         self.json = "--json" in argv
         self.agent = "--agent" in argv
@@ -37,16 +37,16 @@ class Session:
         self.missing_ok = False
         self.past_damage = False
         self.offers_past_damage = False  # this command has the option
-        self.directory = Path()
+        self.work_in = Path()
         self.url = ""
         self.actor = ""
         self.request_id = ""
-        self.when_stopped = ""  # what Ctrl-C leaves, for who wonders
+        self.when_stopped = ""  # printed after Ctrl-C: what the command leaves behind
         self._launcher = os.environ.pop("EVERLOG_LAUNCHER", "")
         self._log: Log | None = None
         self._output: Output | None = None
         self._left_out: LeftOut | None = None
-        self._hear_no_more: Callable[[], None] = lambda: None
+        self._stop_warnings: Callable[[], None] | None = None
 
     @property
     def out(self) -> Output:
@@ -60,7 +60,7 @@ class Session:
 
     @property
     def program(self) -> str:
-        """What to type to start this program again: the launcher's name if that started it."""
+        """What to type to start this program again: the name of the launcher, if it was started by it."""
         if self._launcher:
             return self._launcher
         if sys.orig_argv[1:4] != ["-P", "-m", "everlog"]:
@@ -73,66 +73,42 @@ class Session:
     # ---- the log
 
     @property
-    def place(self) -> Path:
-        """The directory that this run starts from."""
-        try:
-            return Path.cwd() / self.directory
-        except FileNotFoundError as error:
-            from everlog.errors import NoLogHere
+    def location(self) -> Location:
+        """Where this run looks for the log."""
+        from everlog.application.open_folder import Location
 
-            raise NoLogHere(
-                "the current directory is not there any more", why="somebody removed it", hint="cd to another one"
-            ) from error
+        return Location(work_in=self.work_in, url=self.url, actor=self.actor)
+
+    @property
+    def directory(self) -> Path:
+        """The directory that paths on the command line are relative to."""
+        return self.location.directory
 
     def folder(self) -> Path:
-        """The .everlog folder; NoLogHere if there is none, or if --log names a log without one."""
-        from everlog.cli.store_urls import without_password
-        from everlog.errors import NoLogHere
-        from everlog.settings import find_folder
-
-        if self.url:
-            raise NoLogHere(
-                f"{without_password(self.url)} has no .everlog folder",
-                why="settings, declared types and the schema lock live in that folder",
-                hint="leave --log out, or everlog init",
-            )
-        if not self.place.is_dir():
-            raise NoLogHere(
-                f"there is no directory {self.place}", hint=f"check what follows -C, or make it: {self._init()}"
-            )
-        try:
-            return find_folder(self.place)
-        except NoLogHere as error:
-            raise NoLogHere(error.what, why=error.why, hint=self._init(), **error.details) from error
-
-    def _init(self) -> str:
-        """The command that makes a log where this run looked for one."""
-        from shlex import quote
-
-        return "everlog init" if self.directory == Path() else f"everlog init {quote(str(self.directory))}"
+        """Return the .everlog folder. Raises NoLogHere if there is none, or if --log names a log without one."""
+        return self.location.folder()
 
     def settings(self) -> Loaded:
-        from everlog.settings import load
-
-        return load(None if self.url else self.folder(), flags={"actor": self.actor, "store": self.url})
+        self._show_warnings()
+        return self.location.settings()
 
     def catalog(self) -> Catalog:
-        """The event types, without opening the log."""
-        from everlog.wiring import folder_catalog
-
-        return folder_catalog(None if self.url else self.folder(), self.settings().settings)
+        """Return the event types, without opening the log."""
+        self._show_warnings()
+        return self.location.catalog()
 
     def log(self) -> Log:
-        """The log, opened at the first call and closed at the end of the run. It is never made here."""
+        """Return the log, opened at the first call and closed at the end of the run. It is never created here."""
         if self._log is None:
-            self._log = self._open()
+            self._show_warnings()
+            self._log = self.location.open(past_damage=self.left_out.take if self.past_damage else None)
         return self._log
 
     @property
     def left_out(self) -> LeftOut:
-        """Where damage is reported that this run goes past."""
+        """Where this run reports damage that it skips."""
         if self._left_out is None:
-            from everlog.cli.past_damage import LeftOut
+            from everlog.cli.events.past_damage import LeftOut
 
             self._left_out = LeftOut(self.out)
         return self._left_out
@@ -144,90 +120,23 @@ class Session:
         if self._log is not None:
             self._log.close()
             self._log = None
-        self._hear_no_more()
-        self._hear_no_more = lambda: None
+        if self._stop_warnings is not None:
+            self._stop_warnings()
+            self._stop_warnings = None
 
-    def _open(self) -> Log:
-        from everlog import wiring
-        from everlog.errors import NotFound
+    def _show_warnings(self) -> None:
+        """Print the warnings that the library logs, until the end of the run."""
+        if self._stop_warnings is None:
+            from everlog.application.open_folder import show_warnings
 
-        self._hear_warnings()
-        loaded = self.settings()
-        actor = loaded.settings.actor or wiring.login_actor()
-        past_damage = self.left_out.take if self.past_damage else None
-        if self.url:
-            try:
-                return wiring.open(self.url_from_here(), actor=actor, create=False, past_damage=past_damage)
-            except NotFound as error:
-                raise self._of_no_log(error) from error
-        folder = self.folder()
-        try:
-            return wiring.open_folder(folder, actor=actor, loaded=loaded, past_damage=past_damage)
-        except NotFound as error:
-            raise of_lost_store(error, folder) from error
-
-    def _of_no_log(self, error: NotFound) -> NotFound:
-        """What --log names is not there: a typing error, or a log that is still to be made."""
-        from everlog.cli.store_urls import typed_url, url_from_folder
-        from everlog.errors import NoLogHere, NotFound
-        from everlog.settings import FOLDER, find_folder
-
-        if not error.hint.startswith("everlog init"):
-            return error
-        try:
-            folder = find_folder(self.place)
-            hint = f"check what follows --log; without it, the log in {folder} is used"
-        except NoLogHere:
-            url = url_from_folder(self.url, base=self.place, folder=self.place / FOLDER)
-            hint = f"check what follows --log, or make it: {self._init()} --store {typed_url(url)}"
-        return NotFound(error.what, why=error.why, hint=hint, **error.details)
-
-    def url_from_here(self) -> str:
-        scheme, _, path = self.url.partition(":")
-        if scheme not in ("sqlite", "jsonl", "segments") or self.directory == Path():
-            return self.url
-        return f"{scheme}:{self.directory / path.removeprefix('//')}"
-
-    def _hear_warnings(self) -> None:
-        """What the library would only log becomes a warning of this run."""
-        import logging
-
-        out = self.out
-
-        class Warn(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                out.warn(record.getMessage())
-
-        logger = logging.getLogger("everlog")
-        before, passed_on = logger.handlers, logger.propagate
-        logger.handlers, logger.propagate = [Warn(logging.WARNING)], False
-
-        def restore() -> None:
-            logger.handlers, logger.propagate = before, passed_on
-
-        self._hear_no_more = restore
-
-
-def of_lost_store(error: NotFound, folder: Path) -> NotFound:
-    """What a store says that is not there, where settings name it: to begin anew would hide the loss."""
-    from everlog.errors import NotFound
-
-    if not error.hint.startswith("everlog init"):  # it knows better what is missing, such as the database around it
-        return error
-    return NotFound(
-        error.what,
-        why=f"the settings in {folder} name it, and it is gone",
-        hint="restore it from a backup or version control (git checkout), or move"
-        f" {folder.name} away to begin anew; everlog init --new begins a new log under these settings",
-        **error.details,
-    )
+            self._stop_warnings = show_warnings(self.out.warn)
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def callback(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value == "":  # mostly a variable of the shell that is not set, and never meant
-            raise click.BadParameter("it is empty", ctx=context, param=parameter)
-        # An option that was not given here may have been given before the command's name.
+        if value == "":  # mostly a shell variable that is not set
+            raise click.BadParameter("the value is empty", ctx=context, param=parameter)
+        # The option may have been given before the name of the command.
         if value:
             setattr(context.ensure_object(Session), name, value)
 
@@ -245,12 +154,10 @@ def _option(*names: str, to: str, **settings: Any) -> Callable[[_Command], _Comm
 
 
 def common_options(command: _Command) -> _Command:
-    """The options that every command has."""
+    """Add the options that every command has."""
     for option in reversed(
         (
-            _option(
-                "-C", "--dir", to="directory", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR."
-            ),
+            _option("-C", "--dir", to="work_in", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR."),
             _option("--log", to="url", metavar="URL", help="Use this log, such as sqlite:log.db, not .everlog/."),
             _option("--json", to="json", is_flag=True, help="Answer in JSON."),
             _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
@@ -268,13 +175,13 @@ past_damage_option = click.option(
     is_flag=True,
     expose_value=False,
     callback=_remember_past_damage,
-    help="Go on behind damage, and report what is left out.",
+    help="Continue after damage, and report what is left out.",
 )
-missing_ok_option = _option("--missing-ok", to="missing_ok", is_flag=True, help="Exit 0 if it is not there.")
+missing_ok_option = _option("--missing-ok", to="missing_ok", is_flag=True, help="Exit 0 if it does not exist.")
 
 
 def pass_session(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Hand the session to a command as its first argument."""
+    """Pass the session to a command as its first argument."""
     from functools import update_wrapper
 
     def call(*args: Any, **kwargs: Any) -> Any:

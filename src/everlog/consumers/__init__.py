@@ -7,4 +7,4 @@ from everlog.consumers.group import Group as Group
 from everlog.consumers.group import Lag as Lag
 from everlog.consumers.group import groups as groups
 from everlog.consumers.member import Member as Member
-from everlog.log.letters import Letter as Letter
+from everlog.log.dead_letters import GroupLetter as GroupLetter

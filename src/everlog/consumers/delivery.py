@@ -1,4 +1,4 @@
-"""One event in the hands of a consumer, until it says what became of it."""
+"""One event that a consumer is handling, until it acknowledges or refuses it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from everlog.core.event import Event, Position, Recorded
 
 if TYPE_CHECKING:
     from everlog.consumers.member import Member
-    from everlog.consumers.window import Entry, Window
+    from everlog.consumers.window import PendingEvent, Window
 
 
 class Delivery:
     """An event to handle. `ack` after its effects are durable, `nack` if it failed.
 
-    `token` grows with every owner of its partition. Effects that go elsewhere can carry it: whoever has seen a
-    greater one of the partition refuses it, and so a consumer that was overtaken while it slept does no harm.
+    `token` grows with every owner of its partition. Effects outside the log can carry it: a receiver that has seen a
+    greater token of the partition refuses it, so a consumer that was replaced while it slept does no harm.
     """
 
-    def __init__(self, member: Member, window: Window, entry: Entry) -> None:
+    def __init__(self, member: Member, window: Window, entry: PendingEvent) -> None:
         self._member = member
         self.window = window
         self.entry = entry
@@ -50,15 +50,16 @@ class Delivery:
 
     @property
     def attempt(self) -> int:
-        """1 for the first time; more after failures, as far as they were told."""
+        """1 for the first attempt; more after recorded failures."""
         return self.entry.attempts + 1
 
     def ack(self) -> None:
-        """It is handled, and its effects are durable. LeaseLost if somebody else has the partition by now."""
+        """Acknowledge the event: its effects are durable. Raise LeaseLost if another member has the partition now."""
         self._member.ack(self)
 
     def nack(self, reason: str = "", *, retry_in_s: float | None = None) -> None:
-        """It failed. It comes again later, and becomes a dead letter after the last attempt."""
+        """Refuse the event: it failed. It is delivered again later, and becomes a dead letter after the last
+        attempt."""
         self._member.nack(self, reason, retry_in_s=retry_in_s)
 
     def __repr__(self) -> str:

@@ -1,7 +1,8 @@
-"""A member of a group: it takes its share of the partitions, gives out their events, and stores what is finished.
+"""A member of a group: it takes its share of the partitions, delivers their events, and stores what is finished.
 
-Two locks, always taken in this order: `_contacting` lets one thread at a time write to the group, and whoever waits
-for it finds its own work stored by the one before; `_memory` guards the windows, and is never held during a write.
+There are two locks, always taken in this order. `_checking_in` lets one thread at a time write to the group; a thread
+that waits for it often finds its own work stored by the thread before. `_memory` guards the windows, and is never
+held during a write.
 """
 
 from __future__ import annotations
@@ -13,27 +14,24 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from everlog.consumers import dealing
-from everlog.consumers.contact import Ask, Outcome, contact
+from everlog.consumers import assignment
+from everlog.consumers.checkin import CheckIn, CheckInResult, Lease, check_in
 from everlog.consumers.delivery import Delivery
-from everlog.consumers.filling import fill, follow_resets, resets_needed
-from everlog.consumers.lease import Lease
-from everlog.consumers.states import Place, read_group
-from everlog.consumers.window import Entry, Window
+from everlog.consumers.fetch import fetch_events, follow_resets, resets_needed
+from everlog.consumers.group_state import Progress, read_group
+from everlog.consumers.settings import CHECK_S
+from everlog.consumers.window import PendingEvent, Window
 from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Reset
 from everlog.errors import EverlogError, LeaseLost, LogClosed
-from everlog.log.letters import read_letters
+from everlog.log.dead_letters import read_letters
+from everlog.log.follow import POLL_S
 from everlog.log.pages import newest_purge
-from everlog.log.subscribers import POLL_S
 
 if TYPE_CHECKING:
     from everlog.consumers.group import Group
 
 OnReset = Callable[[Reset], "Cursor | int | str | None"]
-LOOK_S = 0.5
-"""How often a member looks whether its group has changed, at the least."""
-
 _logger = logging.getLogger("everlog")
 
 
@@ -58,13 +56,13 @@ class Member:
         self._ack_batch = ack_batch
         self._handling_s_max = handling_s_max
         self._ticks = ticks
-        self._contacting = threading.RLock()
+        self._checking_in = threading.RLock()
         self._memory = threading.RLock()
         self._windows: dict[int, Window] = {}
         self._lease = Lease(group.settings.lease_us, ticks)
-        self._look_s = 0.0
-        self._deal_now = False
-        self._decisions = -1  # the last one by hand that we have looked at
+        self._check_group_s = 0.0
+        self._rebalance_now = False
+        self._decisions = -1  # the last decision of a person that this member has read
         self._unstored = 0
         self._marks = 0
         self._stored_marks = 0
@@ -72,7 +70,7 @@ class Member:
         self._left = False
         self._overtaken = False
         self._last: Delivery | None = None
-        self._seen: tuple[int, str] | None = None  # the head and the epoch at the last look for resets
+        self._seen: tuple[int, str] | None = None  # the head and the epoch at the last check for resets
         self._beat: threading.Thread | None = None
         self._stop_beating = threading.Event()
         if heartbeat:
@@ -85,14 +83,14 @@ class Member:
         return self.deliveries()
 
     def deliveries(self, *, to_end: bool = False, stop: Callable[[], bool] = lambda: False) -> Iterator[Delivery]:
-        """Events of this member's share as they come; with `to_end`, until there is nothing more for it now.
+        """Yield the events of this member's share as they come; with `to_end`, stop when nothing is left for it now.
 
-        Closing the log ends them. With `to_end` it raises LogClosed instead, unless nothing was left.
+        Closing the log ends the iteration. With `to_end` it raises LogClosed instead, unless nothing was left.
         """
         waiters = self._log.waiters
         try:
             while not (self._left or stop()):
-                commits = waiters.commits  # before the look, so that a commit during it is not slept over
+                commits = waiters.commits  # read before the check, so that a commit during it is not missed
                 delivery = self.take()
                 if delivery is not None:
                     yield delivery
@@ -105,10 +103,9 @@ class Member:
                 raise
 
     def take(self) -> Delivery | None:
-        """The next event that may be handled now, or None. It does not wait.
+        """Return the next event that may be handled now, or None, without waiting.
 
-        With one in flight (the default), whoever asks for the next one without having said what became of the last
-        has failed it.
+        With one in flight (the default), a caller that neither acknowledged nor refused the last event has failed it.
         """
         if self._overtaken:
             raise self._replaced()
@@ -117,11 +114,11 @@ class Member:
         if self._in_flight_max == 1 and self._last is not None and not self._last.settled:
             with suppress(LeaseLost):
                 self._last.nack("it was neither acknowledged nor refused")
-        self._keep_in_touch()
+        self._check_in_when_due()
         with self._memory:
             delivery = self._pick()
             if delivery is None:
-                fill(self._windows, self._log, self.group)
+                fetch_events(self._windows, self._log, self.group)
                 delivery = self._pick()
             letters = any(window.letters_to_store for window in self._windows.values())
             watched = delivery is not None and delivery.window.begin(delivery.entry)
@@ -137,7 +134,7 @@ class Member:
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is left for this member: all is read and finished, but for what waits for a person."""
+        """Whether nothing is left for this member: all is read and finished, except what waits for a person."""
         head = self._log.head()
         with self._memory:
             return all(window.looked >= head and not window.unfinished for window in self._windows.values())
@@ -152,9 +149,10 @@ class Member:
             return sorted(self._windows)
 
     def run(self, handler: Callable[[Recorded], Any], *, to_end: bool = False) -> int:
-        """Hand every event to a function; returning acknowledges it, raising fails it. How many were acknowledged.
+        """Call a function with every event: returning acknowledges it, raising fails it. Return the number
+        acknowledged.
 
-        A handler with a method `on_reset` is told there when history changed.
+        If the handler has a method `on_reset`, it is called when history changed.
         """
         self.on_reset = self.on_reset or getattr(handler, "on_reset", None)
         count = 0
@@ -172,7 +170,7 @@ class Member:
                 _logger.warning("%s in group %s: %s", self.name, self.group.name, lost)
         return count
 
-    # ---- what became of them
+    # ---- outcomes
 
     def ack(self, delivery: Delivery) -> None:
         if delivery.settled and delivery.entry.stored:
@@ -216,9 +214,9 @@ class Member:
 
     def _lost(self, delivery: Delivery) -> LeaseLost:
         return LeaseLost(
-            f"{self.name} has partition {delivery.partition} of {self.group.name} no more",
-            why="its lease ended, somebody joined under its name, or the group was reset: another one goes on there",
-            hint="the event at this position is handled again: make effects idempotent, or fence them by the token",
+            f"{self.name} no longer has partition {delivery.partition} of {self.group.name}",
+            why="its lease ended, another consumer joined under its name, or the group was reset",
+            hint="the event is delivered again to the new owner: make effects idempotent, or fence them by the token",
             position=delivery.position,
             partition=delivery.partition,
             token=delivery.token,
@@ -241,86 +239,87 @@ class Member:
             if not self._log.waiters.closed:
                 raise
 
-    def _fail_quietly(self, window: Window, entry: Entry, reason: str) -> None:
+    def _fail_quietly(self, window: Window, entry: PendingEvent, reason: str) -> None:
         settings = self.group.settings
         again_us = self._lease.store_now_us() + int(settings.wait_s(entry.attempts + 1) * 1_000_000)
         window.fail(entry, reason, again_us=again_us)
 
     def leave(self) -> None:
-        """Store what is finished and give the seat back, so that others need not wait for the lease to end."""
+        """Store what is finished and end the lease, so that other members need not wait for it to expire."""
         self._stop_beating.set()
-        with self._contacting:
+        with self._checking_in:
             if self._left:
                 return
             self._left = True
             if self._lease.token:
-                self._contact(leave=True)
+                self._check_in(leave=True)
             self._drop_all()
         if self._beat is not None and self._beat is not threading.current_thread():
             self._beat.join()
 
     def renew(self) -> None:
-        """Make the lease last a whole one from now. The heartbeat does it by itself; long work without one must."""
-        with self._contacting:
+        """Renew the lease. The heartbeat does this; long work without a heartbeat must call it."""
+        with self._checking_in:
             if self._lease.token and not self._left:
-                self._contact()
+                self._check_in()
 
-    def _keep_in_touch(self) -> None:
-        """Join if need be, renew when due, deal when something changed; then see whether history did."""
+    def _check_in_when_due(self) -> None:
+        """Join if necessary, renew when due, rebalance when the group changed; then check for resets."""
         now = self._ticks()
-        if self._lease.is_due(now) or self._deal_now or self._group_changed(now):
-            with self._contacting:
-                self._contact(deal=True)
+        if self._lease.is_due(now) or self._rebalance_now or self._group_changed(now):
+            with self._checking_in:
+                self._check_in(rebalance=True)
                 if not self._lease.token:
-                    self._contact(deal=True)  # the lease had ended: join again, with nothing in hand
+                    self._check_in(rebalance=True)  # the lease had ended: join again, without partitions
         self._follow_resets()
 
     def _group_changed(self, now: float) -> bool:
-        if now < self._look_s:
+        if now < self._check_group_s:
             return False
-        self._look_s = now + LOOK_S
-        state = read_group(self._log.store, self.group.name)
-        if state is None or self.name not in state.seats:
+        self._check_group_s = now + CHECK_S
+        state = read_group(self._log.small_state, self.group.name)
+        if state is None or self.name not in state.members:
             return True
         if state.decisions != self._decisions:
             with self._memory:
                 self._decisions = state.decisions
                 for window in self._windows.values():
-                    window.take_letters(read_letters(self._log.store, self.group.name, window.partition))
+                    window.take_letters(read_letters(self._log.small_state, self.group.name, window.partition))
         with self._memory:
             mine = {number: window.token for number, window in self._windows.items()}
-        return dealing.is_out_of_step(state, self.name, mine, self._lease.store_now_us())
+        return assignment.is_out_of_step(state, self.name, mine, self._lease.store_now_us())
 
-    def _contact(self, *, deal: bool = False, leave: bool = False, lazy: bool = False) -> None:
-        """One write: what is finished, the lease, and with `deal` what is given back and taken."""
-        if deal and not self._lease.token:
+    def _check_in(self, *, rebalance: bool = False, leave: bool = False, lazy: bool = False) -> None:
+        """Store what is finished and renew the lease in one write; with `rebalance`, also release and take
+        partitions."""
+        if rebalance and not self._lease.token:
             self._drop_all()
         with self._memory:
             marks = self._marks
             stored = {number: window.finished(lazy=lazy) for number, window in self._windows.items()}
-            idle = tuple(number for number, window in self._windows.items() if deal and not window.in_flight)
+            idle = tuple(number for number, window in self._windows.items() if rebalance and not window.in_flight)
             for number in idle:
-                self._windows[number].draining = True  # until we know whether it stays ours
-        ask = Ask(
+                self._windows[number].draining = True  # until it is known whether it stays with this member
+        request = CheckIn(
             group=self.group.name,
             member=self.name,
             token=self._lease.token,
             lease_us=self.group.settings.lease_us,
             finished={number: finished for number, (finished, _) in stored.items()},
             idle=idle,
-            deal=deal,
+            rebalance=rebalance,
             leave=leave,
         )
         before_s = self._ticks()
         try:
-            outcome = self._log.in_one_write(lambda writer: contact(writer, ask, self.group.agreed))
+            outcome = self._log.write(lambda writer: check_in(writer, request, self.group.agreed))
         except BaseException:
             with self._memory:
                 for number in idle:
                     self._windows[number].draining = False
             raise
         with self._memory:
-            self._take_in(outcome, stored, before_s, deal)
+            self._apply(outcome, stored, before_s, rebalance)
             self._stored_marks = max(self._stored_marks, marks)
         if outcome.overtaken and not leave:
             self._overtaken = True
@@ -329,14 +328,14 @@ class Member:
     def _replaced(self) -> LeaseLost:
         return LeaseLost(
             f"another consumer joined {self.group.name} as {self.name}",
-            why="a name has one seat, and the one who came last has it",
-            hint="give every consumer a name of its own",
+            why="a name belongs to the consumer that joined last",
+            hint="give every consumer a different name",
             member=self.name,
         )
 
-    def _take_in(self, outcome: Outcome, stored: dict[int, Any], before_s: float, deal: bool) -> None:
-        self._lease.take_in(outcome, before_s)
-        self._deal_now = False
+    def _apply(self, outcome: CheckInResult, stored: dict[int, Any], before_s: float, rebalance: bool) -> None:
+        self._lease.update(outcome, before_s)
+        self._rebalance_now = False
         for number in list(self._windows):
             window = self._windows[number]
             if not outcome.token or number in outcome.lost or number in outcome.released:
@@ -346,9 +345,10 @@ class Member:
                 del self._windows[number]
             elif number in stored:
                 window.was_stored(*stored[number])
-                window.draining = window.draining and not deal  # dealing says below which ones still have to go
-        for number, (token, place, letters) in outcome.taken.items():
-            begins = place or Place(cursor=outcome.state.start if outcome.state else "0")
+                # `_drain` below decides which ones still have to go.
+                window.draining = window.draining and not rebalance
+        for number, (token, progress, letters) in outcome.taken.items():
+            begins = progress or Progress(cursor=outcome.state.start if outcome.state else "0")
             self._windows[number] = Window(
                 self.group.name,
                 number,
@@ -362,26 +362,26 @@ class Member:
         if outcome.taken:
             self._seen = None
         if outcome.lost:
-            self._look_s = 0.0  # something happened that we have not seen yet
+            self._check_group_s = 0.0  # the group changed in a way that this member has not read yet
         self._unstored = 0
-        if deal:
+        if rebalance:
             self._drain(outcome.surplus)
 
     def _drain(self, count: int) -> None:
-        """Give nothing more out of so many partitions, so that they can be given back once they are finished."""
+        """Deliver nothing more from this many partitions, so that they can be released once they are finished."""
         for window in sorted(self._windows.values(), key=lambda window: len(window.in_flight))[:count]:
             window.draining = True
-        self._deal_now = any(window.draining and not window.in_flight for window in self._windows.values())
+        self._rebalance_now = any(window.draining and not window.in_flight for window in self._windows.values())
 
     def _store(self, mark: int | None = None) -> None:
-        """Store what is finished, unless somebody else has stored it while we waited for our turn."""
-        with self._contacting:
+        """Store what is finished, unless another thread has stored it meanwhile."""
+        with self._checking_in:
             if mark is not None and self._stored_marks >= mark:
                 return
             if not self._lease.token:
                 return
             draining = any(window.draining and not window.in_flight for window in self._windows.values())
-            self._contact(deal=draining, lazy=not draining)
+            self._check_in(rebalance=draining, lazy=not draining)
 
     def _drop_all(self) -> None:
         with self._memory:
@@ -394,7 +394,7 @@ class Member:
             with self._memory:
                 out = [entry.since for window in self._windows.values() for entry in window.in_flight]
             if out and self._ticks() - min(out) > self._handling_s_max:
-                continue  # it hangs: let the lease end, so that somebody else goes on
+                continue  # it hangs: let the lease end, so that another member continues
             try:
                 if self._lease.runs:
                     self.renew()
@@ -419,8 +419,9 @@ class Member:
         return None
 
     def _follow_resets(self) -> None:
-        """History may have changed under a cursor (G8): tell the consumer once, then go on from the right place."""
-        store = self._log.store
+        """Report to the consumer, once, that history changed under a cursor (G8), then continue from the right
+        cursor."""
+        store = self._log.stored
         head = store.head()
         epoch = store.identity.epoch
         if self._seen == (head, epoch):
@@ -431,10 +432,10 @@ class Member:
         if not needed:
             self._seen = (head, epoch)
             return
-        told = max(needed.values(), key=lambda reset: (reset.reason == "restored", reset.cursor.position))
-        wanted = self.on_reset(told) if self.on_reset is not None else None
-        with self._contacting:
+        reset = max(needed.values(), key=lambda reset: (reset.reason == "restored", reset.cursor.position))
+        wanted = self.on_reset(reset) if self.on_reset is not None else None
+        with self._checking_in:
             with self._memory:
                 follow_resets(self._windows, needed, purged, epoch, wanted=wanted)
-            self._contact()
+            self._check_in()
         self._seen = (head, epoch)

@@ -1,10 +1,10 @@
-"""One partition in the hands of its owner: a bounded window of events between the stored cursor and what was read.
+"""One partition of a member: a bounded window of events between the stored cursor and the last position read.
 
-    cursor ........ x ..d.. i ....... looked        x unfinished   d done out of turn   i in flight
+    cursor ........ x ..d.. i ....... looked        x unfinished   d done out of order   i in flight
 
-The cursor never passes an unfinished event. Of one key only the first unfinished event is ever given out, so that
-its order holds however many are in flight. An event that keeps failing becomes a dead letter, and is finished with
-that: the others go on.
+The cursor never passes an unfinished event. Of each key only the first unfinished event is delivered, so its order
+holds however many events are in flight. An event that keeps failing becomes a dead letter, which finishes it, and the
+others continue.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-from everlog.consumers.contact import Finished
-from everlog.consumers.states import Place
+from everlog.consumers.checkin import Finished
+from everlog.consumers.group_state import Progress
 from everlog.core.event import Position, Recorded
 from everlog.core.query import Cursor
-from everlog.log.letters import DONE, FAILED, OPEN, RETRYING, WAITING, Letter, letter_of
+from everlog.log.dead_letters import DONE, FAILED, OPEN, RETRYING, WAITING, GroupLetter, letter_of
 
 
 @dataclass(eq=False)
-class Entry:
+class PendingEvent:
     """One event in the window, or one dead letter that is tried again."""
 
     recorded: Recorded
@@ -32,8 +32,8 @@ class Entry:
     in_flight: bool = False
     finished: bool = False
     stored: bool = False
-    since: float = 0.0  # when it was given out
-    letter: Letter | None = None
+    since: float = 0.0  # when it was delivered
+    letter: GroupLetter | None = None
 
 
 class Window:
@@ -42,8 +42,8 @@ class Window:
         group: str,
         partition: int,
         token: int,
-        place: Place,
-        letters: list[Letter],
+        progress: Progress,
+        letters: list[GroupLetter],
         *,
         size: int,
         holds: bool,
@@ -57,24 +57,24 @@ class Window:
         self._size = size
         self._holds = holds
         self._attempts_max = attempts_max
-        self._take_place(place)
-        self._letters: dict[int, Letter] = {}
-        self._waiting: dict[str, list[int]] = {}  # key -> its letters that hold it, in order
-        self._changed: dict[int, Letter] = {}
-        self._forgotten: dict[int, Letter] = {}
+        self._take_progress(progress)
+        self._letters: dict[int, GroupLetter] = {}
+        self._waiting: dict[str, list[int]] = {}  # key -> the dead letters that hold it, in order
+        self._changed: dict[int, GroupLetter] = {}
+        self._forgotten: dict[int, GroupLetter] = {}
         self.take_letters(letters)
 
-    def _take_place(self, place: Place) -> None:
-        self._stored = place
-        self.cursor = Cursor.of(place.cursor)
+    def _take_progress(self, progress: Progress) -> None:
+        self._stored = progress
+        self.cursor = Cursor.of(progress.cursor)
         self.looked = self.cursor.position
-        self._done = set(place.done)
-        self._attempts = dict(place.attempts)
-        self._watched = place.watched
+        self._done = set(progress.done)
+        self._attempts = dict(progress.attempts)
+        self._watched = progress.watched
         self._begun: set[int] = set()
-        self._entries: dict[int, Entry] = {}
-        self._retries: dict[int, Entry] = {}
-        self._retried: list[Entry] = []  # finished, and not stored yet
+        self._entries: dict[int, PendingEvent] = {}
+        self._retries: dict[int, PendingEvent] = {}
+        self._retried: list[PendingEvent] = []  # finished, and not stored yet
 
     # ---- filling
 
@@ -83,17 +83,18 @@ class Window:
         return self._size - len(self._entries)
 
     def add(self, recorded: Recorded, key: str, defect: str = "") -> None:
-        """Take an event in. One whose key cannot even be told is a dead letter at once, and holds nobody."""
+        """Add an event. One whose key cannot be computed becomes a dead letter at once, and holds no other event."""
         position = recorded.position
         if position in self._entries or position in self._done:
             return
         attempts, not_before_us = self._attempts.get(position, (0, 0))
-        entry = self._entries[position] = Entry(recorded, key, attempts, not_before_us)
+        entry = self._entries[position] = PendingEvent(recorded, key, attempts, not_before_us)
         if defect:
             self._bury(entry, FAILED, defect, holds=False)
 
-    def take_letters(self, letters: list[Letter]) -> None:
-        """What the log says of this partition's letters; what this owner has not stored yet stands above it."""
+    def take_letters(self, letters: list[GroupLetter]) -> None:
+        """Set the dead letters of this partition to those in the log, and apply what this owner has not stored
+        yet."""
         found = {letter.position: letter for letter in letters}
         for position in self._forgotten:
             found.pop(position, None)
@@ -104,10 +105,10 @@ class Window:
             if letter.holds:
                 self._waiting.setdefault(letter.key, []).append(position)
 
-    # ---- giving out
+    # ---- delivering
 
-    def next(self, now_us: int, read: Callable[[int], Recorded | None]) -> Entry | None:
-        """What may be handled now: letters that are tried again first, then the oldest event whose key is free."""
+    def next(self, now_us: int, read: Callable[[int], Recorded | None]) -> PendingEvent | None:
+        """Return what may be handled now: dead letters to retry first, then the oldest event whose key is free."""
         if self.draining:
             return None
         busy = {entry.key for entry in (*self._entries.values(), *self._retries.values()) if entry.in_flight}
@@ -121,7 +122,7 @@ class Window:
             if recorded is None or recorded.event.id != letter.id:
                 self._close(letter, None)  # it was purged
                 continue
-            entry = Entry(recorded, letter.key, letter.attempts, letter=letter, in_flight=True)
+            entry = PendingEvent(recorded, letter.key, letter.attempts, letter=letter, in_flight=True)
             self._retries[letter.position] = entry
             return entry
         for position in sorted(self._entries):
@@ -140,15 +141,16 @@ class Window:
                 return entry
         return None
 
-    def begin(self, entry: Entry) -> bool:
-        """Whether it must be on record that this event is given out, before it is: because an owner vanished here."""
+    def begin(self, entry: PendingEvent) -> bool:
+        """Return whether this event must be recorded before it is delivered, because an owner of the partition
+        vanished."""
         if not self._watched:
             return False
         self._watched -= 1
         self._begun.add(entry.recorded.position)
         return True
 
-    def _ready_letters(self, now_us: int) -> list[Letter]:
+    def _ready_letters(self, now_us: int) -> list[GroupLetter]:
         firsts = [self._letters[positions[0]] for positions in self._waiting.values()]
         loose = [letter for letter in self._letters.values() if not letter.holds and letter.what == RETRYING]
         ready = [letter for letter in (*firsts, *loose) if letter.what != FAILED and letter.not_before_us <= now_us]
@@ -156,7 +158,7 @@ class Window:
 
     # ---- taking back
 
-    def finish(self, entry: Entry) -> None:
+    def finish(self, entry: PendingEvent) -> None:
         entry.in_flight, entry.finished = False, True
         self._begun.discard(entry.recorded.position)
         if entry.letter is not None:
@@ -164,8 +166,8 @@ class Window:
             self._retried.append(entry)
             self._close(entry.letter, msgspec.structs.replace(entry.letter, what=DONE, not_before_us=0))
 
-    def fail(self, entry: Entry, reason: str, *, again_us: int) -> None:
-        """An attempt failed: again at `again_us`, or a dead letter if it was the last one."""
+    def fail(self, entry: PendingEvent, reason: str, *, again_us: int) -> None:
+        """Record a failed attempt: try again at `again_us`, or make it a dead letter if it was the last attempt."""
         entry.in_flight = False
         entry.attempts += 1
         self._begun.discard(entry.recorded.position)
@@ -183,25 +185,25 @@ class Window:
             entry.not_before_us = again_us
             self._attempts[entry.recorded.position] = (entry.attempts, again_us)
 
-    def give_back(self, entry: Entry) -> None:
-        """Not handled and not failed either: it may be given out again."""
+    def give_back(self, entry: PendingEvent) -> None:
+        """Take an event back that was neither handled nor failed: it may be delivered again."""
         entry.in_flight = False
         self._begun.discard(entry.recorded.position)
         if entry.letter is not None:
             self._retries.pop(entry.letter.position, None)
 
-    def gave_out(self, entry: Entry) -> bool:
-        """Whether this entry is still the one that was given out, and not of a history that is no more."""
+    def gave_out(self, entry: PendingEvent) -> bool:
+        """Return whether this is still the entry that was delivered, and not one of an earlier history."""
         position = entry.recorded.position
         return self._entries.get(position) is entry or self._retries.get(position) is entry
 
     @property
-    def in_flight(self) -> list[Entry]:
+    def in_flight(self) -> list[PendingEvent]:
         return [entry for entry in (*self._entries.values(), *self._retries.values()) if entry.in_flight]
 
     @property
     def unfinished(self) -> bool:
-        """Whether anything waits to be handled, now or later; letters that wait for a person do not count."""
+        """Whether anything waits to be handled, now or later; dead letters that wait for a person do not count."""
         ready = any(self._letters[positions[0]].what != FAILED for positions in self._waiting.values())
         loose = any(letter.what == RETRYING for letter in self._letters.values() if not letter.holds)
         return ready or loose or bool(self.in_flight) or any(not entry.finished for entry in self._entries.values())
@@ -210,21 +212,23 @@ class Window:
 
     @property
     def mark(self) -> Position:
-        """How far everything is finished."""
+        """The position up to which everything is finished."""
         open_ = [position for position, entry in self._entries.items() if not entry.finished]
         return Position(min(self.looked, min(open_) - 1)) if open_ else self.looked
 
-    def finished(self, *, lazy: bool = False) -> tuple[Finished, list[Entry]]:
-        """What to store, and the entries that are stored with it.
+    def finished(self, *, lazy: bool = False) -> tuple[Finished, list[PendingEvent]]:
+        """Return what to store, and the entries that are stored with it.
 
-        With `lazy`, a cursor that only passed events of others is left for later: it costs a note and saves little.
+        With `lazy`, a cursor that only passed events of other partitions is stored later: a note would save little.
         """
         mark = max(self.mark, self.cursor.position)
         knows = self.cursor.knows if self.cursor.knows > mark else Position(0)
         closed = [entry for entry in self._entries.values() if entry.finished]
         done = {entry.recorded.position for entry in closed} | self._done
-        attempts = {place: held for place, held in self._attempts.items() if place > mark and place not in done}
-        place = Place(
+        attempts = {
+            progress: held for progress, held in self._attempts.items() if progress > mark and progress not in done
+        }
+        progress = Progress(
             cursor=str(Cursor(mark, knows, self.cursor.epoch)),
             done=tuple(sorted(position for position in done if position > mark)),
             attempts=attempts,
@@ -232,17 +236,17 @@ class Window:
             begun=tuple(sorted(self._begun)),
         )
         idle = lazy and not (closed or self._begun) and attempts == self._stored.attempts
-        new = None if idle or place == self._stored else place
+        new = None if idle or progress == self._stored else progress
         return Finished(self.token, new, tuple(self._changed.values()), tuple(self._forgotten.values())), [
             *closed,
             *self._retried,
         ]
 
-    def was_stored(self, finished: Finished, closed: list[Entry]) -> None:
-        if finished.place is not None:
-            self._stored = finished.place
-            self.cursor = Cursor.of(finished.place.cursor)
-            self._done = set(finished.place.done)
+    def was_stored(self, finished: Finished, closed: list[PendingEvent]) -> None:
+        if finished.progress is not None:
+            self._stored = finished.progress
+            self.cursor = Cursor.of(finished.progress.cursor)
+            self._done = set(finished.progress.done)
             self._attempts = {p: a for p, a in self._attempts.items() if p > self.cursor.position}
         for entry in closed:
             entry.stored = True
@@ -262,25 +266,26 @@ class Window:
     # ---- history changed
 
     def know_of(self, purged: Position, epoch: str) -> None:
-        """A purge: go on from the same place, and read what was buffered again, without what is gone."""
+        """After a purge: keep the cursor, and read the buffered events again, without those that are gone."""
         self.cursor = Cursor(self.cursor.position, purged, epoch)
         self.looked = self.mark
         self._entries = {
             position: entry for position, entry in self._entries.items() if entry.in_flight or entry.finished
         }
 
-    def begin_anew(self, cursor: Cursor) -> None:
-        """Another history: nothing that was finished counts, nothing in flight may still be acknowledged here."""
+    def restart(self, cursor: Cursor) -> None:
+        """Start over in another history: forget what is finished, and refuse acknowledgements of what is in
+        flight."""
         for letter in self._letters.values():
             self._forgotten[letter.position] = letter
         self._letters, self._waiting, self._changed = {}, {}, {}
         stored = self._stored
-        self._take_place(Place(cursor=str(cursor)))
+        self._take_progress(Progress(cursor=str(cursor)))
         self._stored = stored
 
     # ---- letters
 
-    def _bury(self, entry: Entry, what: str, reason: str, *, holds: bool) -> None:
+    def _bury(self, entry: PendingEvent, what: str, reason: str, *, holds: bool) -> None:
         entry.finished = True
         letter = letter_of(
             entry.recorded,
@@ -297,10 +302,10 @@ class Window:
         if holds:
             self._waiting.setdefault(entry.key, []).append(letter.position)
 
-    def _change(self, letter: Letter) -> None:
+    def _change(self, letter: GroupLetter) -> None:
         self._letters[letter.position] = self._changed[letter.position] = letter
 
-    def _close(self, letter: Letter, decided: Letter | None) -> None:
+    def _close(self, letter: GroupLetter, decided: GroupLetter | None) -> None:
         self._letters.pop(letter.position, None)
         self._changed.pop(letter.position, None)
         if decided is None:

@@ -1,7 +1,7 @@
-"""One JSON form for every value (RFC 8785), and a refusal for what has none.
+"""One JSON form for every value (RFC 8785), and a refusal of any value that has none.
 
-What two JSON programs could read differently is rejected, never repaired: duplicate keys, NaN and infinities,
-numbers beyond ±(2^53-1), lone surrogates, anything deeper than 64. The refusal names the path of the offender.
+A value that two JSON programs could read differently is rejected, never repaired: duplicate keys, NaN and infinities,
+numbers beyond ±(2^53-1), lone surrogates, anything deeper than 64. The refusal names the path of the value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.paths import below
+from everlog.core.text import below
 from everlog.errors import NotCanonical
 
 DEPTH_MAX = 64
@@ -24,10 +24,10 @@ Multilingual Plane, whose names ECMAScript sorts as if by code point."""
 
 
 def canonical(value: Any) -> bytes:
-    """The RFC 8785 bytes of a JSON value made of dict, list, str, int, float, bool and None."""
+    """Return the RFC 8785 bytes of a JSON value made of dict, list, str, int, float, bool and None."""
     try:
         return encode_plain(value if _is_plain(value, 1) else _with_floats_printed(value, 1))
-    except (_Unusual, UnicodeEncodeError):  # rare, or refused: in words, which takes a walk that knows the path
+    except (_Unusual, UnicodeEncodeError):  # rare, or refused: a slower walk, which knows the path for the message
         _refuse(value, "$", 1)
     import rfc8785
 
@@ -35,29 +35,29 @@ def canonical(value: Any) -> bytes:
 
 
 def stored_form(value: Any) -> Any:
-    """The value as a reader of its canonical form gets it: fields in order, 1 where 1.0 was said."""
+    """Return the value as a reader of its canonical form gets it: fields in order, and 1 in place of 1.0."""
     return msgspec.json.decode(canonical(value))
 
 
 def canonical_pair(value: Any) -> tuple[bytes, Any]:
-    """The canonical bytes of a value, and a value that equals what a reader of them gets, in the types too.
+    """Return the canonical bytes of a value, and the value that a reader of them gets, with the same types.
 
-    A plain value is that itself. One with floats is not: 1.0 is stored as 1, and -0.0 as 0.
+    A plain value is returned as it is. A value with floats is not: 1.0 is stored as 1, and -0.0 as 0.
     """
     if _is_plain(value, 1):
         try:
             return encode_plain(value), value
-        except UnicodeEncodeError:  # refused below, in words
+        except UnicodeEncodeError:  # refused below, with a message
             pass
     body = canonical(value)
     return body, msgspec.json.decode(body)
 
 
 def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = NUMBER_MAX) -> Any:
-    """The value of JSON text from outside, refused where two readers could disagree about it.
+    """Return the value of JSON text from outside; refuse text that two readers could read differently.
 
-    `levels_around` is how many levels an envelope adds: an event's object stands around a payload that may itself be
-    as deep as any. `number_max` is for envelopes of other programs, whose times may be counted in nanoseconds.
+    `levels_around` is the number of levels that an envelope adds around a payload, which may itself have the maximum
+    depth. `number_max` is for envelopes of other programs, whose times may be counted in nanoseconds.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
@@ -77,14 +77,14 @@ def parse_json(data: bytes | str, *, levels_around: int = 0, number_max: int = N
         raise NotCanonical("$", f"it is not JSON: {error.msg} at {place}", hint=hint) from error
     except RecursionError as error:
         raise NotCanonical("$", f"it is nested deeper than {DEPTH_MAX}") from error
-    # Most text is plain, and the walk that can name a path costs much more.
+    # Most text is plain, and the walk that knows the path is much slower.
     if not _is_plain(value, 1 - levels_around) or _may_hold_surrogates(text):
         _refuse(value, "$", 1 - levels_around, number_max)
     return value
 
 
 def _may_hold_surrogates(text: str) -> bool:
-    """False when no string in this JSON text can hold a lone surrogate, neither as it is nor as an escape."""
+    """Return False when no string in this JSON text can hold a lone surrogate, neither directly nor as an escape."""
     if "\\ud" in text or "\\uD" in text:
         return True
     try:
@@ -95,9 +95,9 @@ def _may_hold_surrogates(text: str) -> bool:
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """True when the fast encoder's output is already canonical, so that no second look is needed.
+    """Return True when the fast encoder's output is already canonical, so that no other check is needed.
 
-    But for lone surrogates, which it refuses by itself.
+    The encoder itself refuses lone surrogates.
     """
     kind = type(value)
     if kind is str:
@@ -110,7 +110,7 @@ def _is_plain(value: Any, depth: int) -> bool:
         for key, item in value.items():
             if type(key) is not str or not (key.isascii() or max(key) <= _BMP_MAX):
                 return False
-            # The commonest leaf is tested here: a call for each would double the cost of a flat payload.
+            # The most common leaf is tested here: a call for each would double the cost of a flat payload.
             if type(item) is not str and not _is_plain(item, depth + 1):
                 return False
         return True
@@ -123,11 +123,11 @@ _BMP_MAX = "\uffff"
 
 
 class _Unusual(Exception):
-    """A value that the fast way does not know."""
+    """A value that the fast encoder does not handle."""
 
 
 def _with_floats_printed(value: Any, depth: int) -> Any:
-    """The same value with every float as the number that ECMAScript prints, so that the rest is plain."""
+    """Return the same value with every float as the number that ECMAScript prints, so that the result is plain."""
     kind = type(value)
     if kind is float:
         if not -NUMBER_MAX <= value <= NUMBER_MAX:  # nor is NaN
@@ -148,12 +148,12 @@ def _with_floats_printed(value: Any, depth: int) -> Any:
 
 
 def _printed(number: float) -> bytes:
-    """A number that is no integer as ECMAScript prints it: the same digits, but 0.00001 where Python says 1e-05."""
+    """Return a number that is not an integer as ECMAScript prints it: 0.00001 where Python prints 1e-05."""
     text = repr(number)
     mantissa, marker, exponent = text.partition("e")
     if not marker:
         return text.encode()
-    places = -int(exponent)  # no number that is no integer is large enough for an exponent above zero
+    places = -int(exponent)  # a number that is not an integer never has a positive exponent
     if places > 6:
         return f"{mantissa}e-{places}".encode()
     sign, digits = ("-", mantissa[1:]) if mantissa[0] == "-" else ("", mantissa)
@@ -205,7 +205,7 @@ def _refuse_surrogates(text: str, path: str) -> None:
 
 
 class _Refused:
-    """Stands where the parser met something refusable, until the walk can name its path."""
+    """A placeholder for a value that the parser cannot accept, until the walk names its path."""
 
     def __init__(self, reason: str, hint: str = "send it as a string, or leave it out") -> None:
         self.reason = reason

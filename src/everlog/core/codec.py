@@ -1,4 +1,4 @@
-"""The bytes of an event: the only module that knows them.
+"""The bytes of an event; no other module knows them.
 
 Stored, an event is two pieces of canonical JSON (RFC 8785):
 
@@ -6,7 +6,7 @@ Stored, an event is two pieces of canonical JSON (RFC 8785):
     payload  {"came_from":"planned","went_to":"doing"}                an object
 
 The header's bytes are the bytes that are hashed, chained and signed; the payload's are the bytes that the header
-commits to. For people and programs outside, the same event is one JSON object with names (`event_object`).
+commits to. For people and other programs, the same event is one JSON object with names (`event_object`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SALT_BYTES = 16
 
 
 class Packed(msgspec.Struct, frozen=True, gc=False):
-    """A record as its stored bytes, for whoever must not interpret them: verify, copy, export."""
+    """A record as its stored bytes, for code that must not interpret them: verify, copy, export."""
 
     position: Position
     sequence: int
@@ -51,19 +51,19 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
 
 
 def header_bytes(event: Header) -> bytes:
-    """The bytes that are hashed and signed."""
+    """Return the bytes that are hashed and signed."""
     if type(event) is not Header:
         event = Header(*astuple(event)[:_HEADER_LENGTH])
     return encode_header(event)
 
 
 def header_hash(data: bytes) -> bytes:
-    """The identity of an event: the next event of its origin carries it as `previous`."""
+    """Return the identity of an event: the next event of its origin carries it as `previous`."""
     return _sha256(data).digest()
 
 
 def commitment(salt: bytes, payload: bytes) -> bytes:
-    """What a header says of a payload without saying the payload."""
+    """Return the commitment to a payload: it proves the payload without revealing it."""
     return _sha256(salt + payload).digest()
 
 
@@ -78,9 +78,9 @@ def read_payload(data: bytes | str) -> dict[str, Any]:
 def assemble(
     header: bytes | str, payload: bytes | str, salt: bytes, signature: bytes = b"", path: tuple[bytes, ...] = ()
 ) -> Event:
-    """The event of stored bytes."""
+    """Return the event of stored bytes."""
     event = _decode_event(header)
-    # The two pieces are decoded apart, and a second construction of all fields would cost as much as the decode.
+    # The two pieces are decoded separately; building all fields a second time would cost as much as decoding.
     force_setattr(event, "payload", _decode_payload(payload) if payload else {})
     force_setattr(event, "salt", salt)
     if signature:
@@ -89,7 +89,7 @@ def assemble(
     return event
 
 
-# As `Header`, but for the time and the tags, which stay the text that they are.
+# Like `Header`, but the time and the tags stay text.
 _TakenApart = tuple[
     str, str, int, str, int, str, int, str, str, str, str, str, str, str, msgspec.Raw, bytes, bytes
 ]  # fmt: skip
@@ -97,9 +97,9 @@ _decode_headers = msgspec.json.Decoder(list[_TakenApart]).decode
 
 
 def header_columns(headers: Sequence[bytes] | Sequence[str]) -> list[Sequence[Any]]:
-    """Many headers at once, by the field, in the order of `Header`; times and tags are the text that they are.
+    """Return many headers as columns, in the order of `Header`; times and tags stay text.
 
-    For whoever wants columns: it costs half of what as many events would.
+    This costs half as much as decoding the events one by one.
     """
     if not headers:
         return [()] * _HEADER_LENGTH
@@ -114,7 +114,7 @@ def _array(texts: Sequence[bytes] | Sequence[str]) -> bytes | str:
 
 
 def unpack(packed: Packed) -> Recorded:
-    """The record of stored bytes; bytes that are no record are damage, named by their position."""
+    """Return the record of stored bytes; raise Damaged, with the position, if they are not a record."""
     try:
         event = assemble(packed.header, packed.payload, packed.salt, packed.signature, packed.path)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -129,7 +129,7 @@ def unpack(packed: Packed) -> Recorded:
 
 
 def pack(recorded: Recorded) -> Packed:
-    """The stored bytes of a record."""
+    """Return the stored bytes of a record."""
     event = recorded.event
     payload = canonical(event.payload) if event.salt else b""
     return Packed(
@@ -145,13 +145,13 @@ def pack(recorded: Recorded) -> Packed:
 
 
 def refuse_wrong_commitment(event: Event) -> None:
-    """Refuse an event from outside whose payload is not the one that its header commits to."""
-    # Without a salt there is nothing to check against: such an event was erased, and says nothing any more.
+    """Refuse an event from outside whose payload does not match the commitment in its header."""
+    # Without a salt there is nothing to check: the payload of such an event was erased.
     erased = not event.salt and not event.payload
     if not erased and (not event.salt or commitment(event.salt, canonical(event.payload)) != event.commitment):
         raise CommitmentMismatch(
             f"the payload of event {event.id} is not the one that its header commits to",
-            why="the payload, the salt or the header was changed on the way",
+            why="the payload, the salt or the header was changed after the event was recorded",
             hint="fetch the event again from its origin",
             id=event.id,
         )
@@ -172,15 +172,16 @@ def from_msgpack(data: bytes) -> Event:
         event = _unpack_event(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotCanonical("$", f"it is not an event in MessagePack: {error}") from error
-    canonical(event.payload)  # refuses what has no JSON form: extension types, bytes, keys that are no strings
+    canonical(event.payload)  # refuses what has no JSON form: extension types, bytes, keys that are not strings
     return event
 
 
-# ---- JSON with names, for people and programs outside
+# ---- JSON with names, for people and other programs
 
 
 class EventObject(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An event as a JSON object with names; bytes are base64, empty fields are left out, except for the payload."""
+    """An event as a JSON object with names; bytes are base64, and empty fields are left out, except for the
+    payload."""
 
     id: EventId
     type: str
@@ -206,16 +207,16 @@ class EventObject(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
 
 def event_object(event: Event) -> dict[str, Any]:
-    """The event as a JSON-ready dict with names."""
+    """Return the event as a JSON-ready dict with names."""
     fields = {name: getattr(event, name) for name in Event.__struct_fields__}
     found: dict[str, Any] = msgspec.to_builtins(EventObject(**fields))
-    if event.salt and not event.payload:  # without a salt it was erased, and nobody knows what it was
+    if event.salt and not event.payload:  # without a salt the payload was erased, and is not known
         found["payload"] = {}
     return found
 
 
 def recorded_object(recorded: Recorded) -> dict[str, Any]:
-    """The record as a JSON-ready dict: its place first, then the event."""
+    """Return the record as a JSON-ready dict: its position first, then the event."""
     return {
         "position": recorded.position,
         "sequence": recorded.sequence,
@@ -225,7 +226,7 @@ def recorded_object(recorded: Recorded) -> dict[str, Any]:
 
 
 def event_from_object(found: Mapping[str, Any]) -> Event:
-    """The event of its JSON object, with or without its place in a log; whatever does not fit is refused."""
+    """Return the event of its JSON object, with or without its position in a log; refuse anything else."""
     named = {name: value for name, value in found.items() if name not in _PLACE}
     try:
         known = msgspec.convert(named, EventObject)

@@ -1,24 +1,27 @@
-"""An event at each stage of its life: a draft, a portable event, and an event at a place in one log.
+"""An event, and the same event at its position in one log.
 
-A `Header` is what is hashed, chained and signed. It says everything but the payload, for which it carries a
+A `Header` is what is hashed, chained and signed. It has everything except the payload, for which it has a
 commitment: SHA-256 over a random salt and the payload's canonical bytes. So a payload can be erased later, and
-the chain, the proofs and the signatures still hold.
+the chain, the proofs and the signatures remain valid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NewType
+from typing import Any, Generic, NewType, TypeVar
 
 import msgspec
 
 from everlog.core.ids import EventId
 
 Position = NewType("Position", int)
-"""A place in one log's order of arrival, from 1. Local to that log: never signed, never synced."""
+"""The number of an event in the order of arrival of one log, from 1. It is local to that log: never signed or
+synced."""
 
 START = Position(0)
+
+P = TypeVar("P")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,7 +57,7 @@ class Event(Header, frozen=True, array_like=True, gc=False):
 
     @property
     def kind(self) -> str:
-        """The kind of thing its stream is about: `workpackage` of `workpackage/WP03`."""
+        """The kind of its stream: `workpackage` of `workpackage/WP03`."""
         return self.stream.partition("/")[0]
 
     @property
@@ -64,12 +67,12 @@ class Event(Header, frozen=True, array_like=True, gc=False):
 
 
 def imported_order(event: Event) -> tuple[int, str]:
-    """The order of events of a program that keeps no clock: by their time, and within it by the ids that it gave."""
+    """Return the order of events of a program without a logical clock: by their time, then by their original ids."""
     return (microseconds(event.occurred_at), event.tags.get("was.event_id") or event.id)
 
 
 class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event at its place in one log."""
+    """An event at its position in one log."""
 
     position: Position
     sequence: int
@@ -81,8 +84,31 @@ class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return _EPOCH + timedelta(microseconds=self.received_us)
 
 
+class TypedRecord(msgspec.Struct, Generic[P], frozen=True):
+    """A record together with its payload as an instance of the model of its type."""
+
+    record: Recorded
+    payload: P
+
+    @property
+    def event(self) -> Event:
+        return self.record.event
+
+    @property
+    def position(self) -> Position:
+        return self.record.position
+
+    @property
+    def sequence(self) -> int:
+        return self.record.sequence
+
+    @property
+    def received_at(self) -> datetime:
+        return self.record.received_at
+
+
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """The end of one origin's chain: how many events it has recorded and the hash of the last."""
+    """The end of the chain of one origin: the number of its events, and the hash of the last."""
 
     origin_seq: int
     hash: bytes
@@ -92,7 +118,7 @@ BEGINNING = Link(0, b"")
 
 
 class Purged(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of an event that a purge removed: its place and its hash, so that the chain still verifies."""
+    """What remains of an event that a purge removed: its position and its hash, so that the chain still verifies."""
 
     position: Position
     sequence: int
@@ -105,7 +131,7 @@ class Purged(msgspec.Struct, frozen=True, gc=False):
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):
-    """The record of a purge. `reserved` is a position that no event ever gets, above every event it removed."""
+    """The record of a purge. `reserved` is a position that no event ever gets, above all events that it removed."""
 
     reserved: Position
     stream: str
@@ -122,5 +148,5 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
 
 
 def microseconds(moment: datetime) -> int:
-    """A moment as whole microseconds since 1970."""
+    """Return a moment as whole microseconds since 1970."""
     return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -1,13 +1,15 @@
 """The shapes of the names in an envelope: stream, actor, scope, type, tags and the free identifiers.
 
-One rule at the door for every store, so that what one accepts all can return. A shape that was seen to be right is
-remembered, because a log sees the same few names over and over.
+The same rule applies to every store, so what one store accepts, all can return. A name that was checked once is
+remembered, because a log sees the same few names again and again. The second half turns names of other programs into
+names of this shape, without loss and without making two of them equal.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
 from everlog.errors import InvalidField, shown
 
@@ -31,6 +33,9 @@ _SHAPES: dict[str, tuple[re.Pattern[str], str]] = {
     ),
     "tag": (re.compile(r"[a-z][a-z0-9_.-]{0,63}"), "a tag's name is lower case, such as team or build.id"),
 }
+_FRACTION = re.compile(r"[.,]\d{6}\d*[1-9]")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._:@+=-]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEEN_MAX = 50_000
 _seen: set[tuple[str, str]] = set()
 
@@ -39,7 +44,7 @@ TAGS_MAX = 32
 
 
 def require_shape(field: str, value: str) -> None:
-    """Refuse a name of the wrong shape, and say what the right one looks like."""
+    """Refuse a name of the wrong shape, and describe the right one."""
     if isinstance(value, str) and (field, value) in _seen:
         return
     pattern, expected = _SHAPES[field]
@@ -80,3 +85,58 @@ def require_tags(tags: Mapping[str, str]) -> None:
                 f"the tag {name} is {shown(value, 60)}", why="a tag's value is text", hint="quote it", field="tags"
             )
         require_text(f"tag {name}", value)
+
+
+# ---- names of other programs
+
+
+def name_of(text: str) -> str:
+    """Return a name that is allowed in a stream, an actor or a scope: other characters become `~` and hex bytes."""
+    kept = _NOT_IN_NAMES.sub(lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), text)
+    # Only here is "~" not followed by two digits, so no other name becomes the same.
+    return kept if not kept or kept[0].isalnum() else "x~" + kept
+
+
+def kind_of(text: str) -> str:
+    """Return a name as the kind of a stream: `WorkPackage` becomes `workpackage`."""
+    kept = re.sub(r"[^a-z0-9_-]", "-", text.lower())[:64]
+    return kept if kept[:1].isalpha() else f"x{kept}"[:64]
+
+
+def type_of(text: str) -> str:
+    """Return a name as an event type: parts separated by dots, at most six of them."""
+    if _fits("type", text):
+        return text
+    parts = [re.sub(r"[^A-Za-z0-9_]", "_", part) or "_" for part in text.split(".")]
+    parts = [*parts[:5], "_".join(parts[5:])] if len(parts) > 6 else parts
+    return ".".join(parts) if parts[0][0].isalpha() else "x" + ".".join(parts)
+
+
+def actor_of(text: str, kind: str) -> str:
+    """Return a name as an actor; a name without a kind gets this one."""
+    return text if _fits("actor", text) else f"{kind}:{name_of(text)}"
+
+
+def stream_of(text: str, kind: str) -> str:
+    """Return a name as a stream; one that is not a stream becomes the id of a stream of this kind."""
+    return text if _fits("stream", text) else f"{kind}/{name_of(text)}"
+
+
+def moment_of(text: str) -> datetime:
+    """Return an ISO 8601 time in UTC; a time without a zone is taken as UTC. Raise ValueError for any other text."""
+    found = datetime.fromisoformat(text)
+    return (found.replace(tzinfo=UTC) if found.tzinfo is None else found).astimezone(UTC)
+
+
+def finer_than_ours(text: str) -> bool:
+    """Return True when a time has digits below the microsecond, which an event does not keep."""
+    return _FRACTION.search(text) is not None
+
+
+def moment_of_ns(nanoseconds: int) -> datetime:
+    """Return the time of nanoseconds since 1970. Raise OverflowError if it is beyond the calendar."""
+    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+
+
+def _fits(field: str, text: str) -> bool:
+    return _SHAPES[field][0].fullmatch(text) is not None

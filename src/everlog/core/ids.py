@@ -4,7 +4,7 @@
     | Unix milliseconds | 7  | random  | 10 | counter, seeded at random each millisecond |
 
 The bits are a valid UUIDv7, and the usual text is the ULID spelling of the same bits (26 characters of
-Crockford's base 32), so that the two spellings name one id. Text order is time order. Within a process ids only
+Crockford's base 32), so the two spellings name one id. Text order is time order. Within a process ids only
 grow, also when the wall clock steps back.
 """
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 EventId = NewType("EventId", str)
 
 AHEAD_MS_MAX = 24 * 60 * 60 * 1000
-"""How far ahead of our clock the time in an id from outside may be: a tie is broken by id, so that an id from
-the year 10889 would win them all."""
+"""How far ahead of our clock the time in an id from outside may be. Ties are broken by id, so an id from the year
+10889 would win them all."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
@@ -45,13 +45,13 @@ _LOW_30_BITS = (1 << 30) - 1
 
 
 def id_text(value: int) -> EventId:
-    """The ULID spelling of a 128-bit value."""
+    """Return the ULID spelling of a 128-bit value."""
     pairs = _PAIRS
     return EventId("".join([pairs[(value >> shift) & 1023] for shift in range(120, -1, -10)]))
 
 
 def id_value(text: str) -> int:
-    """The 128 bits of an id in its ULID spelling."""
+    """Return the 128 bits of an id in its ULID spelling."""
     return int(text.translate(_TO_BASE_32), 32)
 
 
@@ -65,28 +65,28 @@ def parse_id(text: str) -> EventId:
     raise InvalidField(
         f"{shown(str(text), 62)} is not an event id",
         why="an id is a ULID of 26 characters or a UUID",
-        hint="everlog log -n 5 -q prints ids; a new event gets one of its own if none is given",
+        hint="everlog log -n 5 -q prints ids; a new event gets an id if none is given",
         field="id",
     )
 
 
 def one_spelling(text: str) -> str:
-    """A text that names an event, in the spelling that ids have here; any other text as it is.
+    """Return an id in its ULID spelling; any other text is returned as it is.
 
-    A cause is named by whoever records its effect, in either spelling, and both name the same event.
+    A cause may be named in either spelling, and both name the same event.
     """
     return parse_id(text) if _ULID.fullmatch(text) or _UUID.fullmatch(text) else text
 
 
 def id_uuid(event_id: str) -> UUID:
-    """The same id in its UUID spelling."""
-    from uuid import UUID  # slow to load, and seldom asked for
+    """Return the same id in its UUID spelling."""
+    from uuid import UUID  # slow to load, and rarely needed
 
     return UUID(int=id_value(event_id))
 
 
 def id_time_ms(event_id: str) -> int:
-    """The Unix milliseconds in an id. A claim of its maker, never an order."""
+    """Return the Unix milliseconds in an id. They are a claim of its creator, and never define an order."""
     return id_value(event_id) >> 80
 
 
@@ -112,13 +112,13 @@ def _claimed_time(ms: int) -> str:
 
 
 def random_bits(count: int) -> int:
-    """As `secrets.randbits`, from the same source, without the detour that takes half of making an id."""
+    """Return random bits, like `secrets.randbits` but twice as fast."""
     size = (count + 7) // 8
     return int.from_bytes(os.urandom(size), "big") >> (8 * size - count)
 
 
 class IdSource:
-    """Makes ids that only grow. Not locked: the one writer of a log owns it."""
+    """Creates ids that only grow. It has no lock: the one writer of a log owns it."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class IdSource:
         self._prefix, self._prefix_of = "", -1
 
     def take(self, count: int) -> list[EventId]:
-        """`count` new ids in growing order, of one millisecond unless the counter runs out."""
+        """Return `count` new ids in growing order, of one millisecond unless the counter is exhausted."""
         now = self._now_ms()
         if now > self._ms:
             self._begin(now)
@@ -161,5 +161,5 @@ class IdSource:
 
 
 def new_id() -> EventId:
-    """One id, from a source of its own: for a thread that owns none."""
+    """Return one id from a new source, for a thread that has none."""
     return IdSource().take(1)[0]

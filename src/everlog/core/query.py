@@ -1,4 +1,4 @@
-"""What a reader asks for, and how far it has got: queries, cursors, pages and resets."""
+"""What a reader requests, and how far it has read: queries, cursors, pages and resets."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.counted import counted
 from everlog.core.event import START, Event, Position, Recorded
+from everlog.core.text import counted
 from everlog.errors import InvalidField
 
 POSITION_MAX = 2**63 - 1
 """Every store counts positions in 64 bits."""
 
 TYPES_MAX = 10_000
-"""Types in one query: each is a variable of a statement, and SQLite takes no more than 32,766 of these."""
+"""The most types in one query: each is a variable of a statement, and SQLite allows 32,766 of these."""
 
 _TEXTS = ("stream", "kind", "scope", "actor", "correlation_id")
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter. Every part that is given must match; a filter never changes the order of what it lets through.
+    """A filter. Every part that is given must match; a filter never changes the order.
 
-    A part that no event could have, such as a text with NUL or a time without a zone, is refused here, once, so that
+    A part that no event could have, such as a text with NUL or a time without a zone, is refused here, so that
     every store gives the same answer to the same query.
     """
 
@@ -39,7 +39,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None  # by the time of arrival, exclusive
 
     def __post_init__(self) -> None:
-        # The usual query in a few tests: one is made for every decision, and for every question to a view.
+        # The usual query passes a few cheap tests: one is created for every decision and every question to a view.
         if (
             type(self.types) is frozenset
             and type(self.stream) is type(self.kind) is type(self.scope) is type(self.actor) is str
@@ -49,7 +49,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         ):
             try:
                 together = "".join((self.stream, self.kind, self.scope, self.actor, self.correlation_id, *self.types))
-            except TypeError:  # one of the types is no text
+            except TypeError:  # one of the types is not a text
                 together = "\0"
             if together.isascii() and "\0" not in together and len(self.types) <= TYPES_MAX:
                 return
@@ -68,14 +68,14 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def matches_person(self, event: Event) -> bool:
-        """The parts that no store keeps an index for."""
+        """Return whether the parts match for which no store has an index."""
         return (not self.actor or event.actor == self.actor) and (
             not self.correlation_id or event.correlation_id == self.correlation_id
         )
 
 
 def _check(query: Query) -> None:
-    """Refuse a part of a query that is not what it should be; texts and types end up as plain ones."""
+    """Refuse a part of a query that has the wrong type or value; subclasses of str become plain texts."""
     set_part = msgspec.structs.force_setattr
     types: Any = query.types  # past the type checker it may be anything
     if isinstance(types, str | bytes) or not isinstance(types, Collection):
@@ -89,7 +89,7 @@ def _check(query: Query) -> None:
         raise InvalidField(
             f"the query names {counted(len(query.types), 'type')}",
             why=f"a query takes at most {TYPES_MAX:,}",
-            hint="leave the types out and look at the events as they come",
+            hint="leave the types out, and filter the events that you read",
             field="types",
         )
     set_part(query, "types", frozenset([_text("types", name) for name in query.types]))
@@ -133,21 +133,37 @@ def _text(field: str, found: object) -> str:
     )
 
 
+class Newest(msgspec.Struct, frozen=True):
+    """A query of which a decision needs only the newest event."""
+
+    query: Query
+
+
+Looks = Query | Newest
+"""What a decision reads."""
+
+
 def require_query(query: object) -> None:
-    """Refuse what is given in the place of a query."""
+    """Refuse anything that is not a query."""
     if isinstance(query, Query):
         return
     shown = f"{query!r:.60}"
     raise InvalidField(
         f"the query is {shown}",
         why=f"a query is an everlog.Query, not a {type(query).__name__}",
-        hint=f"to read one stream: read(stream={shown})" if isinstance(query, str) else "Query(stream=…, types=…)",
+        hint=_query_of(query) if isinstance(query, str) else "Query(stream=…, types=…)",
         field="query",
     )
 
 
+def _query_of(text: str) -> str:
+    """Return what to write in place of a bare text: it is a stream or an event type."""
+    shown = f"{text!r:.60}"
+    return f"to read one stream: read(stream={shown})" if "/" in text else f"Query(types=frozenset([{shown}]))"
+
+
 def require_position(field: str, found: object) -> None:
-    """Refuse what is no position: 0 stands for the start of the log."""
+    """Refuse anything that is not a position; 0 is the start of the log."""
     if type(found) is int or (isinstance(found, int) and not isinstance(found, bool)):
         if 0 <= found <= POSITION_MAX:
             return
@@ -163,7 +179,7 @@ def require_position(field: str, found: object) -> None:
 
 
 def require_limit(found: object) -> None:
-    """Refuse what is no number of events to read."""
+    """Refuse anything that is not a number of events to read."""
     if type(found) is int or (isinstance(found, int) and not isinstance(found, bool)):
         if 1 <= found <= POSITION_MAX:
             return
@@ -182,12 +198,12 @@ EVERYTHING = Query()
 
 
 def in_scope(scope: str, prefix: str) -> bool:
-    """True when a scope is the prefix itself or lies below it: "acme" covers "acme/shop", not "acmecorp"."""
+    """Return True when a scope is the prefix itself or lies below it: "acme" covers "acme/shop", not "acmecorp"."""
     return not prefix or scope == prefix or scope.startswith(prefix + "/")
 
 
 def scopes_touch(scope: str, other: str) -> bool:
-    """True when one of two scopes lies within the other."""
+    """Return True when one of two scopes lies within the other."""
     return in_scope(scope, other) or in_scope(other, scope)
 
 
@@ -195,11 +211,11 @@ _CURSOR = re.compile(r"#?(\d{1,16})(?:~(\d{1,16}))?(?:@([0-9A-Za-z]{1,26}))?")
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a reader got, as `position~knows@epoch`; the plain position is a cursor too.
+    """How far a reader has read, as `position~knows@epoch`; a plain position is a cursor too.
 
-    `knows` is the greatest purge that the reader already took into account although its position is still below:
-    so a reader that replays a purged log from the start is not told of old purges at every page, and one that
-    holds state from before a purge always is. `epoch` names the copy of the log; a restored copy is another one.
+    `knows` is the newest purge that the reader has already taken into account, although its position is still lower.
+    So a reader that replays a purged log from the start gets no reset for old purges at every page, and a reader with
+    state from before a purge always gets one. `epoch` names the copy of the log; a restored copy is another one.
     """
 
     position: Position = START
@@ -212,7 +228,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, value: Cursor | int | str) -> Cursor:
-        """The cursor of its text, of a plain position, or of itself."""
+        """Return a cursor from its text, a plain position or a cursor."""
         if isinstance(value, Cursor):
             require_position("the position of the cursor", value.position)
             require_position("what the cursor knows", value.knows)
@@ -230,14 +246,14 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """History changed under a cursor: drop what was derived, fetch state anew, go on from `cursor`."""
+    """History changed under a cursor: discard derived state, fetch it again, and continue from `cursor`."""
 
     cursor: Cursor
     reason: str  # "purged" or "restored"
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some records in order, and how far the page looked, so that a reader with rare matches moves on."""
+    """Some records in order, and how far the page has searched, so that a reader with rare matches advances."""
 
     events: tuple[Recorded, ...]
     next_cursor: Cursor
@@ -246,5 +262,5 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def at_head(self) -> bool:
-        """True when there was nothing more to look at."""
+        """True when the page reached the head of the log."""
         return self.next_cursor.position >= self.head

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from everlog import wiring
 from everlog.core.event import START, Event
-from everlog.demo import community as street
-from everlog.demo import issues as reports
-from everlog.demo import workpackages as plan
+from everlog.demo.programs import community as street
+from everlog.demo.programs import issues as reports
+from everlog.demo.programs import workpackages as plan
 from everlog.demo.week import Week
-from everlog.domains.community import commands as community
-from everlog.domains.community.events import ManifestUpdated
-from everlog.domains.deciding import By
-from everlog.domains.issues import asking
-from everlog.domains.issues import commands as issues
-from everlog.domains.issues.commands import New
-from everlog.domains.workpackages import commands as workpackages
 from everlog.log.log import Log
+from everlog.programs.command import By
+from everlog.programs.community.commands import DescribeNode, Say
+from everlog.programs.issues.commands import Close, Comment, Create
+from everlog.programs.issues.questions import List
+from everlog.programs.perform import ask, perform
+from everlog.programs.workpackages.commands import Move
+from everlog.programs.workpackages.questions import Board, Status
 from everlog.views.view import View
 
 OWNER = "user:grace"
@@ -25,7 +25,7 @@ NEIGHBOUR = "user:bob"
 
 
 class Laptop:
-    """A log of its own that takes in the events of another."""
+    """A separate log that admits the events of another."""
 
     def __init__(self) -> None:
         self.log = wiring.open("memory:", actor=OWNER)
@@ -33,19 +33,20 @@ class Laptop:
 
     def announce(self, home: Log, week: Week) -> None:
         """Say at home, before it is taken along, that a neighbour will speak from this node, too."""
-        node = ManifestUpdated(node=self.log.identity.origin, name="a laptop", capabilities=["chat"])
-        community.describe_node(home, street.HEARTH, node, by=week.by(NEIGHBOUR))
+        origin = self.log.identity.origin
+        node = DescribeNode(community=street.HEARTH, node=origin, name="a laptop", capabilities=["chat"])
+        perform(home, node, week.by(NEIGHBOUR))
 
     def fetch(self, log: Log) -> None:
         """Take in what the other log has and this one lacks."""
-        new = [recorded.event for recorded in log.store.read(after=self._fetched)]
+        new = [recorded.event for recorded in log.stored.read(after=self._fetched)]
         self._fetched = log.head()
         self.log.admit(new)
 
     def own(self) -> list[Event]:
         """What was recorded here and nowhere else."""
         origin = self.log.identity.origin
-        return [recorded.event for recorded in self.log.store.read() if recorded.event.origin == origin]
+        return [recorded.event for recorded in self.log.stored.read() if recorded.event.origin == origin]
 
     def close(self) -> None:
         self.log.close()
@@ -61,36 +62,40 @@ def work_offline(laptop: Laptop, week: Week) -> list[str]:
 
 def _move(log: Log, package: str, week: Week) -> str:
     """Whatever may be done next with it, seen from here."""
-    by = By(actor=OWNER, scope=plan.SCOPE, at=week.after(30), correlation_id=package)
-    state = workpackages.status(log, package)
+    by = By(actor=OWNER, at=week.after(30), correlation_id=package)
+    state = ask(log, Status(id=package))
     if state["lane"] == "for_review" and not state["waits_for"]:
-        workpackages.move(log, package, "done", by=by)
+        perform(log, Move(scope=plan.SCOPE, id=package, to="done"), by)
     else:
         back = "doing" if state["lane"] == "for_review" else "planned"
-        workpackages.move(log, package, back, reason="I read it on the train: not like this", by=by)
+        perform(log, Move(scope=plan.SCOPE, id=package, to=back, reason="I read it on the train: not like this"), by)
     return package
 
 
 def _in_lane(log: Log, *lanes: str) -> list[str]:
-    return [one["id"] for lane in lanes for one in workpackages.board(log) if one["lane"] == lane]
+    return [one["id"] for lane in lanes for one in ask(log, Board()) if one["lane"] == lane]
 
 
 def _talk_of_issues(log: Log, week: Week) -> None:
-    known = asking.listed(log, scope=reports.SCOPE)[:8]
+    known = ask(log, List(project=reports.SCOPE))[:8]
     for number, issue in enumerate(known):
-        by = By(actor=OWNER, scope=reports.SCOPE, at=week.after(60 + number * 110))
-        issues.comment(log, issue["id"], "Seen on the train as well.", by=by)
+        by = By(actor=OWNER, at=week.after(60 + number * 110))
+        perform(log, Comment(issue=issue["id"], text="Seen on the train as well."), by)
         if number % 3 == 0:
-            issues.close(log, issue["id"], reason="it is by design", by=by)
+            perform(log, Close(issue=issue["id"], reason="it is by design"), by)
     for number, title in enumerate(("No connection in the tunnel goes unnoticed", "Drafts are lost at a border")):
-        by = By(actor=OWNER, scope=reports.SCOPE, at=week.after(700 + number * 300))
-        issues.create(log, New(title=title, labels=("bug",)), by=by)
+        by = By(actor=OWNER, at=week.after(700 + number * 300))
+        perform(log, Create(title=title, labels=["bug"], project=reports.SCOPE), by)
 
 
 def _talk_to_neighbours(log: Log, week: Week) -> None:
     for number in range(12):
         by = By(actor=NEIGHBOUR, at=week.after(90 + number * 120))
-        community.say(log, street.HEARTH, "general", f"Greetings from the train, stop {number + 1}.", by=by)
+        perform(
+            log,
+            Say(community=street.HEARTH, thread="general", text=f"Greetings from the train, stop {number + 1}."),
+            by,
+        )
 
 
 def same(one: Log, other: Log, views: Sequence[type[View]]) -> dict[str, str]:

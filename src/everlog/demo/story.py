@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from everlog import wiring
 from everlog.core.event import Event
-from everlog.demo import agents, community, controlplane, customers, issues, workpackages
+from everlog.demo.programs import agents, community, controlplane, customers, issues, workpackages
 from everlog.demo.week import Week
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 
 BATCH = 100
 NOON_OF_THURSDAY = timedelta(days=3, hours=12)
@@ -62,4 +62,4 @@ def record(log: Log, events: Sequence[Event]) -> None:
         for event in events
     ]
     for start in range(0, len(drafts), BATCH):
-        log.append_batch(drafts[start : start + BATCH], operation="demo")
+        log.commit(drafts[start : start + BATCH], operation="demo", decided=True)  # in the rehearsal

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from everlog import domains
+from everlog import programs
 from everlog.log.log import Log
 from everlog.views.as_of import cut, states_at
+from everlog.views.registry import live_view
 from everlog.views.view import View, digest
 
 
@@ -28,8 +29,8 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def every_view() -> Iterator[type[View]]:
-    for name in domains.TYPES:
-        yield from domains.load(name).views
+    for name in programs.TYPES:
+        yield from programs.load(name).views
 
 
 def follow(log: Log) -> None:
@@ -42,7 +43,7 @@ def truths(log: Log, views: Iterable[type[View]] | None = None) -> list[Truth]:
     """Compare the three ways, view by view."""
     found = []
     for view in every_view() if views is None else views:
-        handle = log.view(view)
+        handle = live_view(log, view)
         live = handle.digest()
         at_head = states_at(log, handle.view, cut(log, log.head()), skipped=handle.skipped()).states()
         found.append(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from everlog.domains.deciding import By
+from everlog.programs.command import By
 
 DAYS, WORKING_DAYS = 7, 5
 OPENS, CLOSES = 8, 18
@@ -35,9 +35,9 @@ class Week:
         self._waiting: list[tuple[datetime, int, Thread]] = []
         self._threads = 0
 
-    def by(self, actor: str, scope: str = "", **more: Any) -> By:
+    def by(self, actor: str, within: str = "", **more: Any) -> By:
         """On behalf of somebody, now."""
-        return By(actor=actor, scope=scope, at=self.now, **more)
+        return By(actor=actor, within=within, at=self.now, **more)
 
     def on(self, day: float, hour: float) -> datetime:
         """A moment by the day of the story (from 0) and the hour."""

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 
 from everlog.core.codec import Packed
 from everlog.core.event import START, Position, Purged, Recorded
-from everlog.stores.contract import HidesEvents, Store
+from everlog.stores.contract import HidesEvents, Stored
 from everlog.stores.lost import first_gap, lost
 
 
 class Accounting:
     """Counts the positions from `after` on that no event was given for. It never reads ahead of the reader."""
 
-    def __init__(self, store: Store, after: Position) -> None:
+    def __init__(self, store: Stored, after: Position) -> None:
         self._store = store
         self._hides = isinstance(store, HidesEvents) and store.hides_events
         self.last = after
@@ -51,7 +51,7 @@ class Accounting:
 class Places:
     """The places of a log in order, with an eye on the first positions that nothing accounts for."""
 
-    def __init__(self, store: Store, *, after: Position = START, upto: Position | None = None) -> None:
+    def __init__(self, store: Stored, *, after: Position = START, upto: Position | None = None) -> None:
         self._store = store
         self._after = after
         self._upto = store.head() if upto is None else upto
@@ -60,7 +60,7 @@ class Places:
 
     def __iter__(self) -> Iterator[Packed | Purged]:
         following = self._after + 1
-        for place in self._store.packed(after=self._after):
+        for place in self._store.slots(after=self._after):
             if place.position > self._upto:
                 break
             self._look_at(following, place.position - 1)
@@ -78,7 +78,7 @@ class Places:
             self._lost = first_gap(self._reserved, first - 1, last)
 
 
-def accounted(store: Store, records: Iterable[Recorded], after: Position) -> Iterator[Recorded]:
+def accounted(store: Stored, records: Iterable[Recorded], after: Position) -> Iterator[Recorded]:
     """Records that were read without a filter, up to a position that nothing accounts for."""
     accounting, following = Accounting(store, after), after + 1
     for recorded in records:

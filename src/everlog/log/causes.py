@@ -27,7 +27,7 @@ def causes_of(log: Log, recorded: Recorded) -> tuple[tuple[Recorded, ...], str]:
             found = None
         if found is None:
             last = causes[-1] if causes else recorded
-            return tuple(causes), last.event.causation_id  # as it was said
+            return tuple(causes), last.event.causation_id  # as it was given
         causes.append(found)
         wanted = one_spelling(found.event.causation_id)
     return tuple(causes), ""

@@ -1,8 +1,8 @@
-"""One mechanism for safe retries: `(scope, actor, operation, key)` names a request, claimed in the append's own
-transaction (F82). The same request again gets the stored response; another request under the same key is refused.
+"""Safe retries: `(scope, actor, operation, key)` names a request, which is claimed in the transaction of its append
+(F82). The same request again returns the first outcome; another request under the same key is refused.
 
-A claim says only which events the request made. Whether a retry is the same request is read off those events, when
-there is a retry: hashing every request in case it comes again would cost each of them what almost none needs.
+A claim has only the positions of the events that the request made. Whether a retry is the same request is decided by
+these events, when there is a retry: hashing every request in advance would cost each what almost none needs.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ from everlog.core.canonical import canonical
 from everlog.core.event import Event, Position, Recorded
 from everlog.core.ids import EventId
 from everlog.errors import AlreadyPurged, KeyReuse
-from everlog.log.drafts import Prepared
-from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Reader, Writer
+from everlog.log.prepare import Prepared
+from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Reader
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
 
 _PREFIX = "key/"
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _sha256 = hashlib.sha256
 
 
-def claim_name(scope: str, actor: str, operation: str, key: str) -> bytes:
-    """The name of a request. The parts are free text, but printable, so that none can hold the separator."""
-    return _sha256(f"{scope}\0{actor}\0{operation}\0{key}".encode()).digest()[:CLAIM_BYTES]
+def claim_name(scope: str, actor: str, operation: str, key: str) -> str:
+    """Return the name of a request, in hex. The parts are printable, so that none can contain the separator."""
+    return _sha256(f"{scope}\0{actor}\0{operation}\0{key}".encode()).hexdigest()[: 2 * CLAIM_BYTES]
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a request beside its events, if there is anything: what else it said, and its response."""
+    """What is kept of a request beside its events, if there is anything: a hash of the request, and its response."""
 
-    request: str  # a hash of it, empty if it said nothing else
+    request: str  # a hash of it, empty if there is none
     ids: list[str]
     response: Any
 
 
 def remember_extra(
-    writer: Writer, name: bytes, request: Any, ids: Sequence[str], response: Any, *, expires_us: int
+    writer: OpenWrite, name: str, request: Any, ids: Sequence[str], response: Any, *, expires_us: int
 ) -> None:
     extra = Extra(_fingerprint(request), list(ids), response)
-    writer.note(_note_of(name), _encode(extra).decode(), expires_us=expires_us)
+    writer.put(NOTES, {_note_of(name): _encode(extra)}, expires_us=expires_us)
 
 
 def find(
     reader: Reader,
+    state: RowReader,
     claim: Claim,
-    name: bytes,
+    name: str,
     key: str,
     prepared: Sequence[Prepared],
     request: Any,
@@ -59,9 +62,9 @@ def find(
     now_us: int,
     kept_us: int,
 ) -> tuple[tuple[Recorded, ...], Any] | None:
-    """What the claimed request recorded, and its response; None if that was too long ago to count.
+    """Return what the claimed request recorded, and its response; None if that was too long ago.
 
-    A request that says something else is refused.
+    A request with other content is refused.
     """
     last = Position(claim.first + claim.count - 1)
     records = tuple(reader.read(after=Position(claim.first - 1), upto=last))
@@ -75,14 +78,14 @@ def find(
             key=key,
         )
     records = tuple(upcast(catalog, recorded) for recorded in records)
-    noted = reader.noted(_note_of(name))
+    noted = read_note(state, _note_of(name))
     extra = Extra("", [], None) if noted is None else msgspec.json.decode(noted, type=Extra)
-    # Who says what was asked is judged by that: ids and times in the events may be new at every attempt.
+    # If the caller gives the request, it decides: ids and times in the events may be new at every attempt.
     same = extra.request == _fingerprint(request) and (
         request is not None
         or (
             len(records) == len(prepared)
-            and all(says_the_same(recorded.event, item) for recorded, item in zip(records, prepared, strict=True))
+            and all(has_same_content(recorded.event, item) for recorded, item in zip(records, prepared, strict=True))
         )
     )
     if not same:
@@ -97,9 +100,9 @@ def find(
     return records, extra.response
 
 
-def was_nothing(reader: Reader, name: bytes, key: str, request: Any) -> bool:
-    """True when this request was answered before, and there was nothing to record; another one is refused."""
-    noted = reader.noted(_note_of(name))
+def was_nothing(state: RowReader, name: str, key: str, request: Any) -> bool:
+    """Return True if this request was decided before and changed nothing; another request is refused."""
+    noted = read_note(state, _note_of(name))
     if noted is None:
         return False
     extra = msgspec.json.decode(noted, type=Extra)
@@ -120,26 +123,26 @@ def upcast(catalog: Catalog, recorded: Recorded) -> Recorded:
     return recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
 
 
-def forget_responses(writer: Writer, event_ids: set[EventId]) -> None:
+def forget_responses(writer: OpenWrite, event_ids: set[EventId]) -> None:
     """Empty the stored responses of requests whose events are being purged; the keys stay claimed."""
-    for name, text in writer.notes(_PREFIX).items():
+    for name, text in read_notes(writer, _PREFIX).items():
         extra = msgspec.json.decode(text, type=Extra)
         if extra.response is not None and event_ids.intersection(extra.ids):
             emptied = Extra(extra.request, extra.ids, None)
-            writer.note(name, _encode(emptied).decode(), expires_us=writer.now_us + CLAIMS_KEPT_US_MIN)
+            writer.put(NOTES, {name: _encode(emptied)}, expires_us=writer.now_us + CLAIMS_KEPT_US_MIN)
 
 
-def _note_of(name: bytes) -> str:
-    return _PREFIX + b2a_base64(name, newline=False).decode().rstrip("=")
+def _note_of(name: str) -> str:
+    return _PREFIX + b2a_base64(bytes.fromhex(name), newline=False).decode().rstrip("=")
 
 
 def _fingerprint(request: Any) -> str:
     return "" if request is None else b2a_base64(_sha256(canonical(request)).digest()[:16], newline=False).decode()
 
 
-def says_the_same(event: Event, item: Prepared) -> bool:
-    """True when the draft would record this event again. What links it to other events, and when it happened, may
-    differ: a retry is another attempt, with a trace of its own."""
+def has_same_content(event: Event, item: Prepared) -> bool:
+    """Return True if the draft would record this event again. Its time and its links to other events may differ: a
+    retry is another attempt."""
     draft = item.draft
     return (
         event.type == draft.type
@@ -148,5 +151,5 @@ def says_the_same(event: Event, item: Prepared) -> bool:
         and event.actor == item.actor
         and event.scope == draft.scope
         and dict(event.tags) == dict(draft.tags)
-        and canonical(event.payload) == item.body  # Python holds True, 1 and 1.0 for equal, JSON does not
+        and canonical(event.payload) == item.body  # True, 1 and 1.0 are equal in Python, not in JSON
     )

@@ -3,8 +3,8 @@
 Python raises KeyboardInterrupt between any two steps of the main thread. Between taking a lock and knowing that it
 was taken there is no place to catch it, and a log whose lock nobody holds or releases hangs for ever. So an interrupt
 waits until the write has ended, a matter of milliseconds, and is raised then. Another Ctrl-C, a second later or more,
-is raised at once: somebody means it, perhaps because the write waits for another process. A handler of somebody else
-(of asyncio, of Spark) is called then too: it may raise as well.
+is raised at once: somebody means it, perhaps because the write waits for another process. Another handler (of
+asyncio, of Spark) is called then too: it may raise as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _main_thread = threading.main_thread().ident
 
 
 def _in_a_forked_child() -> None:
-    """Whoever forked is the main thread there."""
+    """The thread that forked is the main thread of the child."""
     global _main_thread
     _main_thread = _this_thread()
 

@@ -1,23 +1,36 @@
-"""The log: the one object that appends, reads, follows, purges and proves.
+"""The log: the one object that appends, reads, follows, purges and verifies.
 
-The append path, top to bottom: drafts are prepared (checked and encoded), in the caller's thread or together with
-those of others who wait; the committer opens one write for everybody who waits; inside it the request is checked
-against the log, stamped and staged; after the commit the followers are woken.
+The write path, one list for every writer:
+
+    validate    shape, types, limits, secrets                          prepare
+    guard       the rules of the program that owns the type            guard
+    ------- the write opens (committer): nobody else writes; each request can be undone alone -------
+    replay      key already used, id already here                      idempotency, requests
+    expect      expectations; nothing new in what the guard read       expect, guard
+    stamp       id, clock, chain, header, hash                         stamp
+    ------- once for the whole commit group (stages) -------
+    refusals    refusals that wait                                     refusals
+    derive      views that are kept with the events                    views
+    seal        signature and path
+    ------- commit: flush; from here on nothing can refuse -------
+    publish     followers, live views                                  follow
 """
 
 from __future__ import annotations
 
+import builtins
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import msgspec
 
 from everlog.catalog.catalog import Catalog
+from everlog.catalog.models import Payload, is_payload
 from everlog.core.clock import JUMP_MAX
-from everlog.core.event import START, Event, Position, Purge, Recorded
+from everlog.core.event import START, Event, Position, Purge, Recorded, TypedRecord
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
 from everlog.core.query import (
@@ -30,25 +43,26 @@ from everlog.core.query import (
     require_position,
     require_query,
 )
-from everlog.errors import Damaged, EverlogError, LogClosed, SchemaBroken, Unavailable
-from everlog.log import pages, subscribers
+from everlog.errors import Damaged, EverlogError, InvalidField, LogClosed, SchemaBroken, Unavailable
+from everlog.log import follow, pages
 from everlog.log.accounting import accounted
-from everlog.log.admission import admit, refuse_unacceptable
+from everlog.log.admit import admit, refuse_unacceptable
 from everlog.log.committer import Committer, Waker
-from everlog.log.drafts import Draft, Limits
+from everlog.log.derived import ViewName, ViewOfLog, ViewsOfLog
 from everlog.log.expect import Expect, Expectation
+from everlog.log.guard import ATTEMPTS, Guards, Judge, Overtaken
 from everlog.log.idempotency import upcast
+from everlog.log.prepare import Draft, Limits
 from everlog.log.purge import forget_derived, purge
 from everlog.log.refusals import Counted, Refusal, Refusals
 from everlog.log.requests import DryRun, Receipt, Recorder, Request
 from everlog.log.secrets import refuse_secrets
+from everlog.log.stages import Stage, Stages
 from everlog.log.verify import Report, verify
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Sealed, Store, TellsOfCommits, Writer, seal
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Encoded, Identity, Store, Stored, encode_event
+from everlog.stores.open_write import OpenWrite
 from everlog.stores.past_damage import PastDamage
-
-if TYPE_CHECKING:
-    from everlog.views.view import View
-    from everlog.views.views import Handle, Views
+from everlog.stores.small_state import StoreState
 
 T = TypeVar("T")
 
@@ -63,9 +77,10 @@ class Log:
         limits: Limits | None = None,
         keys_kept_us: int = CLAIMS_KEPT_US_MIN,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
-        make_views: Callable[[Log], Views] | None = None,
+        make_views: Callable[[Log], ViewsOfLog] | None = None,
+        guards: Guards | None = None,
     ) -> None:
-        self.store = store
+        self._store = store
         self.catalog = catalog
         self.actor = actor
         self._now_us = now_us
@@ -77,23 +92,35 @@ class Log:
             limits=limits or Limits(),
             keys_kept_us=max(keys_kept_us, CLAIMS_KEPT_US_MIN),
             now_us=now_us,
+            judge=None if guards is None else Judge(guards, self.read, self.head),
         )
-        self._waiters = subscribers.Waiters()
-        self._committer = Committer(store, committed=self._waiters.wake)
-        self._hears = False
-        self._refusals = Refusals(store, self._committer, now_us=now_us)
+        self._waiters = follow.Waiters()
+        self._stages = Stages()
+        self._committer = Committer(store, self._stages, committed=self._waiters.wake)
+        self._watching = False
+        self._refusals = Refusals(store.small_state, self._committer, self._stages, now_us=now_us)
         self._make_views = make_views
-        self._views: Views | None = None
+        self._views: ViewsOfLog | None = None
+
+    @property
+    def stored(self) -> Stored:
+        """The log as its store has it, for reading: stored bytes, events that are not upcast, damage."""
+        return self._store
+
+    @property
+    def small_state(self) -> StoreState:
+        """Rows beside the events, by space and key: what views and consumers keep."""
+        return self._store.small_state
 
     @property
     def identity(self) -> Identity:
-        return self.store.identity
+        return self._store.identity
 
     # ---- appending
 
     def append(
         self,
-        type: str,
+        type: str | Payload,
         *,
         stream: str,
         payload: Any = None,
@@ -112,8 +139,11 @@ class Log:
     ) -> Recorded:
         """Record one event. When this returns, it is on the disk.
 
-        `expect` is a demand on the stream; `key` makes a retry safe: the same request again returns the same record.
+        `type` is the name of an event type with its `payload`, or a typed payload: `append(Submitted(…), stream=…)`.
+        `expect` is a condition on the stream; `key` makes a retry safe: the same request returns the same record.
         """
+        if not isinstance(type, str):
+            type, payload = self.typed_payload(type, payload)
         draft = Draft(  # by place: by name it would cost a microsecond
             type,
             stream,
@@ -129,6 +159,22 @@ class Log:
             tags or {},
         )
         return self.commit((draft,), key=key, operation=operation or type, dry_run=dry_run).records[0]
+
+    def typed_payload(self, given: Any, payload: Any = None) -> tuple[str, Any]:
+        """Return the event type of a typed payload, with the payload; refuse a second payload.
+
+        Anything else is returned as it is, and refused where every event type is checked.
+        """
+        if not is_payload(given):
+            return given, payload
+        if payload is not None:
+            raise InvalidField(
+                f"there are two payloads, a {given.__class__.__name__} and another",
+                why="a typed payload stands in place of the event type and of payload=",
+                hint="append(Submitted(…), stream=…), or append(type, payload={…}, stream=…)",
+                field="payload",
+            )
+        return self.catalog.type_of_model(given.__class__), given
 
     def append_batch(
         self, drafts: Sequence[Draft], *, key: str = "", operation: str = "batch", dry_run: bool = False
@@ -147,101 +193,108 @@ class Log:
         dry_run: bool = False,
         key_scope: str | None = None,
         retried: tuple[type[EverlogError], ...] = (),
+        decided: bool = False,
     ) -> Receipt:
-        """The full door behind `append` and `append_batch`.
+        """Record drafts; `append` and `append_batch` are short forms of this.
 
-        `request` is what was asked, if that says better than the drafts whether two requests are the same: drafts
-        hold ids and times that are new at every attempt. `response` is what a replay should be answered with.
-        `key_scope` is where a key names one request, such as an organisation; without it, the first draft's scope.
+        `request` identifies the request better than its drafts, which have new ids and times at every attempt: it
+        decides whether two requests are the same. `response` is stored, and a replay returns it. `key_scope` is where
+        a key names one request, such as an organisation; without it, the scope of the first draft.
         `retried` names errors that the caller handles by trying again: they are not recorded as refusals.
+        `decided` is for a caller that has applied the rules of the program already: no guard judges the drafts.
         """
-        try:
-            made = Request(self._recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope)
-            if not (self._committer.busy and self._recorder.leave_to_others(made)):
-                self._recorder.make_ready([made])
-                if made.error is not None:
-                    raise made.error
-            receipt: Receipt = self._committer.submit_item(made)
-            return receipt
-        except DryRun as answer:
-            return answer.receipt
-        except EverlogError as error:
-            if not dry_run and not isinstance(error, retried):
-                self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
-            raise
+        recorder, attempts = self._recorder, 1
+        while True:
+            try:
+                made = Request(
+                    recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope, decided
+                )
+                if not (self._committer.busy and recorder.leave_to_others(made)):
+                    recorder.prepare([made])
+                    if made.error is not None:
+                        raise made.error
+                receipt: Receipt = self._committer.commit(made)
+                return receipt
+            except DryRun as answer:
+                return answer.receipt
+            except EverlogError as error:
+                if isinstance(error, Overtaken) and attempts < ATTEMPTS:
+                    attempts += 1
+                    continue
+                if not dry_run and not isinstance(error, retried):
+                    self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
+                raise
 
-    def answered(self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = "") -> Receipt | None:
-        """What an earlier `commit` of this request recorded, for who must decide what to record: a retry is answered
-        before its decision is made again. None when the key is free; another request under it is refused."""
-        return self._recorder.answered(
-            self.store, scope=scope, actor=actor, operation=operation, key=key, request=request
-        )
-
-    def answered_by_now(
-        self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = ""
+    def earlier_outcome(
+        self,
+        operation: str,
+        key: str,
+        request: Any,
+        *,
+        actor: str = "",
+        scope: str = "",
+        in_write: bool = False,
     ) -> Receipt | None:
-        """`answered`, asked inside a write: nobody with the same key can be about to record something meanwhile.
+        """Return what an earlier `commit` of this request recorded, or None if the key is free.
 
-        For a request that was refused after `answered` had found its key free. The refusal may come from what an
-        equal request recorded in between, and then that request's answer is the answer to both.
+        For a caller that decides what to record: a retry gets its outcome before the decision is made again. Another
+        request under the same key is refused. With `in_write` nobody with the same key can be about to record
+        something: if a request was refused after its key was found free, an equal request may have been faster, and
+        its outcome is the outcome of both.
         """
         asked: Any = {"scope": scope, "actor": actor, "operation": operation, "key": key, "request": request}
-        try:
-            return self._committer.submit(lambda writer: self._recorder.answered(writer, **asked))
-        except Unavailable:  # a log that cannot be written to, or not now; what it holds can still be read
-            return self._recorder.answered(self.store, **asked)
+        if in_write:
+            with suppress(Unavailable):  # a log that cannot be written to, or not now, can still be read
+                return self._committer.write(lambda write: self._recorder.earlier_outcome(write, write, **asked))
+        return self._recorder.earlier_outcome(self._store, self._store.small_state, **asked)
 
-    def answer_nothing(
+    def record_unchanged(
         self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = ""
     ) -> Receipt | None:
-        """Have a request that was decided and led to nothing be answered so again, whatever becomes of the log.
+        """Remember that a request was decided and changed nothing, so that a retry gets the same outcome.
 
-        If an equal request under this key was faster, its answer is returned, and nothing is changed.
+        If an equal request under this key was faster, its outcome is returned, and nothing is changed.
         """
-        return self._committer.submit(
-            lambda writer: self._recorder.answer_nothing(
-                writer, scope=scope, actor=actor, operation=operation, key=key, request=request
+        return self._committer.write(
+            lambda write: self._recorder.record_unchanged(
+                write, scope=scope, actor=actor, operation=operation, key=key, request=request
             )
         )
 
     def request(
         self, drafts: Sequence[Draft], key: str, operation: str, request: Any = None, response: Any = None
     ) -> Request:
-        """What `commit` would do, for `make_ready` and `commit_later`."""
+        """Return the request that `commit` would make, for `prepare` and `submit`."""
         return Request(self._recorder, tuple(drafts), key or "", operation, request, response)
 
-    def make_ready(self, requests: Sequence[Request]) -> None:
-        """Prepare requests, all at once; who is refused has an `error`. Then they are ready for `commit_later`."""
-        self._recorder.make_ready(requests)
+    def prepare(self, requests: Sequence[Request]) -> None:
+        """Prepare requests, all at once. One that is refused gets an `error`; the others are ready for `submit`."""
+        self._recorder.prepare(requests)
 
-    def commit_later(self, requests: Sequence[Request], waker: Waker) -> None:
-        """Requests whose `ticket` says whom to tell, for those who cannot wait in a thread: see `everlog.aio`."""
-        self._committer.submit_later(requests, waker)
+    def submit(self, requests: Sequence[Request], waker: Waker) -> None:
+        """Commit requests in another thread, and call the waker when they are done: see `everlog.aio`."""
+        self._committer.submit(requests, waker)
 
-    def remember_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:
-        """Record a refusal that `commit_later` led to. It is written with the next commit, or at the end."""
+    def record_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:
+        """Record a refusal that `submit` led to. It is written with the next commit, or at the end."""
         self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
 
     def admit(self, events: Sequence[Event], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
-        """Record events that were made elsewhere, as they are; those that are here already are left out.
+        """Record events from elsewhere as they are. Events that the log has are left out of the result.
 
-        Unknown types are kept: refusing them would let old nodes fall apart from new ones. `jump_max` is how far
-        ahead of our clock they may be.
+        Unknown types are accepted: otherwise old nodes would diverge from new ones. `jump_max` is how far ahead of
+        our clock the events may be.
         """
         now_ms = self._now_us() // 1000
         for event in events:
             refuse_unacceptable(event, now_ms=now_ms)
-        sealed = [seal(event) for event in events]
+        return self.admit_encoded([encode_event(event) for event in events], jump_max=jump_max)
 
-        return self._committer.submit(
-            lambda writer: admit(writer, events, sealed, origin=self.identity.origin, jump_max=jump_max)
-        )
-
-    def admit_sealed(self, sealed: Sequence[Sealed], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
-        """Record events as `admit` does, which the caller has sealed and has found acceptable."""
-        events = [item.event for item in sealed]
-        return self._committer.submit(
-            lambda writer: admit(writer, events, sealed, origin=self.identity.origin, jump_max=jump_max)
+    def admit_encoded(self, encoded: Sequence[Encoded], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
+        """Record events as `admit` does, if the caller has checked and encoded them."""
+        events = [item.event for item in encoded]
+        return self._committer.write(
+            lambda write: admit(write, events, encoded, origin=self.identity.origin, jump_max=jump_max)
         )
 
     # ---- reading
@@ -249,17 +302,17 @@ class Log:
     def page_after(
         self, cursor: Cursor | int | str = START, query: Query = EVERYTHING, *, limit: int = pages.PAGE_LIMIT
     ) -> Page:
-        """Some events after a cursor, in order, upcast; or the news that the cursor must be reset.
+        """Return the events after a cursor, in order and upcast, or a reset if history has changed.
 
-        A page ends before an event that no upcaster can bring up to date; the page that would begin with it raises
-        SchemaBroken with its position, and whoever reads may go on after that. In the same way it ends before a
-        position that nothing accounts for: the next page raises Damaged, whose details say after which position to
-        go on.
+        A page ends before an event that no upcaster can convert; the page that would begin with it raises
+        SchemaBroken with its position, and a reader may continue after that. In the same way it ends before a
+        position that is neither an event nor purged: the next page raises Damaged, whose details name the position to
+        continue after.
         """
         require_query(query)
         require_limit(limit)
         start = Cursor.of(cursor)
-        page = pages.page_after(self.store, start, query, limit=limit)
+        page = pages.page_after(self._store, start, query, limit=limit)
         events: list[Recorded] = []
         try:
             events.extend(self._upcast_all(page.events))
@@ -271,6 +324,7 @@ class Log:
             return self.page_after(start, query, limit=readable)
         return msgspec.structs.replace(page, events=tuple(events))
 
+    @overload
     def read(
         self,
         query: Query = EVERYTHING,
@@ -281,12 +335,45 @@ class Log:
         limit: int | None = None,
         newest_first: bool = False,
         past_damage: Callable[[Damaged], None] | None = None,
-    ) -> Iterator[Recorded]:
-        """Events in order, upcast. For one stream, `stream=` is enough.
+    ) -> Iterator[Recorded]: ...
 
+    @overload
+    def read(
+        self,
+        query: builtins.type[T],
+        *,
+        stream: str = "",
+        after: int = START,
+        upto: int | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        past_damage: Callable[[Damaged], None] | None = None,
+    ) -> Iterator[TypedRecord[T]]: ...
+
+    def read(
+        self,
+        query: Query | builtins.type[T] = EVERYTHING,
+        *,
+        stream: str = "",
+        after: int = START,
+        upto: int | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+        past_damage: Callable[[Damaged], None] | None = None,
+    ) -> Iterator[Recorded] | Iterator[TypedRecord[T]]:
+        """Return events in order, upcast. For one stream, `stream=` is enough.
+
+        With the model of an event type in place of a query, return the events of that type, with typed payloads.
         At a position that nothing accounts for it raises Damaged; its details say where and after which position to
         go on. With `past_damage` it goes on itself, and calls that with each error.
         """
+        if isinstance(query, builtins.type):
+            events = Query(types=frozenset((self.catalog.type_of_model(query),)), stream=stream)
+            return self._typed(
+                self.read(
+                    events, after=after, upto=upto, limit=limit, newest_first=newest_first, past_damage=past_damage
+                )
+            )
         require_query(query)
         require_position("after", after)
         if upto is not None:
@@ -295,7 +382,7 @@ class Log:
             require_limit(limit)
         if stream != "":
             query = msgspec.structs.replace(query, stream=stream)
-        store = self.store if past_damage is None else PastDamage(self.store, past_damage)
+        store = self._store if past_damage is None else PastDamage(self._store, past_damage)
         found = store.read(
             query,
             after=Position(after),
@@ -304,12 +391,12 @@ class Log:
             newest_first=newest_first,
         )
         if query == EVERYTHING and not newest_first and past_damage is None:
-            found = accounted(self.store, found, Position(after))
+            found = accounted(self._store, found, Position(after))
         return self._upcast_all(found)
 
     def get(self, event_id: str) -> Recorded | None:
         """The event with this id, in either spelling."""
-        found = self.store.get(parse_id(event_id))
+        found = self._store.get(parse_id(event_id))
         return None if found is None else upcast(self.catalog, found)
 
     def at(self, position: int) -> Recorded | None:
@@ -318,7 +405,7 @@ class Log:
         return next(self.read(after=position - 1, upto=position, limit=1), None) if position > 0 else None
 
     def head(self) -> Position:
-        return self.store.head()
+        return self._store.head()
 
     def subscribe(
         self,
@@ -328,24 +415,24 @@ class Log:
         to_end: bool = False,
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Recorded | Reset]:
-        """Everything after the cursor and then everything new, for ever or until `stop()` says so."""
+        """Return everything after the cursor and then everything new, until `stop()` returns True."""
         require_query(query)
         if not to_end:
-            self._hear_of_others()
-        return subscribers.follow(
+            self._watch_store()
+        return follow.follow(
             self.page_after, self.head, self._waiters, Cursor.of(after), query, to_end=to_end, stop=stop
         )
 
     @property
-    def waiters(self) -> subscribers.Waiters:
-        """Who waits for this log to grow; for those who follow it in their own way."""
-        self._hear_of_others()
+    def waiters(self) -> follow.Waiters:
+        """What waits for this log to grow, for code that follows it in another way than `subscribe`."""
+        self._watch_store()
         return self._waiters
 
     # ---- views
 
     @property
-    def views(self) -> Views:
+    def views(self) -> ViewsOfLog:
         """What is derived from this log: see docs/views.md."""
         if self._views is None:
             if self._make_views is None:
@@ -353,102 +440,110 @@ class Log:
             self._views = self._make_views(self)
         return self._views
 
-    def view(self, view: View | type[View] | str) -> Handle:
+    def view(self, view: ViewName) -> ViewOfLog:
         """A view of this log, to be asked: `log.view(Board).get("workpackage/WP03").state`."""
         return self.views.of(view)
 
-    def wait_for(self, view: View | type[View] | str, position: int | Recorded, timeout_s: float = 5.0) -> Position:
-        """Until a view has seen what was appended: so that who wrote reads it. ViewBehind when the time is over."""
+    def wait_for(self, view: ViewName, position: int | Recorded, timeout_s: float = 5.0) -> Position:
+        """Wait until a view has applied what was appended. Raise ViewBehind when the time is over."""
         return self.view(view).wait_for(position, timeout_s)
 
-    def in_every_write(
-        self, take_part: Callable[[Writer], None], *, done: Callable[[], None], undone: Callable[[], None]
-    ) -> None:
-        """Have a function take part in every write, at its end and in its transaction. Before the next one begins
-        `done` is called, or `undone` if that write failed after all. None of them may raise."""
-        self._committer.before_commit = take_part
-        self._committer.when_done = done
-        self._committer.when_undone = undone
+    def add_stage(self, stage: Stage) -> None:
+        """Have a stage take part in every write, at its end and in its transaction: see `everlog.log.stages`."""
+        self._stages.add(stage)
 
     # ---- the rest
 
-    def in_one_write(self, work: Callable[[Writer], T]) -> T:
-        """Run a function inside a write, for small state beside the events; what it returns is on the disk then.
+    def write(self, work: Callable[[OpenWrite], T]) -> T:
+        """Run a function inside a write, for small state beside the events. When this returns, it is on the disk.
 
         It may share the write with others, must be quick, and an exception undoes it alone.
         """
-        return self._committer.submit(work)
+        return self._committer.write(work)
 
-    def purge(self, stream: str, *, actor: str = "", reason: str) -> Purge:
-        """Remove a stream's events for good. Their places, hashes and the record of the purge stay."""
-        return self.purge_leaving(stream, (), actor=actor, reason=reason)[0]
+    @overload
+    def purge(self, stream: str, *, actor: str = "", reason: str) -> Purge: ...
 
-    def purge_leaving(
+    @overload
+    def purge(
         self,
         stream: str,
-        drafts: Sequence[Draft],
         *,
         actor: str = "",
         reason: str,
+        record: Sequence[Draft],
         key: str = "",
         operation: str = "purge",
         request: Any = None,
-    ) -> tuple[Purge, tuple[Recorded, ...]]:
-        """Purge a stream, and record on others what must stay known of it: both at once, or neither.
+    ) -> tuple[Purge, tuple[Recorded, ...]]: ...
 
-        With `key`, what it left is found again by `answered`, as after a `commit`.
+    def purge(
+        self,
+        stream: str,
+        *,
+        actor: str = "",
+        reason: str,
+        record: Sequence[Draft] | None = None,
+        key: str = "",
+        operation: str = "purge",
+        request: Any = None,
+    ) -> Purge | tuple[Purge, tuple[Recorded, ...]]:
+        """Remove a stream's events for good. Their positions, hashes and the record of the purge stay.
+
+        `record` are drafts of what must stay known of it, on other streams: both happen, or neither. Then their
+        records are returned, too. With `key`, `earlier_outcome` finds them, as after a `commit`.
         """
+        drafts = tuple(record or ())
         by = actor or self.actor
         require_shape("stream", stream)
         require_shape("actor", by)
         require_text("reason", reason)
         refuse_secrets("the purge's reason", {"reason": reason})
-        left = Request(self._recorder, tuple(drafts), key, operation, request)
+        left = Request(self._recorder, drafts, key, operation, request, decided=True)
         if drafts:
-            self._recorder.make_ready([left])
+            self._recorder.prepare([left])
             if left.error is not None:
                 raise left.error
-
         if self._make_views is not None:
-            # Before anything is gone: it may load somebody else's code, and that may end the program.
-            with suppress(Exception):  # told of when it is needed
+            # Before anything is removed: it may load code of the user, and that may end the program.
+            with suppress(Exception):  # raised again when the views are needed
                 _ = self.views
         self._refusals.forget(stream)
-        done = self._committer.submit(
-            lambda writer: purge(writer, stream, left if drafts else None, actor=by, reason=reason), alone=True
+        done = self._committer.write(
+            lambda write: purge(write, stream, left if drafts else None, actor=by, reason=reason), exclusive=True
         )
         if self._make_views is not None:
             forget_derived(lambda: self.views, stream)
-        return done
+        return done[0] if record is None else done
 
     def purges(self) -> list[Purge]:
-        return self.store.purges()
+        return self._store.purges()
 
     def refusals(
         self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
     ) -> list[Refusal]:
-        """Recorded noes, the newest first."""
+        """Return recorded refusals, the newest first."""
         return list(self._refusals.newest(limit=limit, code=code, stream=stream, actor=actor, operation=operation))
 
     def refusals_left_out(self) -> list[Counted]:
-        """The minutes in which an actor was refused more often than is recorded, the newest first."""
+        """Return the minutes in which an actor had more refusals than are recorded, the newest first."""
         return self._refusals.left_out()
 
     def refusal_counts(self) -> list[tuple[str, str, int]]:
-        """(code, type, how often), the most common first."""
+        """Return (code, type, count), the most common first."""
         return [(code, type_, count) for (code, type_), count in self._refusals.counts().most_common()]
 
     def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:
-        return verify(self.store, progress=progress)
+        return verify(self._store, progress=progress)
 
     def close(self) -> None:
-        """Finish what was submitted, let views and followers go, close the store."""
+        """Commit what was submitted, end views and followers, close the store."""
         if self._views is not None:
             self._views.close()
         self._refusals.write()
         self._committer.close()
         self._waiters.close()
-        self.store.close()
+        self._store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -458,11 +553,11 @@ class Log:
 
     # ---- inside
 
-    def _hear_of_others(self) -> None:
-        """Once somebody follows: have the store say, where it can, that another process has recorded something."""
-        if not self._hears and isinstance(self.store, TellsOfCommits) and not self._waiters.closed:
-            self._hears = True
-            self.store.call_on_commit(self._waiters.wake)
+    def _watch_store(self) -> None:
+        """Once somebody follows the log: be notified, where the store can, of commits of other processes."""
+        if not self._watching and not self._waiters.closed:
+            self._watching = True
+            self._store.watch(self._waiters.wake)
 
     def _upcast_all(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
         # `upcast`, spelled out: this runs for every event that anybody reads, and most are as they should be.
@@ -471,12 +566,21 @@ class Log:
             try:
                 event = upcast_event(recorded.event)
             except SchemaBroken as error:
-                error.details["position"] = recorded.position  # whoever reads may go on after it
+                error.details["position"] = recorded.position  # a reader may continue after it
                 raise
             yield recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
 
+    def _typed(self, records: Iterable[Recorded]) -> Iterator[TypedRecord[Any]]:
+        for recorded in records:
+            try:
+                payload = self.catalog.typed(recorded.event)
+            except SchemaBroken as error:
+                error.details["position"] = recorded.position  # a reader can continue after it
+                raise
+            yield TypedRecord(recorded, payload)
+
     def _readable(self, records: Sequence[Recorded]) -> int:
-        """How many of the first records can be brought up to date."""
+        """Return how many of the first records can be upcast."""
         count = 0
         with suppress(SchemaBroken):
             for _ in self._upcast_all(records):
@@ -485,7 +589,7 @@ class Log:
 
 
 def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:
-    """What a refusal remembers of the request. The fields may be the very thing that was wrong, of any type."""
+    """Return what a refusal records of the request. The fields may be what was wrong, and of any type."""
     first = drafts[0] if drafts else None
     if not isinstance(first, Draft):
         return {"stream": "", "type": "", "actor": actor}

@@ -9,7 +9,7 @@ from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, scopes_touch
 from everlog.errors import Damaged, HistoryChanged
 from everlog.log.accounting import Accounting
-from everlog.stores.contract import Reader, ReadsPieces, Store
+from everlog.stores.contract import Reader, ReadsPieces, Stored
 
 PAGE_LIMIT = 500
 PIECE = 1000
@@ -22,7 +22,7 @@ class OpenPage:
     A page ends before a damaged position. The page that would begin with it raises Damaged.
     """
 
-    def __init__(self, store: Store, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> None:
+    def __init__(self, store: Stored, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> None:
         # The order of these three steps is the promise: the head is taken first, so that a purge which commits
         # between them has a reserved position above this page, and the next page still meets it (F31).
         self.head = store.head()
@@ -66,13 +66,13 @@ class OpenPage:
         return Cursor(position, knows if knows > position else START, self._epoch)
 
 
-def page_after(store: Store, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> Page:
+def page_after(store: Stored, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> Page:
     page = OpenPage(store, cursor, query, limit=limit)
     events = tuple(recorded for piece in page for recorded in piece)
     return Page(events, page.next_cursor, page.head, page.reset)
 
 
-def _pieces(store: Store, query: Query, after: Position, upto: Position, limit: int) -> Iterator[list[Recorded]]:
+def _pieces(store: Stored, query: Query, after: Position, upto: Position, limit: int) -> Iterator[list[Recorded]]:
     if isinstance(store, ReadsPieces):
         pieces = store.read_pieces(query, after=after, upto=upto, limit=limit)
     else:

@@ -1,12 +1,14 @@
-"""The log's memory of its own noes (seed 000's error log): what was tried, why it was refused, what would have done.
+"""The error log: what was refused, why, and what to do instead.
 
-A refusal is written beside the events, never among them, and never holds a payload: only the reason and its facts.
-It is kept for 90 days. Recording one must not get in the way: if it cannot be written, that is logged, not raised.
+A refusal is written beside the events, never among them, and never contains a payload: only the reason and its facts.
+It is kept for 90 days. If it cannot be written, that is logged and not raised.
 
-A refusal costs no flush of its own. It waits in memory for the next write of this handle that records something, or
-for the handle to be closed, so that a crash may lose it. At most 100 of an actor are recorded in a minute of the
-clock; the rest are counted. The count is kept in the log and looked at inside the write, so that it holds for all
-processes together.
+A refusal waits in memory for the next write of this handle that records something, or until the handle is closed, so
+a crash may lose it. It costs no separate flush while the handle is open. What still waits when the handle is closed
+is written then; only PostgreSQL does that without a flush.
+
+At most 100 refusals per actor and minute are recorded; the rest are counted. The count is kept in the log and read
+inside the write, so it holds for all processes together.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from everlog.core.ids import EventId, IdSource
 from everlog.errors import Conflict, EverlogError, NoSuchSubject, RejectedEvent
 from everlog.log.committer import Committer
 from everlog.log.secrets import find_secrets
-from everlog.stores.contract import Reader, Writer
+from everlog.log.stages import Stages
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
 
 KEPT_US = 90 * 24 * 60 * 60 * 1_000_000
 PER_MINUTE = 100
@@ -86,19 +90,20 @@ class _Waiting(msgspec.Struct):
 
 
 class Refusals:
-    def __init__(self, store: Reader, committer: Committer, *, now_us: Callable[[], int]) -> None:
-        self._store = store
+    def __init__(self, state: RowReader, committer: Committer, stages: Stages, *, now_us: Callable[[], int]) -> None:
+        self._state = state
         self._committer = committer
+        self._stages = stages  # this is one of them while something waits
         self._now_us = now_us
         self._ids = IdSource(now_ms=lambda: now_us() // 1000)
-        # Of ids, too: who is refused in two threads at once must not get the same.
+        # It also guards the ids: two threads must not get the same one.
         self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
-        self._written_in: Writer | None = None  # the write that has what waits already
+        self._written_in: OpenWrite | None = None  # the write that has what waits already
+        self._being_written: list[_Waiting] = []
         self._minute = 0
         self._said: dict[str, int] = {}  # by actor, how many there were here in this minute
         self._beyond: dict[str, _Waiting] = {}  # by actor, what counts those that are not recorded
-        committer.along = self._write_along
         committer.forked = self._waiting.clear
 
     def record(self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str) -> None:
@@ -129,7 +134,7 @@ class Refusals:
         with self._lock:
             expires_us = now_us + KEPT_US
             minute = now_us // _MINUTE_US
-            self._waiting.append(_Waiting(by, minute, _PREFIX + refusal.id, text, refusal.stream, expires_us))
+            self._wait(_Waiting(by, minute, _PREFIX + refusal.id, text, refusal.stream, expires_us))
             many = len(self._waiting) >= _WAITING_MAX
         if many:
             self.write()
@@ -146,16 +151,21 @@ class Refusals:
         waiting = self._beyond.get(actor)
         if waiting is None:
             waiting = self._beyond[actor] = _Waiting(actor, minute, times=0)
-            self._waiting.append(waiting)
+            self._wait(waiting)
         waiting.times += 1
         return True
 
+    def _wait(self, one: _Waiting) -> None:
+        self._waiting.append(one)
+        if len(self._waiting) == 1:
+            self._stages.add(self)
+
     def write(self) -> None:
-        """Write what waits, in a write of its own: when the handle is closed, or when too much waits."""
+        """Write what waits, in a separate write: when the handle is closed, or when too much waits."""
         if not self._waiting:
             return
         try:
-            self._committer.submit(self._write)()
+            self._committer.write(self._write)
         except Exception as also:  # whatever it is, the refusal that led here is what the caller must hear
             _logger.warning("%d refusals could not be recorded: %s", len(self._waiting), also)
             with self._lock:
@@ -167,40 +177,51 @@ class Refusals:
         with self._lock:
             self._waiting[:] = [one for one in self._waiting if one.stream != stream]
 
-    def _write_along(self, writer: Writer) -> Callable[[], None] | None:
-        """Write what waits within a write that records something anyway; what to call when that is on the disk."""
-        if not self._waiting or writer is self._written_in or not getattr(writer, "dirty", True):
-            return None
+    # ---- a stage of every write
+
+    name = "refusals"
+
+    def run(self, write: OpenWrite) -> None:
+        """Write what waits within a write that records something anyway."""
+        if not self._waiting or write is self._written_in or not write.dirty:
+            return
         try:
-            with writer.attempt():
-                return self._write(writer)
+            with write.attempt():
+                self._write(write)
         except Exception as error:  # nobody's append fails because of it
             _logger.warning("%d refusals could not be recorded: %s", len(self._waiting), error)
-            return None
+            self._being_written = []
 
-    def _write(self, writer: Writer) -> Callable[[], None]:
-        self._written_in = writer
+    def committed(self) -> None:
+        self._written_in = None
+        if self._being_written:
+            with self._lock:
+                done = {id(one) for one in self._being_written}
+                self._waiting[:] = [one for one in self._waiting if id(one) not in done]
+                if not self._waiting:
+                    self._stages.remove(self)
+            self._being_written = []
+
+    def undone(self) -> None:
+        self._written_in = None
+        self._being_written = []
+
+    def _write(self, write: OpenWrite) -> None:
+        self._written_in = write
         with self._lock:
             some = list(self._waiting)
             self._beyond.clear()  # what is counted from here on is written next time
         counts: dict[str, Counted] = {}
         for one in some:
             name = _counted_key(one.actor, one.minute)
-            before = counts.get(name) or _counted(writer.noted(name)) or Counted(one.actor, one.minute, 0)
+            before = counts.get(name) or _counted(read_note(write, name)) or Counted(one.actor, one.minute, 0)
             if one.text and before.count < PER_MINUTE:
-                writer.note(one.key, one.text, expires_us=one.expires_us)
+                write.put(NOTES, {one.key: one.text.encode()}, expires_us=one.expires_us, may_be_lost=True)
             counts[name] = Counted(before.actor, before.minute, before.count + one.times)
         for name, counted in counts.items():
-            text = msgspec.json.encode(_without_secrets(_printable(msgspec.to_builtins(counted)))).decode()
-            writer.note(name, text, expires_us=counted.minute * _MINUTE_US + KEPT_US)
-
-        def written() -> None:
-            self._written_in = None
-            with self._lock:
-                done = {id(one) for one in some}
-                self._waiting[:] = [one for one in self._waiting if id(one) not in done]
-
-        return written
+            data = msgspec.json.encode(_without_secrets(_printable(msgspec.to_builtins(counted))))
+            write.put(NOTES, {name: data}, expires_us=counted.minute * _MINUTE_US + KEPT_US, may_be_lost=True)
+        self._being_written = some
 
     def newest(
         self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
@@ -211,7 +232,7 @@ class Refusals:
         with self._lock:
             now_us = self._now_us()
             waiting = {one.key: one.text for one in self._waiting if one.text and one.expires_us > now_us}
-        found = {**self._store.notes(_PREFIX, limit=fetched, newest_first=True), **waiting}
+        found = {**read_notes(self._state, _PREFIX, limit=fetched, newest_first=True), **waiting}
         for _, text in sorted(found.items(), reverse=True):
             refusal = msgspec.json.decode(text, type=Refusal)
             if (code and refusal.code != code) or (stream and refusal.stream != stream):
@@ -226,7 +247,7 @@ class Refusals:
 
     def left_out(self) -> list[Counted]:
         """The minutes in which an actor had more refusals than are recorded, the newest first."""
-        counts = {name: _counted(text) for name, text in self._store.notes(_COUNTED).items()}
+        counts = {name: _counted(text) for name, text in read_notes(self._state, _COUNTED).items()}
         found = {name: one for name, one in counts.items() if one is not None}
         with self._lock:
             for one in self._waiting:
@@ -240,11 +261,11 @@ class Refusals:
         return Counter((refusal.code, refusal.type) for refusal in self.newest(limit=None))
 
 
-def forget_refusals(writer: Writer, stream: str) -> None:
+def forget_refusals(writer: OpenWrite, stream: str) -> None:
     """Remove what is remembered of refusals about a stream that is being purged."""
-    for key, text in writer.notes(_PREFIX).items():
+    for key, text in read_notes(writer, _PREFIX).items():
         if msgspec.json.decode(text, type=Refusal).stream == stream:
-            writer.note(key, None)
+            writer.put(NOTES, {key: None})
 
 
 def _counted_key(actor: str, minute: int) -> str:

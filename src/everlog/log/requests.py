@@ -1,10 +1,10 @@
-"""From what a caller asks to what is recorded: made ready before the write, carried out inside it.
+"""Requests: prepared before the write opens, carried out inside it.
 
-A payload model may run a user's code, so making such a request ready is its caller's, and holds nobody else up. A
-small one that runs none is left to whoever commits, when its caller must wait for another's flush anyway: all who
-wait are made ready in one go, while a thread of each, woken by turns, would take several times as long. Requests that
-demand nothing of the log are carried out together with their neighbours: one walk stamps and stages the events of all
-of them, which costs half of walking for each.
+A payload model may run code of the user, so such a request is prepared in the thread of its caller, where it delays
+nobody else. A small request that runs no such code is left to the leader, if its caller must wait for another flush
+anyway: the leader prepares all waiting requests at once, which costs a fraction of waking each thread. Requests
+without expectations are carried out together with their neighbours: one loop stamps and stages the events of all of
+them, which halves the cost.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ from everlog.core.ids import IdSource, refuse_future_id
 from everlog.errors import EverlogError, IdConflict, InvalidField
 from everlog.log import idempotency
 from everlog.log.committer import Item
-from everlog.log.demands import has_demands, require_demands
-from everlog.log.drafts import Draft, Limits, Prepared, is_quick, prepare
+from everlog.log.expect import has_expectations, require_expectations
+from everlog.log.guard import Judge, Judged
+from everlog.log.prepare import Draft, Limits, Prepared, is_quick, prepare
 from everlog.log.secrets import refuse_secrets, suspicious
 from everlog.log.stamp import stamp
-from everlog.stores.contract import Reader, Writer
+from everlog.stores.contract import Reader
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import CLAIMS, RowReader, claim_of, claim_value
 
 _QUICK_DRAFTS_MAX = 4
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What became of a request. `replayed` means that an earlier, equal request had made these records."""
+    """The outcome of a request. `replayed` means that an earlier, equal request had made these records."""
 
     records: tuple[Recorded, ...]
     replayed: bool = False
@@ -43,14 +46,14 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class DryRun(Exception):
-    """Carries the answer out of a write that must leave nothing behind."""
+    """Carries the receipt out of a write that must leave nothing behind."""
 
     def __init__(self, receipt: Receipt) -> None:
         self.receipt = receipt
 
 
 class Recorder:
-    """Knows how this log prepares and records requests."""
+    """Prepares and records the requests of one log."""
 
     def __init__(
         self,
@@ -61,7 +64,9 @@ class Recorder:
         limits: Limits,
         keys_kept_us: int,
         now_us: Callable[[], int],
+        judge: Judge | None = None,
     ) -> None:
+        self._judge = judge
         self._catalog = catalog
         self._origin = origin
         self._actor = actor
@@ -70,8 +75,8 @@ class Recorder:
         self._now_us = now_us
         self._ids = IdSource(now_ms=lambda: now_us() // 1000)
 
-    def make_ready(self, requests: Sequence[Request]) -> None:
-        """Do everything that needs no look at the log, for all at once; who is refused is refused alone."""
+    def prepare(self, requests: Sequence[Request]) -> None:
+        """Validate requests and apply their guards, all at once. A request that is refused gets an `error`."""
         try:
             self._prepare(requests)
             return
@@ -79,17 +84,19 @@ class Recorder:
             if len(requests) == 1:
                 requests[0].error = refusal
                 return
-        # Not within the `except`: each refusal would carry the first one, which is another caller's.
+        # Not within the `except`: each refusal would have the first one, of another caller, as its context.
         for request in requests:
-            self.make_ready([request])
+            self.prepare([request])
 
     def leave_to_others(self, request: Request) -> bool:
-        """Have a request made ready by whoever commits it, if that takes next to no time and runs nobody's code."""
+        """Leave the preparation of a request to the leader, if it is short and runs no code of a user."""
         if len(request.drafts) > _QUICK_DRAFTS_MAX or request.request is not None or request.response is not None:
             return False
         if not all(is_quick(draft, self._catalog.quick) for draft in request.drafts):
             return False
-        # As they are now: its caller may be interrupted, and go on with his own.
+        if self.is_guarded(request):
+            return False
+        # A copy: the caller may be interrupted, and change its own payload.
         request.drafts = tuple(
             msgspec.structs.replace(draft, payload=dict(draft.payload)) for draft in request.drafts
         )
@@ -103,7 +110,7 @@ class Recorder:
         for draft in drafts:  # not all() of a generator, which would double the cost
             if not isinstance(draft, Draft):
                 raise InvalidField(
-                    "the batch holds something that is no draft",
+                    "the batch contains something that is not a draft",
                     why="a batch is made of everlog.Draft(type=…, stream=…, payload=…)",
                     hint="give drafts, or append one event with append(type, stream=…, payload=…)",
                     field="drafts",
@@ -118,6 +125,8 @@ class Recorder:
             end = start + len(request.drafts)
             self._complete(request, prepared if len(requests) == 1 else prepared[start:end])
             start = end
+            if self._judge is not None and not request.decided:
+                _take_judgement(request, self._judge.judge(request.prepared))
 
     def _complete(self, request: Request, prepared: list[Prepared]) -> None:
         if not prepared:
@@ -139,12 +148,16 @@ class Recorder:
             request.given_ids = first.id is not None
         else:
             request.given_ids = bool([True for item in prepared if item.id is not None])
-        request.may_share = not (request.given_ids or request.dry_run or has_demands(prepared, self._catalog))
+        request.can_batch = not (request.given_ids or request.dry_run or has_expectations(prepared, self._catalog))
 
-    def record(self, request: Request, writer: Writer) -> Receipt:
+    def is_guarded(self, request: Request) -> bool:
+        """True if preparing a request applies the rules of a program, which read the log."""
+        return self._judge is not None and not request.decided and self._judge.concerns(request.drafts)
+
+    def record(self, request: Request, writer: OpenWrite) -> Receipt:
         """Carry out one request inside a write."""
         prepared = request.prepared
-        if request.claim:
+        if request.claim and (request.request is not None or writer.rows(CLAIMS, (request.claim,))):
             found = self._replay(request, writer)
             if found is not None:
                 return found
@@ -152,22 +165,24 @@ class Recorder:
             found = self._retry(writer, prepared)
             if found is not None:
                 return found
-        if not request.may_share:
-            require_demands(writer, prepared, self._catalog)
+        if request.judged is not None:
+            request.judged.require(writer)
+        if not request.can_batch:
+            require_expectations(writer, prepared, self._catalog)
         (receipt,) = self._append([request], writer)
         if request.dry_run:
             raise DryRun(msgspec.structs.replace(receipt, dry_run=True))
         return receipt
 
-    def record_together(self, requests: Sequence[Request], writer: Writer) -> list[Receipt | Exception]:
-        """Carry out requests that demand nothing: a receipt or a refusal for each, in their order."""
+    def record_together(self, requests: Sequence[Request], writer: OpenWrite) -> list[Receipt | Exception]:
+        """Carry out requests without expectations; return a receipt or a refusal for each, in their order."""
         claims = [request.claim for request in requests if request.claim]
-        if len(set(claims)) == len(claims) and not writer.claimed_among(claims):
+        if len(set(claims)) == len(claims) and not writer.rows(CLAIMS, claims):
             return list(self._append(requests, writer))  # as nearly always: nothing but new requests
         outcomes: dict[int, Receipt | Exception] = {}
         new: list[int] = []
         again: list[int] = []  # the same key twice in one group: the second is a retry of the first
-        claimed: set[bytes] = set()
+        claimed: set[str] = set()
         for index, request in enumerate(requests):
             if request.claim in claimed:
                 again.append(index)
@@ -192,8 +207,8 @@ class Recorder:
                 outcomes[index] = refusal
         return [outcomes[index] for index in range(len(requests))]
 
-    def _append(self, requests: Sequence[Request], writer: Writer) -> list[Receipt]:
-        """Stamp and stage the events of all the requests in one walk, and claim their keys."""
+    def _append(self, requests: Sequence[Request], writer: OpenWrite) -> list[Receipt]:
+        """Stamp and stage the events of all the requests in one loop, and claim their keys."""
         if len(requests) == 1:
             prepared: Sequence[Prepared] = requests[0].prepared
             keys = [requests[0].key] * len(prepared)
@@ -204,12 +219,13 @@ class Recorder:
         sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
         records = writer.append(sealed, fresh=not requests[0].given_ids)
         receipts, start = [], 0
+        claims: dict[str, bytes | None] = {}
         for request in requests:
             end = start + len(request.prepared)
             own = tuple(records[start:end])
             start = end
             if request.claim:
-                writer.claim(request.claim, own[0].position, len(own))
+                claims[request.claim] = claim_value(own[0].position, len(own))
                 if request.request is not None or request.response is not None:
                     ids = [recorded.event.id for recorded in own]
                     expires_us = now_us + self._keys_kept_us
@@ -217,18 +233,21 @@ class Recorder:
                         writer, request.claim, request.request, ids, request.response, expires_us=expires_us
                     )
             receipts.append(Receipt(own, False, request.response))
+        if claims:
+            writer.put(CLAIMS, claims)
         return receipts
 
-    def _replay(self, request: Request, writer: Writer) -> Receipt | None:
-        """What an earlier, equal request made; None when its key is free."""
-        claim = writer.claimed(request.claim)
-        if claim is None:
-            asked = request.request  # only who says what was asked can have been answered with nothing
+    def _replay(self, request: Request, writer: OpenWrite) -> Receipt | None:
+        """Return the outcome of an earlier, equal request, or None if the key is free."""
+        value = writer.rows(CLAIMS, (request.claim,)).get(request.claim)
+        if value is None:
+            asked = request.request  # without it, no earlier request can have changed nothing
             nothing = asked is not None and idempotency.was_nothing(writer, request.claim, request.key, asked)
             return Receipt((), replayed=True) if nothing else None
         found = idempotency.find(
             writer,
-            claim,
+            writer,
+            claim_of(value),
             request.claim,
             request.key,
             request.prepared,
@@ -239,18 +258,27 @@ class Recorder:
         )
         return None if found is None else Receipt(found[0], replayed=True, response=found[1])
 
-    def answered(
-        self, reader: Reader, *, scope: str, actor: str, operation: str, key: str, request: Any
+    def earlier_outcome(
+        self,
+        reader: Reader,
+        state: RowReader,
+        *,
+        scope: str,
+        actor: str,
+        operation: str,
+        key: str,
+        request: Any,
     ) -> Receipt | None:
-        """What an earlier request under this key made, asked before anything is decided; None when it is free."""
+        """Return the outcome of an earlier request under this key, or None if it is free."""
         require_text("idempotency key", key)
         name = idempotency.claim_name(scope, actor or self._actor, operation, key)
-        claim = reader.claimed(name)
-        if claim is None:
-            return Receipt((), replayed=True) if idempotency.was_nothing(reader, name, key, request) else None
+        value = state.rows(CLAIMS, (name,)).get(name)
+        if value is None:
+            return Receipt((), replayed=True) if idempotency.was_nothing(state, name, key, request) else None
         found = idempotency.find(
             reader,
-            claim,
+            state,
+            claim_of(value),
             name,
             key,
             (),
@@ -261,22 +289,24 @@ class Recorder:
         )
         return None if found is None else Receipt(found[0], replayed=True, response=found[1])
 
-    def answer_nothing(
-        self, writer: Writer, *, scope: str, actor: str, operation: str, key: str, request: Any
+    def record_unchanged(
+        self, writer: OpenWrite, *, scope: str, actor: str, operation: str, key: str, request: Any
     ) -> Receipt | None:
-        """Remember that there was nothing to record for a request: a retry must not find something to do later.
+        """Remember that a request changed nothing: a retry must not find something to do later.
 
-        If the key is taken by now, the answer is what the earlier request made: perhaps there is nothing left to
-        record because that request has recorded it.
+        If the key is taken by now, return the outcome of the earlier request: perhaps there is nothing left to record
+        because that request has recorded it.
         """
-        found = self.answered(writer, scope=scope, actor=actor, operation=operation, key=key, request=request)
+        found = self.earlier_outcome(
+            writer, writer, scope=scope, actor=actor, operation=operation, key=key, request=request
+        )
         if found is None:
             name = idempotency.claim_name(scope, actor or self._actor, operation, key)
             expires_us = writer.now_us + self._keys_kept_us
             idempotency.remember_extra(writer, name, request, (), None, expires_us=expires_us)
         return found
 
-    def _retry(self, writer: Writer, prepared: Sequence[Prepared]) -> Receipt | None:
+    def _retry(self, writer: OpenWrite, prepared: Sequence[Prepared]) -> Receipt | None:
         """A draft that brings its own id is a retry if that id is here with the same content (G5)."""
         now_ms = self._now_us() // 1000
         found = []
@@ -285,7 +315,7 @@ class Recorder:
                 continue
             refuse_future_id(item.id, now_ms=now_ms)
             there = writer.get(item.id)
-            if there is not None and not _says_the_same(there.event, item):
+            if there is not None and not _is_retry_of(there.event, item):
                 raise IdConflict(
                     f"the id {item.id} is taken by an event with other content",
                     why="an id names one event for ever",
@@ -306,22 +336,24 @@ class Recorder:
 
 
 class Request(Item):
-    """One call of `commit` on its way: made ready outside the write, carried out inside it."""
+    """One call of `commit`: prepared before the write opens, carried out inside it."""
 
-    claim = b""
+    claim = ""
     given_ids = False
     prepared: Sequence[Prepared] = ()
+    judged: Judged | None = None
 
     def __init__(
         self,
         recorder: Recorder,
-        drafts: tuple[Draft, ...],  # the caller's list may change before they are looked at
+        drafts: tuple[Draft, ...],  # a copy: the caller's list may change
         key: str,
         operation: str,
         request: Any = None,
         response: Any = None,
         dry_run: bool = False,
         key_scope: str | None = None,
+        decided: bool = False,
     ) -> None:
         self._recorder = recorder
         self.drafts = drafts
@@ -331,27 +363,41 @@ class Request(Item):
         self.response = response
         self.dry_run = dry_run
         self.key_scope = key_scope
+        self.decided = decided  # its rules were applied when it was decided: no guard judges it again
 
-    def make_ready(self, items: Sequence[Any]) -> None:
-        self._recorder.make_ready(items)
+    @property
+    def guarded(self) -> bool:
+        return self._recorder.is_guarded(self)
 
-    def do(self, writer: Writer) -> Receipt:
+    def prepare(self, items: Sequence[Any]) -> None:
+        self._recorder.prepare(items)
+
+    def do(self, writer: OpenWrite) -> Receipt:
         return self._recorder.record(self, writer)
 
-    def do_together(self, items: Sequence[Any], writer: Writer) -> list[Any]:
+    def do_together(self, items: Sequence[Any], writer: OpenWrite) -> list[Any]:
         return self._recorder.record_together(items, writer)
+
+
+def _take_judgement(request: Request, judged: Judged | None) -> None:
+    if judged is None:
+        return
+    if judged.refusal is not None and not (request.claim or request.given_ids):
+        raise judged.refusal  # else only the write can find out whether it is a replay
+    request.judged = judged
+    request.can_batch = False
 
 
 @lru_cache(maxsize=2)
 def _moment(us: int) -> datetime:
-    """A time of arrival as a moment. Everybody in a group has the same."""
+    """Return a time of arrival as a datetime. All requests of a group have the same."""
     return datetime.fromtimestamp(us / 1_000_000, UTC)
 
 
-def _says_the_same(event: Event, item: Prepared) -> bool:
+def _is_retry_of(event: Event, item: Prepared) -> bool:
     draft = item.draft
     return (
-        idempotency.says_the_same(event, item)
+        idempotency.has_same_content(event, item)
         and event.causation_id == draft.causation_id
         and event.correlation_id == draft.correlation_id
     )

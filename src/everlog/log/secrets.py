@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.canonical import NUMBER_MAX
-from everlog.core.paths import below
+from everlog.core.text import below
 from everlog.errors import HIDDEN, SecretFound, hide_passwords, hide_with
 from everlog.log.secret_texts import (
     ASSIGNED_KIND,

@@ -16,7 +16,7 @@ from typing import Any
 
 from everlog.core.ids import parse_id
 from everlog.errors import InvalidField
-from everlog.log.drafts import Draft
+from everlog.log.prepare import Draft
 
 _NAMES = {"event_type": "type", "event_id": "id", "timestamp": "occurred_at", "source": "actor"}
 _COMPUTED = frozenset(("schema_version", "sequence", "checksum"))
@@ -34,7 +34,7 @@ def draft_of(event: Draft | Mapping[str, Any]) -> Draft:
     if not isinstance(metadata, Mapping):
         raise _unusable(f"the metadata of an event cannot be a {type(metadata).__name__}")
     fields: dict[str, Any] = {}
-    for given in (metadata, event):  # the event itself is said last: its time and its source count
+    for given in (metadata, event):  # the event itself comes last: its time and its source count
         for name, value in given.items():
             if name == "metadata" or name in _COMPUTED or value is None:
                 continue

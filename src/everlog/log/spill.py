@@ -12,7 +12,11 @@ from itertools import pairwise
 from typing import IO
 
 PIECE = 50_000
-_READ_BYTES = 64 * 1024
+READ_BYTES_MAX = 64 * 1024
+"""How much of a piece is read at a time. Of many pieces it is less, so that they need no more memory together."""
+
+_READ_BYTES_MIN = 4 * 1024
+_READ_BYTES_ALL = 4 * 1024 * 1024
 
 
 class Spill:
@@ -52,10 +56,11 @@ class Spill:
     def _read(self, at: int, end: int) -> Iterator[bytes]:
         assert self._file is not None
         rest = b""
+        size = min(READ_BYTES_MAX, max(_READ_BYTES_MIN, _READ_BYTES_ALL // len(self._pieces)))
         while at < end or rest:
             self._file.seek(at)
-            data = rest + self._file.read(min(_READ_BYTES, end - at))
-            at = min(end, at + _READ_BYTES)
+            data = rest + self._file.read(min(size, end - at))
+            at = min(end, at + size)
             place = 0
             while place + 2 <= len(data):
                 size = int.from_bytes(data[place : place + 2], "big")

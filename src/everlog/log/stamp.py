@@ -11,25 +11,28 @@ from datetime import datetime
 from everlog.core.codec import encode_header, header_hash
 from everlog.core.event import Event
 from everlog.core.ids import IdSource
-from everlog.log.drafts import Prepared
-from everlog.stores.contract import Sealed, Writer
+from everlog.log.prepare import Prepared
+from everlog.stores.contract import Encoded
+from everlog.stores.open_write import OpenWrite
 
 
 def stamp(
     prepared: Sequence[Prepared],
     keys: Sequence[str],
-    writer: Writer,
+    writer: OpenWrite,
     ids: IdSource,
     *,
     origin: str,
     now: datetime,
-) -> list[Sealed]:
+) -> list[Encoded]:
     """The events of prepared drafts, each with its idempotency key."""
-    link = writer.link(origin)
+    several = len(prepared) > 1
+    streams = {item.draft.stream for item in prepared} if several else (prepared[0].draft.stream,)
+    link = writer.learn(streams, origin)
     origin_seq, previous = link.origin_seq, link.hash
     # As many ticks as there are events, in two steps: the values between are theirs, in order.
     lamport = writer.tick() - 1
-    if len(prepared) > 1:
+    if several:
         writer.tick(seen=lamport + len(prepared) - 1)
     sealed = []
     for item, key, new_id in zip(prepared, keys, ids.take(len(prepared)), strict=True):
@@ -57,5 +60,5 @@ def stamp(
         )
         header = encode_header(fields)
         previous = header_hash(header)
-        sealed.append(Sealed(Event(*fields, item.payload, item.salt), header, item.body, previous))
+        sealed.append(Encoded(Event(*fields, item.payload, item.salt), header, item.body, previous))
     return sealed

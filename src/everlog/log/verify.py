@@ -14,7 +14,7 @@ from everlog.core.codec import Packed, commitment, header_bytes, header_hash, un
 from everlog.core.event import BEGINNING, START, Event, Link, Position, Purge, Purged
 from everlog.errors import Damaged, NotCanonical
 from everlog.log.spill import Spill
-from everlog.stores.contract import HidesEvents, Locating, Problem, Store
+from everlog.stores.contract import HidesEvents, Locating, Problem, Stored
 
 PROBLEMS_MAX = 100_000
 """So many problems are listed, ranges of positions as one. What is beyond is counted."""
@@ -34,7 +34,7 @@ FOLLOWING = {
     **dict.fromkeys(("position_missing", "out_of_order", "sequence_gap", "chain_broken", "purge_disagrees"), 2),
     **dict.fromkeys(("index_disagrees", "state_disagrees"), 3),
 }
-"""Problems that mostly follow from another one, such as an unreadable line, and how far behind it they are told."""
+"""Problems that mostly follow from another one, such as an unreadable line, and how far after it they are listed."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class Report(msgspec.Struct, frozen=True):
         return not self.problems
 
 
-def verify(store: Store, *, progress: Callable[[int], None] = lambda position: None) -> Report:
+def verify(store: Stored, *, progress: Callable[[int], None] = lambda position: None) -> Report:
     """Read every byte of a log again and report all that is wrong with it, up to its head of this moment.
 
     It may be written, purged and packed meanwhile. What is found then counts only if a second look finds it too.
@@ -77,7 +77,7 @@ def verify(store: Store, *, progress: Callable[[int], None] = lambda position: N
 class _Look:
     """One look at a log, up to the head that it has now."""
 
-    def __init__(self, store: Store, progress: Callable[[int], None], *, before: _Look | None = None) -> None:
+    def __init__(self, store: Stored, progress: Callable[[int], None], *, before: _Look | None = None) -> None:
         self._store = store
         # The head first: a purge that is not among these has a reserved position above it.
         self._head = store.head()
@@ -114,7 +114,7 @@ class _Look:
         )
 
     def _take(self, progress: Callable[[int], None]) -> None:
-        places = self._store.packed()
+        places = self._store.slots()
         try:
             for place in places:
                 if place.position > self._head:
@@ -127,7 +127,7 @@ class _Look:
                 places.close()  # it may hold a snapshot of the store
 
 
-def _located(store: Store, problems: Iterable[Problem]) -> Iterator[Problem]:
+def _located(store: Stored, problems: Iterable[Problem]) -> Iterator[Problem]:
     """Problems with the file that they are in."""
     for problem in problems:
         if problem.position and not problem.file and isinstance(store, Locating):
@@ -159,7 +159,7 @@ EXPLAINED = ("conflict_marker", "log_cut_off")
 """What a store says of positions that it knows to have had: it knows the file, and that they are missing."""
 
 
-def with_those_of(store: Store, problems: list[Problem]) -> list[Problem]:
+def with_those_of(store: Stored, problems: list[Problem]) -> list[Problem]:
     """What is wrong with the places and with the store, with the files. A position that the store itself explains is
     not listed as missing besides."""
     of_store = list(store.check())
@@ -282,8 +282,7 @@ class Audit:
         for one, other in self._ids.pairs():
             if one[: -_PLACE.size] == other[: -_PLACE.size]:
                 (position,) = _PLACE.unpack(other[-_PLACE.size :])
-                reason = f"the id {other[: -_PLACE.size].decode()} stands at an earlier position too"
-                self.report(Problem(Position(position), "id_twice", reason))
+                self.report(id_twice(Position(position), other[: -_PLACE.size].decode()))
 
     def check_sequence(self, place: Packed, event: Event) -> None:
         last = self._last_of(event.stream, place.position, place.sequence)
@@ -385,6 +384,10 @@ class AuditOfPart(Audit):
         if (wrong := wrong_link(position, event.origin_seq, event.previous, before, own=False)) is not None:
             self.report(wrong)
         self.chains[event.origin] = Link(event.origin_seq, digest)
+
+
+def id_twice(position: Position, id: str) -> Problem:
+    return Problem(position, "id_twice", f"the id {id} stands at an earlier position too")
 
 
 def wrong_sequence(stream: str, position: Position, sequence: int, last: int) -> Problem | None:

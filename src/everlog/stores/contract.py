@@ -1,17 +1,18 @@
-"""What every store promises: the whole contract, in three protocols.
+"""What every store promises: the twelve members of `Store`, and optional protocols of one or two methods each.
 
-    Reader   read get head purges claimed claimed_among noted notes    what a store and an open write can be asked
-    Writer   clock tick link sequence append place purge claim note attempt
-    Store    write packed clock kept check close
+    Reader    read get head purges                           what a store and an open write have in common
+    Stored    identity slots ends check                      a log as its store has it, for reading
+    Store     small_state open_write watch close             an open log
 
-The promises are G1 to G13 of docs/guarantees.md; `everlog.testing.store_contract` proves them for any store.
+One open write is `everlog.stores.open_write.OpenWrite`, the same class for all stores. The promises are G1 to G13 of
+docs/guarantees.md; `everlog.testing.store_contract` proves them for any store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -21,12 +22,16 @@ from everlog.core.event import START, Event, Link, Position, Purge, Purged, Reco
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 
+if TYPE_CHECKING:
+    from everlog.stores.open_write import OpenWrite
+    from everlog.stores.small_state import StoreState
+
 FORMAT = 1
 """The format that this code writes. A store of a greater one is refused, never read as empty."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who a log is. `epoch` changes when a copy is restored or renumbered, so that old cursors are told."""
+    """The identity of a log. `epoch` changes when a copy is restored or renumbered, so that old cursors are reset."""
 
     log_id: str
     origin: str
@@ -34,8 +39,8 @@ class Identity(msgspec.Struct, frozen=True):
     created_us: int
 
 
-class Sealed(msgspec.Struct, frozen=True, gc=False):
-    """An event with the bytes that will be stored for it, so that nobody encodes them twice."""
+class Encoded(msgspec.Struct, frozen=True, gc=False):
+    """An event with the bytes that will be stored for it, so that it is encoded once."""
 
     event: Event
     header: bytes
@@ -43,18 +48,18 @@ class Sealed(msgspec.Struct, frozen=True, gc=False):
     hash: bytes
 
 
-def seal(event: Event) -> Sealed:
-    """An event that came whole, from a peer or another store, made ready to be stored as it is."""
+def encode_event(event: Event) -> Encoded:
+    """Encode a complete event, from a peer or another store, to be stored as it is."""
     header, payload = header_bytes(event), b""
     if event.salt:
         payload, stored = canonical_pair(event.payload)
-        if stored is not event.payload:  # who gets it from here gets what a reader will get
+        if stored is not event.payload:  # the caller gets what a reader will get
             event = msgspec.structs.replace(event, payload=stored)
-    return Sealed(event, header, payload, header_hash(header))
+    return Encoded(event, header, payload, header_hash(header))
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Damage, with its place and reason. Position 0 means the store as a whole."""
+    """Damage, with its position and reason. Position 0 means the store as a whole."""
 
     position: Position
     code: str
@@ -81,19 +86,28 @@ CLAIMS_KEPT_US_MIN = 24 * 60 * 60 * 1_000_000
 """How long a store remembers a claim at the least: the seeds' minimum for an idempotency key."""
 
 
-class Note(msgspec.Struct, frozen=True, gc=False):
-    """A note with the moment after which it is not there any more."""
+class Known(NamedTuple):
+    """An event id that the log has or had."""
 
-    key: str
-    value: str
-    expires_us: int | None = None
+    hash: bytes
+    purged: bool
 
 
-class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """A claim with the name of its request."""
+class Removable(NamedTuple):
+    """What a purge of a stream would remove, and the scopes that its events are in."""
 
-    name: bytes
-    claim: Claim
+    slots: list[Purged]
+    scopes: tuple[str, ...]
+
+
+class Ends(msgspec.Struct, frozen=True, gc=False):
+    """What a write starts from: the clock, and of what was asked for all that exists."""
+
+    clock: int
+    sequences: Mapping[str, int] = {}  # of streams; 0 if a stream never had an event; a purge does not take it back
+    links: Mapping[str, Link] = {}  # the ends of the chains of origins
+    known: Mapping[EventId, Known] = {}  # of ids
+    removable: Removable | None = None
 
 
 class Reader(Protocol):
@@ -126,108 +140,47 @@ class Reader(Protocol):
         """The purges with a reserved position above `after`, in order."""
         ...
 
-    def claimed(self, name: bytes) -> Claim | None:
-        """What the request of this name has made, as long as it is remembered: a day at least."""
-        ...
 
-    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        """Those of the names that are claimed: a quick answer for many, of which nearly always none is."""
-        ...
-
-    def noted(self, key: str) -> str | None:
-        """The note under exactly this key, unless it has expired."""
-        ...
-
-    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
-        """The notes whose key starts with `prefix`, in order of their keys; expired ones are not there."""
-        ...
-
-
-class Writer(Reader, Protocol):
-    """One open write: nobody else writes until it ends, an exception undoes all of it.
-
-    What it reads includes what it has staged.
-    """
-
-    @property
-    def now_us(self) -> int:
-        """The time of this write: what its events will carry as their time of arrival."""
-        ...
-
-    @property
-    def clock(self) -> int:
-        """The Lamport clock as it stands."""
-        ...
-
-    def tick(self, *, seen: int = 0) -> int:
-        """The Lamport clock's next value: the send rule, and with `seen` the receive rule."""
-        ...
-
-    def link(self, origin: str) -> Link:
-        """The end of an origin's chain."""
-        ...
-
-    def sequence(self, stream: str) -> int:
-        """The stream's last sequence, 0 if it never had an event. A purge does not take it back."""
-        ...
-
-    def append(self, events: Sequence[Sealed], *, fresh: bool = False) -> list[Recorded]:
-        """Record the events that are new; those that are there already are left out of the answer.
-
-        `fresh` is the caller's word that the ids were made by this log just now, and spares looking for them.
-        """
-        ...
-
-    def place(self, places: Sequence[Packed | Purged | Purge]) -> None:
-        """Put places of another log here as they stand: same positions, sequences, times of arrival and bytes.
-
-        They come in order, purges at the position they reserved, and the first follows the head. This is how a copy
-        is made, and its maker's word that they are whole: `verify` proves it afterwards. By which purge an event was
-        removed (`Purged.reserved`) must be known when that purge is placed too, and may be 0 before.
-        """
-        ...
-
-    def purge(self, stream: str, *, actor: str, reason: str) -> Purge:
-        """Remove a stream's events for good and return the record of it, with the reserved position."""
-        ...
-
-    def claim(self, name: bytes, first: Position, count: int) -> None:
-        """Remember that the request of this name made these events, so that a retry finds them."""
-        ...
-
-    def note(self, key: str, value: str | None, *, expires_us: int | None = None) -> None:
-        """Small state that must commit with the events: responses, cursors, refusals. None removes."""
-        ...
-
-    def attempt(self) -> AbstractContextManager[None]:
-        """A part of this write that is undone alone when it raises."""
-        ...
-
-
-class Store(Reader, Protocol):
-    """An open log. Made with `identity=…` where there is none yet, it is the log that the identity says."""
+class Stored(Reader, Protocol):
+    """A log as its store has it, for reading: `Log.stored`. Events are as recorded, not upcast."""
 
     @property
     def identity(self) -> Identity: ...
 
-    def write(self) -> AbstractContextManager[Writer]:
-        """The one door for writing. When it closes without an exception, all of it is on the disk (G1, G2)."""
+    def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+        """Return every position in order, as stored bytes, purged events included, uninterpreted."""
         ...
 
-    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
-        """Every place of the log in order, as stored bytes, purged events included, uninterpreted."""
-        ...
-
-    def clock(self) -> int:
-        """The Lamport clock as it stands on the disk, also for who may not write."""
-        ...
-
-    def kept(self) -> Iterator[Note | Claimed]:
-        """What a copy must take over beside the places: every claim and every note, each once, in any order."""
+    def ends(
+        self,
+        *,
+        streams: Collection[str] = (),
+        origins: Collection[str] = (),
+        ids: Collection[EventId] = (),
+        purging: str = "",
+    ) -> Ends:
+        """Return what a write starts from. Only the clock may be asked for outside an open write."""
         ...
 
     def check(self) -> Iterator[Problem]:
-        """Damage of the store's own structure: indexes, state, triggers. The events are `verify`'s business."""
+        """Report damage of the store's own structure: indexes, state, triggers. `verify` checks the events."""
+        ...
+
+
+class Store(Stored, Protocol):
+    """An open log. If it is created with `identity=…`, it has that identity."""
+
+    @property
+    def small_state(self) -> StoreState:
+        """Rows beside the events: claims, notes, and what views derive."""
+        ...
+
+    def open_write(self) -> AbstractContextManager[OpenWrite]:
+        """Open the one write. When it closes without an exception, all of it is on the disk (G1, G2)."""
+        ...
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call back after another process has recorded something. It is only a hint, and may never come."""
         ...
 
     def close(self) -> None: ...
@@ -235,43 +188,43 @@ class Store(Reader, Protocol):
 
 @runtime_checkable
 class Indexed(Protocol):
-    """A store whose index is apart from its events and can be made anew from them."""
+    """A store whose index is separate from its events and can be rebuilt from them."""
 
     def bad_lines(self) -> list[Problem]:
-        """What the index knows to be no event where one should be, such as a conflict marker of git. Cheap to ask."""
+        """Return what the index has found where an event should be, such as a conflict marker of git. Cheap."""
         ...
 
     def future_files(self) -> list[str]:
-        """The files of days to come: a clock was wrong when they were written."""
+        """Return the files of future days: a clock was wrong when they were written."""
         ...
 
     def rebuild_index(self, *, accept_missing: bool = False) -> int:
-        """Make it, and return the number of events. `accept_missing`: go on without those that are not there."""
+        """Rebuild the index and return the number of events. `accept_missing`: continue without lost events."""
         ...
 
 
 class Checkout(NamedTuple):
-    """What of a repository of git is checked out."""
+    """What is checked out of a git repository."""
 
-    branch: str  # nothing if none is
-    commit: str  # nothing before the first
+    branch: str  # empty if none is
+    commit: str  # empty before the first
 
 
 @runtime_checkable
 class InGit(Protocol):
-    """A store whose events may be those of a branch of git."""
+    """A store whose events may belong to a branch of git."""
 
     def checkout(self) -> Checkout | None:
-        """What is checked out; None for a log that is in no repository."""
+        """Return what is checked out, or None for a log outside a repository."""
         ...
 
     def other_epochs(self) -> set[str]:
-        """The epochs of branches that are not checked out, which come back when these are."""
+        """Return the epochs of branches that are not checked out. They come back when these are checked out."""
         ...
 
 
-class Slab(NamedTuple):
-    """Records side by side, by the column: how much at once is read cheapest, for whoever wants columns anyway.
+class Block(NamedTuple):
+    """Many records as columns, which is the cheapest form for a reader of columns.
 
     The header is there as its canonical text, or taken apart: a column for each field, in the order of `Header`, a
     time as text or in microseconds, tags as canonical JSON. A payload is its exact text, empty once it was erased; a
@@ -291,25 +244,18 @@ class Slab(NamedTuple):
 
 @runtime_checkable
 class Scanning(Protocol):
-    """A store that reads in slabs."""
+    """A store that reads in blocks."""
 
-    def scan(
+    def blocks(
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
-    ) -> Iterator[Slab]:
-        """What `read` would give, in the same order."""
+    ) -> Iterator[Block]:
+        """Return what `read` would return, in the same order."""
         ...
 
 
 @runtime_checkable
-class TellsOfCommits(Protocol):
-    """A store that can say when another process has recorded something. Only a hint: whoever follows looks anyway."""
-
-    def call_on_commit(self, callback: Callable[[], None]) -> None: ...
-
-
-@runtime_checkable
 class HidesEvents(Protocol):
-    """A store that may give a reader only some of the events, such as those of a tenant."""
+    """A store that may show a reader only some of the events, such as those of a tenant."""
 
     @property
     def hides_events(self) -> bool: ...
@@ -317,27 +263,27 @@ class HidesEvents(Protocol):
 
 @runtime_checkable
 class ReadsPieces(Protocol):
-    """A store that has its records in lists: one by one they cost whoever folds them all a tenth more."""
+    """A store that reads records in lists: one by one they cost a fold of all of them a tenth more."""
 
     def read_pieces(
         self, query: Query, *, after: Position, upto: Position | None, limit: int | None
     ) -> Iterator[list[Recorded]]:
-        """What `read` gives, in lists of any length that is not 0."""
+        """Return what `read` would return, in lists that are not empty."""
         ...
 
 
 @runtime_checkable
 class Locating(Protocol):
-    """A store that knows in which of its files a position lies, or lay."""
+    """A store that knows in which of its files a position is, or was."""
 
     def file_of(self, position: Position) -> str:
-        """The name of the file, relative to the log; "" if nobody can say."""
+        """Return the name of the file, relative to the log; "" if it is unknown."""
         ...
 
 
 @runtime_checkable
 class Archiving(Protocol):
-    """A store that packs what is old and will not change any more."""
+    """A store that can pack old files."""
 
     def archive(self, *, days: int) -> list[tuple[int, int, int]]:
         """Pack what was complete that many days ago: the number of each file, its size before and after."""

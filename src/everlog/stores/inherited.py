@@ -17,8 +17,8 @@ class Inherited(Protocol):
         ...
 
 
-def tell_of_forks(store: Inherited) -> None:
-    """Have an open store told, in a child, that it is not the child's."""
+def abandon_in_forks(store: Inherited) -> None:
+    """Have an open store abandoned in every forked child."""
     _open.add(store)
 
 

@@ -13,10 +13,10 @@ from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, 
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import LogClosed
-from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem
+from everlog.stores.contract import Claim, Ends, Identity, Known, Problem, Removable
 from everlog.stores.identity import new_identity
-from everlog.stores.shelf import StagedShelf
-from everlog.stores.staging import Staged
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import Beside, MemoryStateInLog, Row, StoreState, claim_row, note_row
 
 
 class MemoryStore:
@@ -26,8 +26,8 @@ class MemoryStore:
         self._now_us = now_us
         self._lock = threading.RLock()
         self._identity = identity or new_identity(now_us())
-        self._places: list[Packed | Purged] = []  # in order of position
-        self._by_id: dict[EventId, int] = {}  # id -> index in _places
+        self._slots: list[Packed | Purged] = []  # in order of position
+        self._by_id: dict[EventId, int] = {}  # id -> index in _slots
         self._by_stream: dict[str, list[int]] = {}  # likewise, growing
         self._sequences: dict[str, int] = {}
         self._links: dict[str, Link] = {}
@@ -37,17 +37,19 @@ class MemoryStore:
         self._clock = 0
         self._head = START
         self._closed = False
-        self.shelf = StagedShelf()
+        self._derived = MemoryStateInLog()
+        beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
+        self.small_state = StoreState(beside, lambda: self._derived)
 
     @property
     def identity(self) -> Identity:
         return self._identity
 
     @contextmanager
-    def write(self) -> Iterator[Staged]:
+    def open_write(self) -> Iterator[OpenWrite]:
         with self._lock:
             self._require_open()
-            staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
+            staged = OpenWrite(self, now_us=self._now_us(), head=self._head, clock=self._clock)
             yield staged
             self._persist(staged)
 
@@ -62,18 +64,18 @@ class MemoryStore:
     ) -> Iterator[Recorded]:
         with self._lock:
             self._require_open()
-            places = self._places
+            slots = self._slots
             if query.stream:
-                places = [places[index] for index in self._by_stream.get(query.stream, ())]
-            first = bisect_right(places, after, key=_position)
-            last = len(places) if upto is None else bisect_right(places, upto, key=_position)
-            places = places[first:last]
-        left = len(places) if limit is None else limit
-        for place in reversed(places) if newest_first else places:
+                slots = [slots[index] for index in self._by_stream.get(query.stream, ())]
+            first = bisect_right(slots, after, key=_position)
+            last = len(slots) if upto is None else bisect_right(slots, upto, key=_position)
+            slots = slots[first:last]
+        left = len(slots) if limit is None else limit
+        for slot in reversed(slots) if newest_first else slots:
             if left <= 0:
                 return
-            if isinstance(place, Packed):
-                recorded = unpack(place)
+            if isinstance(slot, Packed):
+                recorded = unpack(slot)
                 if query.matches(recorded):
                     left -= 1
                     yield recorded
@@ -82,8 +84,8 @@ class MemoryStore:
         with self._lock:
             self._require_open()
             index = self._by_id.get(event_id)
-            place = None if index is None else self._places[index]
-        return unpack(place) if isinstance(place, Packed) else None
+            slot = None if index is None else self._slots[index]
+        return unpack(slot) if isinstance(slot, Packed) else None
 
     def head(self) -> Position:
         self._require_open()
@@ -93,75 +95,44 @@ class MemoryStore:
         self._require_open()
         return [purge for purge in self._purges if purge.reserved > after]
 
-    def claimed(self, name: bytes) -> Claim | None:
-        self._require_open()
-        return self._claims.get(name)
-
-    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        self._require_open()
-        return set() if self._claims.keys().isdisjoint(names) else self._claims.keys() & set(names)
-
-    def noted(self, key: str) -> str | None:
-        with self._lock:
-            value, expires = self._notes.get(key, (None, None))
-        return None if expires is not None and expires <= self._now_us() else value
-
-    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
-        self._require_open()
-        now = self._now_us()
-        with self._lock:
-            found = [
-                (key, value)
-                for key, (value, expires) in self._notes.items()
-                if key.startswith(prefix) and (expires is None or expires > now)
-            ]
-        return dict(sorted(found, reverse=newest_first)[:limit])
-
-    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+    def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         with self._lock:
             self._require_open()
-            places = self._places[bisect_right(self._places, after, key=_position) :]
-        yield from places
-
-    def kept(self) -> Iterator[Note | Claimed]:
-        self._require_open()
-        now = self._now_us()
-        with self._lock:
-            claims = [Claimed(name, claim) for name, claim in self._claims.items()]
-            notes = [Note(key, value, expires) for key, (value, expires) in self._notes.items()]
-        yield from claims
-        yield from (note for note in notes if note.expires_us is None or note.expires_us > now)
+            slots = self._slots[bisect_right(self._slots, after, key=_position) :]
+        yield from slots
 
     def check(self) -> Iterator[Problem]:
         return iter(())
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Do nothing: no other process can write."""
 
     def close(self) -> None:
         self._closed = True
 
     # ---- what a write starts from
 
-    def clock(self) -> int:
-        return self._clock
+    def ends(
+        self,
+        *,
+        streams: Collection[str] = (),
+        origins: Collection[str] = (),
+        ids: Collection[EventId] = (),
+        purging: str = "",
+    ) -> Ends:
+        self._require_open()
+        known = {event_id: self._known(self._by_id[event_id]) for event_id in ids if event_id in self._by_id}
+        sequences = {stream: self._sequences.get(stream, 0) for stream in streams}
+        links = {origin: self._links.get(origin, BEGINNING) for origin in origins}
+        return Ends(self._clock, sequences, links, known, self._removable(purging) if purging else None)
 
-    def link(self, origin: str) -> Link:
-        return self._links.get(origin, BEGINNING)
+    def _known(self, index: int) -> Known:
+        slot = self._slots[index]
+        return Known(slot.hash, True) if isinstance(slot, Purged) else Known(header_hash(slot.header), False)
 
-    def sequence(self, stream: str) -> int:
-        return self._sequences.get(stream, 0)
-
-    def meet(self, streams: Collection[str]) -> None:
-        pass  # all are at hand
-
-    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
-        index = self._by_id.get(event_id)
-        if index is None:
-            return None
-        place = self._places[index]
-        return (place.hash, True) if isinstance(place, Purged) else (header_hash(place.header), False)
-
-    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+    def _removable(self, stream: str) -> Removable:
         found = list(self.read(Query(stream=stream)))
-        removed = [
+        slots = [
             Purged(
                 position=recorded.position,
                 sequence=recorded.sequence,
@@ -173,21 +144,51 @@ class MemoryStore:
             )
             for recorded in found
         ]
-        return removed, tuple(sorted({recorded.event.scope for recorded in found}))
+        return Removable(slots, tuple(sorted({recorded.event.scope for recorded in found})))
+
+    # ---- claims and notes
+
+    def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
+        self._require_open()
+        return {name: self._claims[name] for name in names if name in self._claims}
+
+    def _find_note(self, key: str) -> str | None:
+        self._require_open()
+        value, expires = self._notes.get(key, (None, None))
+        return None if expires is not None and expires <= self._now_us() else value
+
+    def _find_notes(self, prefix: str, limit: int | None, newest_first: bool) -> dict[str, str]:
+        self._require_open()
+        now = self._now_us()
+        with self._lock:
+            found = [
+                (key, value)
+                for key, (value, expires) in self._notes.items()
+                if key.startswith(prefix) and (expires is None or expires > now)
+            ]
+        return dict(sorted(found, reverse=newest_first)[:limit])
+
+    def _every_row(self) -> Iterator[Row]:
+        self._require_open()
+        now = self._now_us()
+        with self._lock:
+            claims, notes = list(self._claims.items()), list(self._notes.items())
+        yield from (claim_row(*claim) for claim in claims)
+        yield from (note_row(key, *note) for key, note in notes if note[1] is None or note[1] > now)
 
     # ---- inside
 
-    def _persist(self, staged: Staged) -> None:
+    def _persist(self, staged: OpenWrite) -> None:
         for purge, removed in staged.staged_purges:
             for gone in removed:
-                self._places[self._by_id[gone.id]] = gone
+                self._slots[self._by_id[gone.id]] = gone
             self._purges.append(purge)
             self._sequences[purge.stream] = purge.sequence
         new: list[tuple[EventId, str, Packed | Purged]] = [(gone.id, "", gone) for gone in staged.placed_purged]
         for recorded, sealed in staged.records:
             event = sealed.event
             self._sequences[event.stream] = recorded.sequence
-            place = Packed(
+            slot = Packed(
                 recorded.position,
                 recorded.sequence,
                 recorded.received_us,
@@ -197,19 +198,19 @@ class MemoryStore:
                 event.signature,
                 event.path,
             )
-            new.append((event.id, event.stream, place))
-        for event_id, stream, placed in sorted(new, key=lambda item: item[2].position):
-            self._by_id[event_id] = len(self._places)
-            self._by_stream.setdefault(stream, []).append(len(self._places))
-            self._places.append(placed)
+            new.append((event.id, event.stream, slot))
+        for event_id, stream, staged_slot in sorted(new, key=lambda item: item[2].position):
+            self._by_id[event_id] = len(self._slots)
+            self._by_stream.setdefault(stream, []).append(len(self._slots))
+            self._slots.append(staged_slot)
         self._claims.update(staged.staged_claims)
         for key, (value, expires) in staged.staged_notes.items():
             if value is None:
                 self._notes.pop(key, None)
             else:
                 self._notes[key] = (value, expires)
-        if staged.shelved is not None:
-            self.shelf.take(staged.shelved)
+        if staged.state_changes is not None:
+            self._derived.take(staged.state_changes)
         self._links.update(staged.links)
         self._clock = staged.clock
         self._head = staged.position
@@ -219,5 +220,5 @@ class MemoryStore:
             raise LogClosed("the log is closed", hint="open it again")
 
 
-def _position(place: Packed | Purged) -> Position:
-    return place.position
+def _position(slot: Packed | Purged) -> Position:
+    return slot.position

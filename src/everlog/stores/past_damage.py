@@ -1,7 +1,4 @@
-"""A log read past its damage: what is there is given, what is lost is reported, and nothing is written or kept.
-
-It is a store that has no shelf, so that views fold in memory for one answer and keep nothing of it.
-"""
+"""A log read past its damage: events that can be read are returned, and each gap is reported."""
 
 from __future__ import annotations
 
@@ -13,18 +10,21 @@ from everlog.core.event import START, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, ReadOnly
-from everlog.stores.contract import Claim, Claimed, Identity, Note, Problem, Store, Writer
+from everlog.stores.contract import Ends, Identity, Problem, Store, Stored
+from everlog.stores.open_write import OpenWrite
 
 
 class PastDamage:
-    def __init__(self, store: Store, report: Callable[[Damaged], None]) -> None:
+    """A log as stored, for reading."""
+
+    def __init__(self, store: Stored, report: Callable[[Damaged], None]) -> None:
         """`report` is called with each damage that a read goes past, each time."""
-        self._store = store
+        self._stored = store
         self._report = report
 
     @property
     def identity(self) -> Identity:
-        return self._store.identity
+        return self._stored.identity
 
     @property
     def hides_events(self) -> bool:
@@ -41,7 +41,7 @@ class PastDamage:
     ) -> Iterator[Recorded]:
         while limit is None or limit > 0:
             try:
-                for recorded in self._store.read(
+                for recorded in self._stored.read(
                     query, after=after, upto=upto, limit=limit, newest_first=newest_first
                 ):
                     limit = None if limit is None else limit - 1
@@ -62,44 +62,48 @@ class PastDamage:
                 self._report(error)
 
     def get(self, event_id: EventId) -> Recorded | None:
-        return self._store.get(event_id)
+        return self._stored.get(event_id)
 
     def head(self) -> Position:
-        return self._store.head()
+        return self._stored.head()
 
     def purges(self, *, after: Position = START) -> list[Purge]:
-        return self._store.purges(after=after)
+        return self._stored.purges(after=after)
 
-    def claimed(self, name: bytes) -> Claim | None:
-        return self._store.claimed(name)
+    def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+        return self._stored.slots(after=after)
 
-    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        return self._store.claimed_among(names)
-
-    def noted(self, key: str) -> str | None:
-        return self._store.noted(key)
-
-    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
-        return self._store.notes(prefix, limit=limit, newest_first=newest_first)
-
-    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
-        return self._store.packed(after=after)
-
-    def clock(self) -> int:
-        return self._store.clock()
-
-    def kept(self) -> Iterator[Note | Claimed]:
-        return self._store.kept()
+    def ends(
+        self,
+        *,
+        streams: Collection[str] = (),
+        origins: Collection[str] = (),
+        ids: Collection[EventId] = (),
+        purging: str = "",
+    ) -> Ends:
+        return self._stored.ends(streams=streams, origins=origins, ids=ids, purging=purging)
 
     def check(self) -> Iterator[Problem]:
-        return self._store.check()
+        return self._stored.check()
 
-    def write(self) -> AbstractContextManager[Writer]:
+
+class StorePastDamage(PastDamage):
+    """A whole store that is read past its damage. It takes no writes, and its views keep nothing on the disk."""
+
+    def __init__(self, store: Store, report: Callable[[Damaged], None]) -> None:
+        super().__init__(store, report)
+        self._store = store
+        self.small_state = store.small_state.kept_in_memory()
+
+    def open_write(self) -> AbstractContextManager[OpenWrite]:
         raise ReadOnly(
             "a log that is read past its damage takes no writes",
             why="what is decided on an incomplete history may be wrong",
             hint="leave --past-damage out",
         )
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        self._store.watch(callback)
 
     def close(self) -> None:
         self._store.close()

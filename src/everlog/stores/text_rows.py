@@ -1,7 +1,7 @@
-"""Texts in SQLite: a table of words and, over it, an index of FTS5's. Beside the shelf, in the same database.
+"""Texts in SQLite: a table of words and, over it, an index of FTS5's. Beside the small state, in the same database.
 
 The words are put there as they are, parted by blanks, and FTS5 takes them apart in its simplest way (`ascii`: every
-character beyond ASCII belongs to a word), so that it has no opinion of its own on what a word is.
+character beyond ASCII belongs to a word), so that it does not decide what a word is.
 """
 
 from __future__ import annotations

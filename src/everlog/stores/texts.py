@@ -1,6 +1,6 @@
 """Full-text search over what views keep: which rows hold some words, and which titles are like a given one.
 
-A text belongs to a row on a shelf, is set and removed in the same change, and is made of words (`everlog.core.words`)
+A text belongs to a row, is set and removed in the same change, and is made of words (`everlog.core.text`)
 rather than of prose: so that SQLite, PostgreSQL and memory, whatever they think of languages, find the same.
 """
 
@@ -22,7 +22,7 @@ class Text(msgspec.Struct, frozen=True, gc=False):
 
 
 class TextIndex(Protocol):
-    """What a shelf can be asked about texts. Keys of a space, at most `limit`."""
+    """What a small state can be asked about texts. Keys of a space, at most `limit`."""
 
     def holding(self, space: str, words: Collection[str], *, within: str, limit: int) -> list[str]:
         """The rows whose text holds every word, the greatest key first; `within` is a part or what lies below it."""

@@ -1,4 +1,4 @@
-"""Small logs for the suites to look at, and what to compare two of them by."""
+"""Small logs for the suites, and values by which two of them are compared."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Any
 from everlog.core.codec import Packed, unpack
 from everlog.core.event import Recorded
 from everlog.core.query import Query
-from everlog.stores.contract import Sealed, Store, Writer
+from everlog.stores.contract import Encoded, Store
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import read_claim, read_notes
 from everlog.testing.builders import Boom, Chain
 
 
-def append(store: Store, *sealed: Sealed) -> list[Recorded]:
-    with store.write() as writer:
+def append(store: Store, *sealed: Encoded) -> list[Recorded]:
+    with store.open_write() as writer:
         return writer.append(sealed)
 
 
 def fill(store: Store) -> None:
-    """A few hundred events of several streams, types, scopes and actors, in writes of several sizes."""
+    """Append a few hundred events of several streams, types, scopes and actors, in writes of several sizes."""
     chain = Chain(store.identity.origin)
     made = [
         chain.next(
@@ -34,11 +36,11 @@ def fill(store: Store) -> None:
     ]
     for start, end in ((0, 1), (1, 100), (100, 101), (101, 300)):
         append(store, *made[start:end])
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.tick(seen=chain.next().event.lamport)
 
 
-def fill_two_streams(store: Store) -> list[Sealed]:
+def fill_two_streams(store: Store) -> list[Encoded]:
     chain = Chain()
     made = [chain.next(stream=f"note/{n}") for n in (1, 2, 1, 2)]
     append(store, *made)
@@ -54,18 +56,18 @@ def scopes(store: Store, scope: str) -> list[str]:
 
 
 def state_of(store: Store) -> Any:
-    """Everything that must survive, as one comparable value."""
-    with contextlib.suppress(Boom), store.write() as writer:
+    """Return everything that must survive, as one comparable value."""
+    with contextlib.suppress(Boom), store.open_write() as writer:
         inner = _inner_state(writer, store.identity.origin)
-        raise Boom  # looking at the clock must not move it
-    places = [unpack(place) if isinstance(place, Packed) else place for place in store.packed()]
+        raise Boom  # reading the clock must not change it
+    places = [unpack(place) if isinstance(place, Packed) else place for place in store.slots()]
     return (
         store.identity,
         places,
         list(store.read()),
         store.purges(),
-        store.notes(""),
-        store.claimed(CLAIMED),
+        read_notes(store.small_state, ""),
+        read_claim(store.small_state, CLAIMED),
         store.head(),
         inner,
     )
@@ -74,13 +76,13 @@ def state_of(store: Store) -> Any:
 CLAIMED = bytes(range(16))
 
 
-def _inner_state(writer: Writer, origin: str) -> Any:
+def _inner_state(writer: OpenWrite, origin: str) -> Any:
     streams = [f"note/{n}" for n in range(4)] + [f"issue/{n}" for n in range(5)]
     return writer.link(origin), [writer.sequence(stream) for stream in streams], writer.tick(seen=1000)
 
 
 def in_threads(work: Callable[[int], None], count: int) -> None:
-    """Run the work in threads and let a failure of any be the test's failure."""
+    """Run the work in threads; a failure in any of them fails the test."""
     failures: list[BaseException] = []
 
     def run(number: int) -> None:

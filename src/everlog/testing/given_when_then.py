@@ -1,11 +1,11 @@
-"""Rules and views, tested without a log: given events, when something is asked, then events, a state or a refusal.
+"""Test rules and views without a log: given events, when a rule is called, then events, a state or a refusal.
 
     given(created(), moved("doing")).when(move, to="done").then(Moved(came_from="doing", went_to="done"))
     given(created()).when(move, to="done").refused(ForbiddenMove)
     given(created(), moved("doing")).view(Board).shows("workpackage/WP03", {"lane": "doing"})
 
-A rule is a function from a history, and whatever else it is asked with, to what should be recorded. What it gets as
-its history is the list of events, or what `through` makes of it: `given(…).through(lane_of).when(move, …)`.
+A rule is a function from a history and further arguments to what should be recorded. Its history is the list of
+events, or the result of `through`: `given(…).through(lane_of).when(move, …)`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ def given(*events: Any) -> Given:
 
 
 class Given:
-    """A history."""
+    """A history of events."""
 
     def __init__(self, events: list[Any], fold: Callable[[list[Any]], Any] | None) -> None:
         self.events = events
         self._fold = fold
 
     def through(self, fold: Callable[[list[Any]], Any]) -> Given:
-        """Have the rule get what a function makes of the history, such as a state."""
+        """Pass the result of a function of the history to the rule, such as a state."""
         return Given(self.events, fold)
 
     def when(self, rule: Callable[..., Any], *arguments: Any, **named: Any) -> Outcome:
-        """Ask a rule; what it answers or refuses is looked at afterwards."""
+        """Call a rule; its answer or refusal is checked afterwards."""
         history = self.events if self._fold is None else self._fold(self.events)
         try:
             made = rule(history, *arguments, **named)
@@ -43,7 +43,7 @@ class Given:
         return Outcome(rule, made, None)
 
     def view(self, view: type[View] | View) -> Seen:
-        """What a view makes of the history."""
+        """Return the states of a view after the history."""
         records = [
             Recorded(Position(place), place, 0, event)
             for place, event in enumerate((event for event in self.events if isinstance(event, Event)), start=1)
@@ -53,7 +53,7 @@ class Given:
 
 
 class Outcome:
-    """What a rule answered."""
+    """The answer of a rule."""
 
     def __init__(self, rule: Callable[..., Any], made: Any, error: Exception | None) -> None:
         self._rule = getattr(rule, "__name__", repr(rule))
@@ -61,7 +61,7 @@ class Outcome:
         self.error = error
 
     def then(self, *expected: Any) -> None:
-        """It answered exactly these, in this order."""
+        """Check that the rule returned exactly these, in this order."""
         if self.error is not None:
             raise AssertionError(f"{self._rule} refused: {self.error}") from self.error
         made = list(self._made) if isinstance(self._made, Iterable) else [self._made]
@@ -70,17 +70,22 @@ class Outcome:
     def then_nothing(self) -> None:
         self.then()
 
+    def accepted(self) -> None:
+        """Check that a judge, which returns nothing, did not refuse."""
+        if self.error is not None:
+            raise AssertionError(f"{self._rule} refused: {self.error}") from self.error
+
     def refused(self, kind: type[Exception] = Exception, *, saying: str = "") -> None:
-        """It refused in this way."""
+        """Check that the rule refused, with this error and this text in its message."""
         if self.error is None:
             raise AssertionError(f"{self._rule} did not refuse: it made {self._made!r}")
         if not isinstance(self.error, kind):
             raise AssertionError(f"{self._rule} raised {self.error!r}, not {kind.__name__}") from self.error
-        assert saying in str(self.error), f"{self._rule} said {str(self.error)!r}, not {saying!r}"
+        assert saying in str(self.error), f"{self._rule} refused with {str(self.error)!r}, not {saying!r}"
 
 
 class Seen:
-    """The states that a view came to."""
+    """The states of a view."""
 
     def __init__(self, states: dict[str, State]) -> None:
         self.states = states

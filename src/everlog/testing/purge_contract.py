@@ -1,4 +1,4 @@
-"""The promises about a purge: what goes, what stays, and that it is whole or not at all. Part of `StoreContract`."""
+"""The promises about a purge: what goes, what stays, and that it is atomic. Part of `StoreContract`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from everlog.testing.filling import append, fill_two_streams, positions
 
 class PurgeContract:
     def test_a_purge_reserves_a_position_that_no_event_gets(self, store: Store) -> None:
-        """G3, G9: the hole is on record and the next event comes after it."""
+        """G3, G9: the gap is recorded, and the next event comes after it."""
         fill_two_streams(store)
-        with store.write() as writer:
+        with store.open_write() as writer:
             purge = writer.purge("note/1", actor="user:ada", reason="asked to")
         append(store, seal_any(stream="note/2"))
 
@@ -30,22 +30,22 @@ class PurgeContract:
 
     def test_a_purged_event_is_gone_from_every_way_of_reading(self, store: Store) -> None:
         made = fill_two_streams(store)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge("note/1", actor="user:ada", reason="asked to")
 
         assert store.get(made[0].event.id) is None
         assert positions(store.read(Query(stream="note/1"))) == []
         assert positions(store.read(Query(kind="note"))) == [2, 4]
-        places = list(store.packed())
+        places = list(store.slots())
         assert [place.position for place in places] == [1, 2, 3, 4]
         assert [isinstance(place, Purged) for place in places] == [True, False, True, False]
         assert isinstance(places[0], Purged)
         assert (places[0].hash, places[0].id) == (made[0].hash, made[0].event.id)
 
     def test_a_purged_stream_goes_on_after_its_last_sequence(self, store: Store) -> None:
-        """A number that meant one event must not come to mean another."""
+        """A number of one event must never become the number of another."""
         fill_two_streams(store)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge("note/1", actor="user:ada", reason="asked to")
         (later,) = append(store, seal_any(stream="note/1"))
 
@@ -54,16 +54,16 @@ class PurgeContract:
     def test_one_write_over_many_streams_goes_on_where_each_of_them_was(
         self, open_store: Callable[[], Store]
     ) -> None:
-        """Live, purged and new streams, in a store that has just been opened and knows none of them yet."""
+        """Live, purged and new streams, in a store that has just been opened and has cached none of them."""
         first = open_store()
         fill_two_streams(first)
-        with first.write() as writer:
+        with first.open_write() as writer:
             writer.purge("note/1", actor="user:ada", reason="asked to")
         first.close()
 
         store = open_store()
         streams = ["note/3", "note/1", "note/2", "note/3", "note/1", "note/4"]
-        with store.write() as writer:
+        with store.open_write() as writer:
             made = writer.append([seal_any(stream=stream) for stream in streams])
         again = append(store, seal_any(stream="note/4"), seal_any(stream="note/1"))
         store.close()
@@ -73,18 +73,18 @@ class PurgeContract:
 
     def test_a_purged_event_cannot_come_back(self, store: Store) -> None:
         made = fill_two_streams(store)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge("note/1", actor="user:ada", reason="asked to")
-        with pytest.raises(AlreadyPurged), store.write() as writer:
+        with pytest.raises(AlreadyPurged), store.open_write() as writer:
             writer.append([made[0]])
 
     def test_a_stream_without_events_cannot_be_purged(self, store: Store) -> None:
         fill_two_streams(store)
-        with pytest.raises(NotFound), store.write() as writer:
+        with pytest.raises(NotFound), store.open_write() as writer:
             writer.purge("note/7", actor="user:ada", reason="asked to")
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge("note/1", actor="user:ada", reason="asked to")
-        with pytest.raises(NotFound), store.write() as writer:
+        with pytest.raises(NotFound), store.open_write() as writer:
             writer.purge("note/1", actor="user:ada", reason="again")
 
         assert len(store.purges()) == 1
@@ -92,16 +92,16 @@ class PurgeContract:
     def test_a_purge_names_the_scopes_it_touched(self, store: Store) -> None:
         """F32."""
         append(store, seal_any(stream="note/1", scope="b"), seal_any(stream="note/1", scope="a/x"))
-        with store.write() as writer:
+        with store.open_write() as writer:
             purge = writer.purge("note/1", actor="user:ada", reason="asked to")
 
         assert purge.scopes == ("a/x", "b")
         assert store.purges() == [purge]
 
     def test_a_purge_and_what_is_left_of_it_are_one_write(self, store: Store) -> None:
-        """G2: a program keeps what must stay known of a stream on another one."""
+        """G2: a program records on another stream what must remain known of a purged one."""
         fill_two_streams(store)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.append([seal_any(stream="note/3")])
             purge = writer.purge("note/1", actor="user:ada", reason="asked to")
             (left,) = writer.append([seal_any(stream="note/4")])
@@ -114,7 +114,7 @@ class PurgeContract:
 
     def test_a_failed_purge_leaves_everything(self, store: Store) -> None:
         fill_two_streams(store)
-        with pytest.raises(Boom), store.write() as writer:
+        with pytest.raises(Boom), store.open_write() as writer:
             writer.purge("note/1", actor="user:ada", reason="asked to")
             raise Boom
 

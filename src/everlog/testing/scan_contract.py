@@ -1,4 +1,4 @@
-"""The promise of a store that reads in slabs: it reads the same, to the byte."""
+"""The promise of a store that reads in blocks: it reads the same bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from everlog.core.codec import HEADER_FIELDS, Packed, header_columns
 from everlog.core.event import Header, Position
 from everlog.core.query import EVERYTHING, Query
-from everlog.stores.contract import Scanning, Sealed, Slab, Store, seal
+from everlog.stores.contract import Block, Encoded, Scanning, Store, encode_event
 from everlog.testing.builders import Chain
 
 VALUES: tuple[Any, ...] = (None, True, -1, 2**53 - 1, 1.5, -0.0, 1e-7, 100.0, "", 'ü ☃ 𝄞 \u0000 \\ " \n', [], {})
@@ -32,20 +32,20 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class ScanContract:
     def test_slabs_hold_what_reading_gives(self, store: Store) -> None:
         if not isinstance(store, Scanning):
-            pytest.skip("this store does not read in slabs")
+            pytest.skip("this store does not read in blocks")
         fill_with_everything(store)
-        stored = {place.position: place for place in store.packed() if isinstance(place, Packed)}
+        stored = {place.position: place for place in store.slots() if isinstance(place, Packed)}
         for query in QUERIES:
             for after, upto in ((0, None), (7, 60), (30, 31), (200, None)):
                 bounds = {"after": Position(after), "upto": None if upto is None else Position(upto)}
                 expected = [stored[record.position] for record in store.read(query, **bounds)]  # type: ignore[arg-type]
-                found = [each for slab in store.scan(query, **bounds) for each in packed(slab)]  # type: ignore[arg-type]
+                found = [each for block in store.blocks(query, **bounds) for each in packed(block)]  # type: ignore[arg-type]
                 assert found == expected, (query, after, upto)
 
     def test_an_empty_store_has_no_slab(self, store: Store) -> None:
         if not isinstance(store, Scanning):
-            pytest.skip("this store does not read in slabs")
-        assert list(store.scan()) == []
+            pytest.skip("this store does not read in blocks")
+        assert list(store.blocks()) == []
 
 
 def fill_with_everything(store: Store) -> None:
@@ -66,21 +66,21 @@ def fill_with_everything(store: Store) -> None:
     events = [*made[:40], *signed, *made[44:50], erased, *made[51:]]
     while events:
         size = 1 + len(events) % 9
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.append(events[:size])
         events = events[size:]
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/5", actor="user:ada", reason="a test")
 
 
-def _changed(sealed: Sealed, **changes: Any) -> Sealed:
-    return seal(msgspec.structs.replace(sealed.event, **changes))
+def _changed(sealed: Encoded, **changes: Any) -> Encoded:
+    return encode_event(msgspec.structs.replace(sealed.event, **changes))
 
 
-def packed(slab: Slab) -> Iterator[Packed]:
-    """The records of a slab as stored bytes."""
-    columns = slab.fields or header_columns(slab.headers)
-    count = len(slab.positions)
+def packed(block: Block) -> Iterator[Packed]:
+    """Yield the records of a block as stored bytes."""
+    columns = block.fields or header_columns(block.headers)
+    count = len(block.positions)
     assert {len(column) for column in columns} == {count}
     for number in range(count):
         values: list[Any] = [column[number] for column in columns]
@@ -89,14 +89,14 @@ def packed(slab: Slab) -> Iterator[Packed]:
             values[_OCCURRED_AT] = _EPOCH + timedelta(microseconds=values[_OCCURRED_AT])
         header = msgspec.convert(values, Header)
         yield Packed(
-            Position(slab.positions[number]),
-            slab.sequences[number],
-            slab.received_us[number],
+            Position(block.positions[number]),
+            block.sequences[number],
+            block.received_us[number],
             msgspec.json.encode(header, order="deterministic"),
-            _bytes(slab.payloads[number]),
-            slab.salts[number],
-            slab.signatures[number] if slab.signatures else b"",
-            _hashes(slab.paths[number] if slab.paths else b""),
+            _bytes(block.payloads[number]),
+            block.salts[number],
+            block.signatures[number] if block.signatures else b"",
+            _hashes(block.paths[number] if block.paths else b""),
         )
 
 

@@ -1,4 +1,4 @@
-"""The promises of a store as a suite: one class, run against any store by a fixture of a few lines.
+"""The promises of a store as a test suite: one class, run against any store with a fixture of a few lines.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -22,10 +23,11 @@ from everlog.core.event import BEGINNING, START, Position
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import IdConflict, LogClosed
-from everlog.stores.contract import Store
-from everlog.testing.builders import Boom, Chain, seal_any, stamped
+from everlog.stores.contract import CLAIM_BYTES, Store
+from everlog.stores.small_state import read_claim, read_note, read_notes
+from everlog.testing.builders import Boom, Chain, claimed_among, put_claim, put_note, seal_any, stamped
+from everlog.testing.copy_contract import CopyContract
 from everlog.testing.filling import CLAIMED, append, fill, in_threads, positions, scopes, state_of
-from everlog.testing.place_contract import PlaceContract
 from everlog.testing.purge_contract import PurgeContract
 from everlog.testing.scan_contract import ScanContract
 from everlog.testing.small_state_contract import SmallStateContract
@@ -33,7 +35,7 @@ from everlog.testing.small_state_contract import SmallStateContract
 OpenStore = Callable[[], Store]
 
 
-class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContract):
+class StoreContract(SmallStateContract, CopyContract, PurgeContract, ScanContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         raise NotImplementedError("say how to open the store")
@@ -49,18 +51,18 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
     def test_an_empty_store_has_nothing(self, store: Store) -> None:
         assert store.head() == START
         assert list(store.read()) == []
-        assert list(store.packed()) == []
+        assert list(store.slots()) == []
         assert store.purges() == []
 
     def test_what_was_appended_is_read_back_equal(self, store: Store) -> None:
-        """G1: header, payload and salt come back as they were said."""
+        """G1: header, payload and salt are read back unchanged."""
         made = Chain().next(payload={"text": "grüße\u2028", "n": 12, "deep": [{"a": None}]}, tags={"team": "core"})
         append(store, made)
 
         (recorded,) = store.read()
         assert recorded.event == made.event
         assert store.get(made.event.id) == recorded
-        (packed,) = store.packed()
+        (packed,) = store.slots()
         assert isinstance(packed, Packed)
         assert (packed.header, packed.payload) == (made.header, made.payload)
 
@@ -84,7 +86,7 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
     def test_a_write_sees_what_it_staged_itself(self, store: Store) -> None:
         chain = Chain()
         append(store, chain.next(stream="note/1"))
-        with store.write() as writer:
+        with store.open_write() as writer:
             (second,) = writer.append([chain.next(stream="note/1")])
 
             assert writer.sequence("note/1") == 2
@@ -98,22 +100,22 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
         """G2: events, clock, chain, notes and positions of a write that raised are all undone."""
         chain = Chain()
         append(store, chain.next())
-        with pytest.raises(Boom), store.write() as writer:
+        with pytest.raises(Boom), store.open_write() as writer:
             writer.append([chain.next(stream="note/9"), chain.next(stream="note/9")])
-            writer.note("k", "v")
+            put_note(writer, "k", "v")
             raise Boom
 
         assert positions(store.read()) == [1]
         assert store.head() == 1
-        assert store.notes("") == {}
-        with store.write() as writer:
+        assert read_notes(store.small_state, "") == {}
+        with store.open_write() as writer:
             assert writer.sequence("note/9") == 0
             assert writer.link(chain.origin).origin_seq == 1
 
     def test_a_failed_write_spends_no_position(self, store: Store) -> None:
-        """F21: a rolled-back append leaves no hole."""
+        """F21: an append that is rolled back leaves no gap."""
         append(store, Chain().next())
-        with pytest.raises(Boom), store.write() as writer:
+        with pytest.raises(Boom), store.open_write() as writer:
             writer.append([seal_any()])
             raise Boom
         append(store, seal_any())
@@ -122,13 +124,13 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
 
     def test_a_failed_attempt_is_undone_alone(self, store: Store) -> None:
         """G2: one refused request in a group of many."""
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.append([seal_any(stream="note/1")])
-            writer.note("kept", "1")
+            put_note(writer, "kept", "1")
             with pytest.raises(Boom), writer.attempt():
                 writer.append([seal_any(stream="note/1"), seal_any(stream="note/2")])
-                writer.note("kept", "2")
-                writer.note("lost", "3")
+                put_note(writer, "kept", "2")
+                put_note(writer, "lost", "3")
                 writer.tick()
                 raise Boom
             writer.append([seal_any(stream="note/2")])
@@ -137,16 +139,16 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
             (1, "note/1", 1),
             (2, "note/2", 1),
         ]
-        assert store.notes("") == {"kept": "1"}
+        assert read_notes(store.small_state, "") == {"kept": "1"}
 
     # ---- identity of events
 
     def test_appending_an_id_twice_records_it_once(self, store: Store) -> None:
         """G5, and seed 002's test_duplicate_event_id_is_noop: in one write and in a later one."""
         made = seal_any()
-        with store.write() as writer:
+        with store.open_write() as writer:
             assert len(writer.append([made, made])) == 1
-        with store.write() as writer:
+        with store.open_write() as writer:
             assert writer.append([made]) == []
 
         assert positions(store.read()) == [1]
@@ -156,7 +158,7 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
         """G5, F54: the first stays as it is."""
         made = seal_any(payload={"text": "one"})
         append(store, made)
-        with pytest.raises(IdConflict), store.write() as writer:
+        with pytest.raises(IdConflict), store.open_write() as writer:
             writer.append([seal_any(id=made.event.id, payload={"text": "two"})])
 
         (kept,) = store.read()
@@ -168,34 +170,34 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
     # ---- clock and chain
 
     def test_the_clock_ticks_by_one_and_jumps_over_what_was_seen(self, store: Store) -> None:
-        with store.write() as writer:
+        with store.open_write() as writer:
             assert [writer.tick(), writer.tick()] == [1, 2]
             assert writer.tick(seen=10) == 11
             assert writer.tick(seen=5) == 12
-        with store.write() as writer:
+        with store.open_write() as writer:
             assert writer.tick() == 13
 
     def test_the_clock_is_never_below_an_event_that_is_here(self, store: Store) -> None:
-        """F09: whoever forgot to tick must not give a clock value out twice."""
+        """F09: a writer that did not advance the clock must not use a clock value twice."""
         append(store, seal_any(lamport=7))
-        with store.write() as writer:
+        with store.open_write() as writer:
             assert writer.tick() == 8
 
     def test_a_chain_goes_on_where_it_was(self, store: Store) -> None:
         origin = store.identity.origin
         for _ in range(3):
-            with store.write() as writer:
+            with store.open_write() as writer:
                 writer.append([stamped(writer, origin)], fresh=True)
 
         events = [recorded.event for recorded in store.read()]
-        hashes = [header_hash(place.header) for place in store.packed() if isinstance(place, Packed)]
+        hashes = [header_hash(place.header) for place in store.slots() if isinstance(place, Packed)]
         assert [event.origin_seq for event in events] == [1, 2, 3]
         assert [event.previous for event in events] == [b"", hashes[0], hashes[1]]
 
     def test_each_origin_has_its_own_chain(self, store: Store) -> None:
         one, other = Chain("01TESTORGN0000000000000001"), Chain("01TESTORGN0000000000000002")
         append(store, one.next(), other.next(), one.next())
-        with store.write() as writer:
+        with store.open_write() as writer:
             assert writer.link(one.origin).origin_seq == 2
             assert writer.link(other.origin).origin_seq == 1
             assert writer.link("01TESTORGN0000000000000003") == BEGINNING
@@ -203,7 +205,7 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
     # ---- reading
 
     def test_filtering_keeps_positions_and_order(self, store: Store) -> None:
-        """G6: for every part of a query and both directions, the same as filtering by hand."""
+        """G6: for every part of a query and both directions, the same as filtering in Python."""
         fill(store)
         everything = list(store.read())
         for query in QUERIES:
@@ -256,7 +258,7 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
         assert seen == sorted(set(seen))
         assert seen[:5] == [1, 2, 3, 4, 5]
 
-    # ---- many at once
+    # ---- several writers
 
     def test_two_writers_never_share_a_position_or_a_clock_value(self, store: Store) -> None:
         """G13: threads here; processes in the crash suite."""
@@ -264,7 +266,7 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
 
         def write(number: int) -> None:
             for _ in range(25):
-                with store.write() as writer:
+                with store.open_write() as writer:
                     writer.append([stamped(writer, origin, stream=f"note/{number}")], fresh=True)
 
         in_threads(write, 4)
@@ -301,9 +303,9 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
         """G1: events, sequences, clock, chain, purges, notes and identity."""
         first = open_store()
         fill(first)
-        with first.write() as writer:
-            writer.note("k", "v")
-            writer.claim(CLAIMED, Position(1), 1)
+        with first.open_write() as writer:
+            put_note(writer, "k", "v")
+            put_claim(writer, CLAIMED, Position(1), 1)
             writer.purge("note/2", actor="user:ada", reason="asked to")
         before = state_of(first)
         first.close()
@@ -313,11 +315,11 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
         second.close()
 
     def test_two_open_stores_of_one_log_see_each_other(self, open_store: OpenStore) -> None:
-        """G13: what one acknowledged the other reads, and they go on from each other's state."""
+        """G13: what one acknowledged the other reads, and each continues from the other's state."""
         one, other = open_store(), open_store()
         for number in range(6):
             store = (one, other)[number % 2]
-            with store.write() as writer:
+            with store.open_write() as writer:
                 writer.append([stamped(writer, store.identity.origin)], fresh=True)
 
         assert positions(one.read()) == positions(other.read()) == [1, 2, 3, 4, 5, 6]
@@ -326,20 +328,41 @@ class StoreContract(SmallStateContract, PlaceContract, PurgeContract, ScanContra
         one.close()
         other.close()
 
-    def test_a_closed_store_says_so(self, open_store: OpenStore) -> None:
+    def test_a_closed_store_refuses_with_log_closed(self, open_store: OpenStore) -> None:
         store = open_store()
+        with store.open_write() as writer:
+            made = stamped(writer, store.identity.origin)
+            writer.append([made])
+            put_note(writer, "a key", "a value")
         store.close()
-        with pytest.raises(LogClosed):
-            store.head()
-        with pytest.raises(LogClosed), store.write():
+        questions: dict[str, Callable[[], object]] = {
+            "read": lambda: list(store.read()),
+            "get": lambda: store.get(made.event.id),
+            "head": store.head,
+            "purges": store.purges,
+            "claimed": lambda: read_claim(store.small_state, bytes(CLAIM_BYTES)),
+            "claimed_among": lambda: claimed_among(store.small_state, [bytes(CLAIM_BYTES)]),
+            "noted": lambda: read_note(store.small_state, "a key"),
+            "notes": lambda: read_notes(store.small_state, "a"),
+            "slots": lambda: list(store.slots()),
+            "ends": store.ends,
+            "kept": lambda: list(store.small_state.every_row()),
+        }
+        answered = []
+        for name, ask in questions.items():
+            with suppress(LogClosed):
+                ask()
+                answered.append(name)
+        assert answered == []
+        with pytest.raises(LogClosed), store.open_write():
             pass
-        store.close()  # twice is fine
+        store.close()  # a second close is allowed
 
     def test_a_healthy_store_has_no_problems(self, store: Store) -> None:
         fill(store)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.append([stamped(writer, store.identity.origin)], fresh=True)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge("note/1", actor="user:ada", reason="asked to")
 
         assert list(store.check()) == []

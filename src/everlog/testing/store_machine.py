@@ -1,4 +1,4 @@
-"""A Hypothesis machine that drives a store and the reference store side by side and compares all that can be seen."""
+"""A Hypothesis machine that drives a store and the reference store side by side and compares everything visible."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from everlog.core.codec import Packed
 from everlog.core.event import Position
 from everlog.core.query import Query
 from everlog.errors import EverlogError
-from everlog.stores.contract import Sealed, Store, Writer
+from everlog.stores.contract import Encoded, Store
 from everlog.stores.memory import MemoryStore
-from everlog.testing.builders import Boom, Chain
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import read_claim, read_notes
+from everlog.testing.builders import Boom, Chain, put_claim, put_note
 
 CLAIMS = [bytes([number]) * 16 for number in range(3)]
 STREAMS = ["note/1", "note/2", "issue/1"]
@@ -34,7 +36,8 @@ queries = st.builds(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Subclass it with `open_store` and hand `.TestCase` to pytest. The factory makes a *new* log at `fresh=True`."""
+    """Define `open_store` in a subclass and give `.TestCase` to pytest. The factory creates a *new* log if
+    `fresh=True`."""
 
     open_store: Callable[[bool], Store]
     reopens = True
@@ -44,14 +47,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = self.open_store(True)
         self.model = MemoryStore(now_us=lambda: 1)
         self.chain = Chain()
-        self.made: list[Sealed] = []
+        self.made: list[Encoded] = []
 
-    def both(self, work: Callable[[Writer], Any]) -> None:
-        """The same write on both; the same answer or the same refusal."""
+    def both(self, work: Callable[[OpenWrite], Any]) -> None:
+        """Do the same write on both, and expect the same answer or the same refusal."""
         outcomes = []
         for store in (self.store, self.model):
             try:
-                with store.write() as writer:
+                with store.open_write() as writer:
                     outcomes.append(work(writer))
             except (EverlogError, Boom) as error:
                 outcomes.append(type(error))
@@ -68,7 +71,7 @@ class StoreMachine(RuleBasedStateMachine):
         lost = Chain("01TESTLOST0000000000000000")
         made = [lost.next(**fields) for fields in batch]
 
-        def work(writer: Writer) -> None:
+        def work(writer: OpenWrite) -> None:
             writer.append(made)
             writer.tick()
             raise Boom
@@ -81,14 +84,14 @@ class StoreMachine(RuleBasedStateMachine):
         made, last = [lost.next(**fields) for fields in batch], self.chain.next(**kept)
         self.made.append(last)
 
-        def work(writer: Writer) -> Any:
+        def work(writer: OpenWrite) -> Any:
             try:
                 with writer.attempt():
                     writer.append(made)
-                    writer.note("note", "lost")
+                    put_note(writer, "note", "lost")
                     raise Boom
             except Boom:
-                return places(writer.append([last])), writer.head(), writer.notes("")
+                return places(writer.append([last])), writer.head(), read_notes(writer, "")
 
         self.both(work)
 
@@ -100,7 +103,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(stream=st.sampled_from(STREAMS))
     def purge(self, stream: str) -> None:
-        def work(writer: Writer) -> Any:
+        def work(writer: OpenWrite) -> Any:
             purge = writer.purge(stream, actor="user:ada", reason="asked to")
             return purge.reserved, purge.scopes, purge.sequence, purge.count
 
@@ -112,17 +115,17 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from("abc"), value=st.none() | st.text(max_size=3))
     def note(self, key: str, value: str | None) -> None:
-        self.both(lambda writer: writer.note(key, value))
+        self.both(lambda writer: put_note(writer, key, value))
 
     @rule(name=st.sampled_from(CLAIMS), batch=st.lists(drafts, min_size=1, max_size=3))
     def append_and_claim(self, name: bytes, batch: list[dict[str, str]]) -> None:
         made = [self.chain.next(**fields) for fields in batch]
         self.made += made
 
-        def work(writer: Writer) -> Any:
+        def work(writer: OpenWrite) -> Any:
             first = writer.append(made)[0].position
-            writer.claim(name, first, len(made))
-            return writer.claimed(name)
+            put_claim(writer, name, first, len(made))
+            return read_claim(writer, name)
 
         self.both(work)
 
@@ -167,8 +170,9 @@ class StoreMachine(RuleBasedStateMachine):
             return
         assert self.store.head() == self.model.head()
         assert stored(self.store) == stored(self.model)
-        assert self.store.notes("") == self.model.notes("")
-        assert list(map(self.store.claimed, CLAIMS)) == list(map(self.model.claimed, CLAIMS))
+        assert read_notes(self.store.small_state, "") == read_notes(self.model.small_state, "")
+        claims = [[read_claim(store.small_state, name) for name in CLAIMS] for store in (self.store, self.model)]
+        assert claims[0] == claims[1]
         assert [purge.reserved for purge in self.store.purges()] == [purge.reserved for purge in self.model.purges()]
 
     def teardown(self) -> None:
@@ -184,5 +188,5 @@ def places(records: Any) -> list[Any]:
 def stored(store: Store) -> list[Any]:
     return [
         (place.position, place.sequence, place.header, place.payload) if isinstance(place, Packed) else place
-        for place in store.packed()
+        for place in store.slots()
     ]

@@ -1,4 +1,4 @@
-"""What every view promises: a suite for views of your own.
+"""The promises of every view, as a test suite for your own views.
 
     class TestBoard(ViewContract):
         view = Board
@@ -19,15 +19,15 @@ from typing import Any, ClassVar
 import msgspec
 
 from everlog.core.event import Event, Position, Recorded
+from everlog.views.builds.rows import Row, row_bytes, row_of
 from everlog.views.fold import fold, fold_all, fold_rows
-from everlog.views.rows import Row, row_bytes, row_of
 from everlog.views.view import Order, View, digest, view_of
 
 SHUFFLES = 20
 
 
 class ViewContract:
-    """Not named Test…, so that pytest collects it only where it is a base."""
+    """The suite. Its name does not start with Test, so pytest collects only its subclasses."""
 
     view: ClassVar[type[View] | View]
     events: ClassVar[Sequence[Event]]
@@ -57,7 +57,7 @@ class ViewContract:
                 assert again == row.state, f"after {recorded.event.type} the state is not what JSON makes of it"
 
     def test_it_can_be_stopped_and_go_on_at_any_event(self) -> None:
-        """The snapshot round trip: states are kept and read back between any two events."""
+        """The snapshot round trip: states are saved and read back between any two events."""
         view, records = view_of(self.view), self._in_order()
         whole = {key: row.state for key, row in fold_rows(view, records).items()}
         for place in range(len(records) + 1):
@@ -73,7 +73,7 @@ class ViewContract:
         assert [msgspec.json.encode(recorded.event) for recorded in records] == before
 
     def test_the_order_of_arrival_and_duplicates_do_not_show(self) -> None:
-        """Of a causal view; one in order of position is free to show it."""
+        """For a causal view; a view in order of position may depend on the order of arrival."""
         view, chance = view_of(self.view), random.Random(7)
         if view.order is not Order.CAUSAL:
             return

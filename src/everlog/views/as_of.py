@@ -1,12 +1,12 @@
-"""Any stream or view as it was: after a position, at a time, at a value of the Lamport clock, at a version.
+"""A stream or view as it was: after a position, at a time, at a value of the Lamport clock, at a version; and why.
 
     105              after the event at position 105
-    a datetime       before the first event that arrived at that time or later, which `Cut.next` names
+    a datetime       before the first event that arrived at that time or later; `Cut.next` is its position
     Lamport(41)      after every event whose Lamport value is 41 or less: the same on every node
     Version(3)       after the third event of the stream
 
-A time means arrival in this log (`received_at`), as everywhere: so what `state --as-of T` shows and what
-`log --since T` lists meet without a gap and without an overlap.
+A time means arrival in this log (`received_at`): what `state --as-of T` includes and what `log --since T` lists meet
+without a gap and without an overlap.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from everlog.core.canonical import canonical
+from everlog.core.differences import value_at
 from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Query
+from everlog.core.text import PathParts
 from everlog.errors import InvalidField, NotFound
+from everlog.log.causes import causes_of
+from everlog.views.builds.rows import CausalOrder, Row, row_bytes, row_of
 from everlog.views.fold import AT_ONCE, fold, in_causal_order, kept_rows
-from everlog.views.rows import CausalOrder, Row, row_bytes, row_of
 from everlog.views.view import Order, State, View
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ class Lamport(msgspec.Struct, frozen=True):
 
 
 class Version(msgspec.Struct, frozen=True):
-    """A place in one stream, by its sequence."""
+    """An event of one stream, by its sequence."""
 
     number: int
 
@@ -43,38 +47,38 @@ Moment = int | datetime | Lamport | Version
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment, found in a log: what lies on this side of it."""
+    """A moment in a log: the events up to it."""
 
     upto: Position
     lamport: int | None = None
-    said: str = ""  # as a person would name it
-    next: Position | None = None  # the first event on the other side, where the moment was a time
+    label: str = ""  # how people write it
+    next: Position | None = None  # the first event after it, if the moment is a time
 
     def holds(self, recorded: Recorded) -> bool:
         return recorded.position <= self.upto and (self.lamport is None or recorded.event.lamport <= self.lamport)
 
 
 def cut(log: Log, moment: Moment | None, *, stream: str = "") -> Cut:
-    """Where a moment lies in a log; None is now. A version needs the stream that it is one of."""
+    """Return the moment as a position in a log; None is now. A version needs its stream."""
     head = log.head()
     match moment:
         case None:
-            return Cut(upto=head, said=f"#{head}")
+            return Cut(upto=head, label=f"#{head}")
         case Lamport(value):
-            return Cut(upto=head, lamport=value, said=f"lamport:{value}")
+            return Cut(upto=head, lamport=value, label=f"lamport:{value}")
         case Version(number):
             return _version(log, stream, number)
         case datetime():
             if moment.tzinfo is None:
                 raise InvalidField(
                     f"{moment} has no time zone",
-                    hint="say datetime(…, tzinfo=UTC)",
+                    hint="write datetime(…, tzinfo=UTC)",
                     field="as_of",
-                    why="it could be any",
+                    why="without one the moment is ambiguous",
                 )
-            first = next(log.store.read(Query(since=moment), limit=1), None)
+            first = next(log.stored.read(Query(since=moment), limit=1), None)
             upto = head if first is None else Position(first.position - 1)
-            return Cut(upto=upto, said=moment.isoformat(), next=None if first is None else first.position)
+            return Cut(upto=upto, label=moment.isoformat(), next=None if first is None else first.position)
     if isinstance(moment, bool) or not isinstance(moment, int) or not START <= moment <= head:
         raise InvalidField(
             f"there is no position {moment}",
@@ -83,36 +87,36 @@ def cut(log: Log, moment: Moment | None, *, stream: str = "") -> Cut:
             field="as_of",
             head=head,
         )
-    return Cut(upto=Position(moment), said=f"#{moment}")
+    return Cut(upto=Position(moment), label=f"#{moment}")
 
 
 def _version(log: Log, stream: str, number: int) -> Cut:
     if number == 0:
-        return Cut(upto=START, said="v0")
-    for recorded in log.store.read(Query(stream=stream)) if stream else ():
+        return Cut(upto=START, label="v0")
+    for recorded in log.stored.read(Query(stream=stream)) if stream else ():
         if recorded.sequence == number:
-            return Cut(upto=recorded.position, said=f"v{number}")
+            return Cut(upto=recorded.position, label=f"v{number}")
     raise NotFound(
         f"{stream or 'this'} has no version {number}",
-        why="a version is the sequence of an event of one stream, and there is none, or it was purged",
+        why="a version is the sequence of an event of one stream; there is no such event, or it was purged",
         hint=f"everlog log --stream {stream}" if stream else "give a position as #105",
         stream=stream,
     )
 
 
 def events_to(log: Log, query: Query = EVERYTHING, *, at: Cut, after: Position = START) -> Iterator[Recorded]:
-    """The events that a moment has seen."""
-    found = log.store.read(query, after=after, upto=at.upto)
+    """Return the events up to a moment."""
+    found = log.stored.read(query, after=after, upto=at.upto)
     return found if at.lamport is None else (recorded for recorded in found if at.holds(recorded))
 
 
 class Was(msgspec.Struct, kw_only=True):
-    """What a view said at a moment."""
+    """The rows of a view at a moment."""
 
     rows: dict[str, Row]
     parked: dict[str, CausalOrder] = msgspec.field(
         default_factory=dict
-    )  # keys that a poison event holds up, and where
+    )  # keys that wait behind an event that failed, and its causal order
     stopped_at: int = 0
 
     def states(self) -> dict[str, State]:
@@ -122,12 +126,12 @@ class Was(msgspec.Struct, kw_only=True):
 def fold_to(
     log: Log, view: View, records: Iterable[Recorded], *, skipped: Collection[int] = (), start: Was | None = None
 ) -> Was:
-    """Fold as the live view does: what cannot be applied stops its key and nothing else.
+    """Fold as the live view does: an event that cannot be applied stops its key and nothing else.
 
-    `start` is where to go on from, which is changed; for a causal view the records come all at once and from nothing.
+    `start` is where to continue, and is changed. For a causal view the records come all at once, from the beginning.
     """
     was = start or Was(rows={})
-    kept = {key: row_bytes(row) for key, row in was.rows.items()}  # what to go back to when an event fails half-way
+    kept = {key: row_bytes(row) for key, row in was.rows.items()}  # to return to when an event fails half-way
 
     def load(keys: Collection[str]) -> dict[str, Row]:
         return {key: row_of(kept[key]) for key in keys if key in kept}
@@ -153,7 +157,7 @@ def fold_to(
 
 
 def states_at(log: Log, view: View, at: Cut, *, skipped: Collection[int] = ()) -> Was:
-    """Every state of a view at a moment, from the events alone."""
+    """Return every state of a view at a moment, from the events alone."""
     return fold_to(log, view, events_to(log, view.query, at=at), skipped=skipped)
 
 
@@ -166,12 +170,12 @@ def state_at(
     sources: Collection[str] | None = None,
     skipped: Collection[int] = (),
 ) -> Was:
-    """The state of one key at a moment. `sources` are the streams that its history lies in, if that is known."""
+    """Return the state of one key at a moment. `sources` are the streams with its history, if they are known."""
     return fold_to(log, view, history_of(log, view, key, at, sources=sources), skipped=skipped)
 
 
 def history_of(log: Log, view: View, key: str, at: Cut, *, sources: Collection[str] | None = None) -> list[Recorded]:
-    """The events that a view takes into one key, in its order."""
+    """Return the events that a view applies to one key, in its order."""
     if view.by_stream:
         if not key:  # a query for the stream "" would be one for every stream
             return []
@@ -186,14 +190,63 @@ def history_of(log: Log, view: View, key: str, at: Cut, *, sources: Collection[s
 
 
 def of_key(log: Log, view: View, key: str, records: Iterable[Recorded]) -> Iterator[Recorded]:
-    """Those of some records that a view takes into one key."""
+    """Yield those of some records that a view applies to one key."""
     for recorded in records:
         if view.by_stream:
             yield recorded
             continue
         try:
             mine = view.key(log.catalog.upcast(recorded.event)) == key
-        except Exception:  # not even its key can be told: the fold stops there, for this key as for every other
+        except Exception:  # its key cannot be determined: the fold stops there, for every key
             mine = True
         if mine:
             yield recorded
+
+
+# ---- why a value is what it is
+
+
+class Made(msgspec.Struct, frozen=True):
+    """An event that changed a value: the value before, the value after, and what caused the event."""
+
+    recorded: Recorded
+    was: Any  # UNSET: there was none
+    now: Any  # UNSET: it was removed
+    causes: tuple[Recorded, ...] = ()  # its cause, the cause of that, and so on
+    unknown: str = ""  # an id at the end of that chain that is not in this log
+
+
+def why(
+    log: Log,
+    view: View,
+    key: str,
+    parts: PathParts,
+    at: Cut,
+    *,
+    skipped: Collection[int] = (),
+    limit: int | None = None,
+) -> list[Made]:
+    """Return the events that changed the value at a path of a key's state, newest first."""
+    changed = []
+    before: Any = msgspec.UNSET
+    was = Was(rows={})
+    for recorded in history_of(log, view, key, at):
+        fold_to(log, view, [recorded], skipped=skipped, start=was)
+        if key in was.parked or was.stopped_at:
+            break
+        row = was.rows.get(key)
+        now = msgspec.UNSET if row is None else _copied(value_at(row.state, parts))
+        if _text(now) != _text(before):
+            changed.append((recorded, before, now))
+        before = now
+    newest = changed[::-1][:limit]
+    return [Made(recorded, was, now, *causes_of(log, recorded)) for recorded, was, now in newest]
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy: a view may change its state in place."""
+    return value if value is msgspec.UNSET else msgspec.json.decode(canonical(value))
+
+
+def _text(value: Any) -> bytes | None:
+    return None if value is msgspec.UNSET else canonical(value)

@@ -1,9 +1,9 @@
-"""The audit: the log recounted and folded again, and compared with what a view keeps.
+"""The audit: count and fold the log again, and compare the result with what a view stores.
 
-A view's lag says how far it got; it says nothing of what it missed on the way. A build keeps one bit for every
+The lag of a view shows how far it is, not whether it missed an event on the way. A build stores one bit for every
 position that it applied and a count for every key, changed together with the states. The audit reads the log again
 and names every event that should have been applied and was not: the gap. Then it folds the events of all keys, or of
-a sample of them, and names the keys whose states differ.
+a sample, and names the keys whose states differ.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import msgspec
 
 from everlog.core.event import Position, Recorded
 from everlog.errors import NotCanonical
-from everlog.stores.shelf import Shelf
-from everlog.views import refold
-from everlog.views.checksums import DamagedRows
+from everlog.log.dead_letters import SKIPPED
+from everlog.stores.small_state import SmallState
+from everlog.views.builds.build import Build, read_build
+from everlog.views.builds.content import BLOCK, applied_blocks, dead_letters_of, scan_kept
+from everlog.views.builds.rows import DamagedRows, Row, kept_parts
+from everlog.views.dead_letters import ViewLetter
 from everlog.views.fold import fold, in_causal_order
-from everlog.views.letters import SKIPPED, Letter
-from everlog.views.rows import Row, kept_parts
-from everlog.views.states import BLOCK, Build, letters_of, places_of, read_build, scan_kept
+from everlog.views.rebuild import keys as history_of_keys
 from everlog.views.view import Order, View, state_bytes
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 
 NAMED_MAX = 1000
 ROWS_AT_ONCE = 200_000
-"""Keys whose states are in memory at once while they are folded again."""
+"""The number of keys that are folded again at once."""
 
 _TRIES = 5
-_TOLD_EVERY = 10_000
+_PROGRESS_EVERY = 10_000
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -52,7 +53,7 @@ class Missing(msgspec.Struct, frozen=True):
 
 
 class WrongCount(msgspec.Struct, frozen=True):
-    """A key whose state was made from another number of events than the log has for it."""
+    """A key whose state was made from another number of events than the log has."""
 
     key: str
     kept: int
@@ -63,23 +64,23 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     view: str
     version: int
     build: int
-    position: Position  # up to where the view is, and the audit looked
+    position: Position  # how far the view is, and the audit read
     lag: int  # positions between there and the head
-    events: int  # that the view should have applied
+    events: int  # the number that the view should have applied
     applied: int
     waiting: int  # in dead letters: not applied, and known not to be
     skipped: int
     gap: int  # neither applied nor in dead letters
     missing: tuple[Missing, ...]  # the first of them
-    by_stream: dict[str, int]  # the gap, by what is missing where
+    by_stream: dict[str, int]  # the gap, by stream, type and scope
     by_type: dict[str, int]
     by_scope: dict[str, int]
     wrong_counts: tuple[WrongCount, ...]
-    keys: int  # that have a row
+    keys: int  # the number of rows
     checked: int  # keys whose events were folded again
-    differing: tuple[str, ...]  # the first of those whose states are not what the events say
+    differing: tuple[str, ...]  # the first keys whose states differ from those of the events
     damaged: tuple[str, ...]  # the first keys whose rows do not match their checksums
-    mended: int  # rows that were damaged before and were folded again, since the build was made
+    mended: int  # damaged rows that were folded again since the build was made
 
     @property
     def ok(self) -> bool:
@@ -88,20 +89,20 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 def audit(
     log: Log,
-    shelf: Shelf,
+    small_state: SmallState,
     view: View,
     build: Build,
     *,
     sample: int | None = None,
     progress: Callable[[int], None] = lambda position: None,
 ) -> Audit:
-    """Compare a build with the log up to where the build is. `sample` is the number of keys to fold again."""
-    kept = _as_of_one_moment(shelf, build)
+    """Compare a build with the log up to its position. `sample` is the number of keys to fold again."""
+    kept = _as_of_one_moment(small_state, build)
     build, places, letters = kept.build, kept.places, kept.letters
     found = _Count()
     keys: Counter[str] = Counter()
-    for recorded in log.store.read(view.query, upto=build.position):
-        if recorded.position % _TOLD_EVERY == 0:
+    for recorded in log.stored.read(view.query, upto=build.position):
+        if recorded.position % _PROGRESS_EVERY == 0:
             progress(recorded.position)
         letter = letters.get(recorded.position)
         if letter is not None:
@@ -115,7 +116,7 @@ def audit(
         else:
             found.miss(recorded)
     chosen = kept.rows.keys() if sample is None else random.sample(sorted(kept.rows), min(sample, len(kept.rows)))
-    differing = _differing(log, shelf, view, kept, chosen, everything=sample is None, progress=progress)
+    differing = _differing(log, small_state, view, kept, chosen, everything=sample is None, progress=progress)
     head = log.head()
     return Audit(
         view=build.name,
@@ -143,32 +144,32 @@ def audit(
 
 @dataclass
 class _Kept:
-    """What a build keeps. Of a row only the count and a hash of the state: the states need not fit into memory."""
+    """What a build stores; of a row the count and a hash of the state, so that the states need not fit in memory."""
 
     build: Build
     places: Mapping[int, int]
-    letters: dict[int, Letter]
+    letters: dict[int, ViewLetter]
     rows: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     damaged: set[str] = field(default_factory=set)
 
 
-def _as_of_one_moment(shelf: Shelf, build: Build) -> _Kept:
-    """Read all of a build while nobody changes it."""
+def _as_of_one_moment(small_state: SmallState, build: Build) -> _Kept:
+    """Read all of a build as of one moment."""
     for _ in range(_TRIES):
-        current = read_build(shelf, build.name, build.number) or build
-        kept = _read(shelf, current)
-        after = read_build(shelf, build.name, build.number)
+        current = read_build(small_state, build.name, build.number) or build
+        kept = _read(small_state, current)
+        after = read_build(small_state, build.name, build.number)
         if after is None or after.revision == current.revision:
             return kept
-    with shelf.change():  # others move it on all the time
-        return _read(shelf, read_build(shelf, build.name, build.number) or build)
+    with small_state.change():  # other processes advance it all the time
+        return _read(small_state, read_build(small_state, build.name, build.number) or build)
 
 
-def _read(shelf: Shelf, build: Build) -> _Kept:
-    letters = {letter.position: letter for letter in letters_of(shelf, build)}
-    kept = _Kept(build, places_of(shelf, build), letters)
+def _read(small_state: SmallState, build: Build) -> _Kept:
+    letters = {letter.position: letter for letter in dead_letters_of(small_state, build)}
+    kept = _Kept(build, applied_blocks(small_state, build), letters)
     try:
-        for key, data in scan_kept(shelf, build):
+        for key, data in scan_kept(small_state, build):
             count, _, _, _, state = kept_parts(data)
             kept.rows[key] = count, _hash(state)
     except DamagedRows as damaged:
@@ -182,7 +183,7 @@ def _hash(state: bytes) -> bytes:
 
 def _differing(
     log: Log,
-    shelf: Shelf,
+    small_state: SmallState,
     view: View,
     kept: _Kept,
     chosen: Collection[str],
@@ -190,19 +191,19 @@ def _differing(
     everything: bool,
     progress: Callable[[int], None],
 ) -> set[str]:
-    """Fold the events of keys again, and return the keys whose states are not those that are kept."""
+    """Fold the events of keys again, and return the keys whose states differ from the stored ones."""
     build, left_out = kept.build, kept.letters.keys()
     if not everything:
-        streams = refold.sources_of(shelf, build, chosen, {}, ())
-        records = refold.history(log, view, chosen, streams, upto=build.position, skipped=left_out)
+        streams = history_of_keys.sources_of(small_state, build, chosen, {}, ())
+        records = history_of_keys.history(log, view, chosen, streams, upto=build.position, skipped=left_out)
         return _compared(kept, chosen, _states(log, view, [records]))
-    # In as many rounds as keep the states of one round in memory.
+    # In rounds, so that the states of one round fit in memory.
     rounds = len(chosen) // ROWS_AT_ONCE + 1
     differing = set()
     for number in range(rounds):
         records_of_round = (
             recorded
-            for recorded in log.store.read(view.query, upto=build.position)
+            for recorded in log.stored.read(view.query, upto=build.position)
             if recorded.position not in left_out
             and (rounds == 1 or _round(_key(log, view, recorded), rounds) == number)
         )
@@ -214,13 +215,13 @@ def _differing(
 
 
 def _pages(records: Iterator[Recorded], progress: Callable[[int], None]) -> Iterator[list[Recorded]]:
-    while page := list(islice(records, _TOLD_EVERY)):
+    while page := list(islice(records, _PROGRESS_EVERY)):
         progress(page[-1].position)
         yield page
 
 
 def _states(log: Log, view: View, pages: Iterable[list[Recorded]]) -> dict[str, bytes]:
-    """The hashes of the states that events make, by key."""
+    """Return the hashes of the states that events make, by key."""
     rows: dict[str, Row] = {}
     for page in pages:
         fold(view, rows, page, upcast=log.catalog.upcast, upcast_all=log.catalog.upcast_all)
@@ -229,7 +230,7 @@ def _states(log: Log, view: View, pages: Iterable[list[Recorded]]) -> dict[str, 
         try:
             found[key] = _hash(state_bytes(row.state))
         except (NotCanonical, TypeError, ValueError, RecursionError):
-            found[key] = b""  # it cannot have been kept
+            found[key] = b""  # it cannot have been stored
     return found
 
 

@@ -1,7 +1,8 @@
-"""Views that every log has: useful by themselves, and a model for those to come."""
+"""Views that every log has."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from everlog.views.view import CAUSAL, View
 
 
 class Streams(View):
-    """One row a stream: how many events, of which types, the first and the last."""
+    """One row per stream: the number of events, the first and the last."""
 
     name = "streams"
 
@@ -26,7 +27,7 @@ class Streams(View):
 
 
 class Types(View):
-    """One row an event type: how many, and the last time."""
+    """One row per event type: the number of events, and the time of the last."""
 
     name = "types"
 
@@ -38,7 +39,7 @@ class Types(View):
 
 
 class Actors(View):
-    """One row an actor: how many events, and the last, in the order that is the same on every node."""
+    """One row per actor: the number of events, and the last one in the order that is the same on every node."""
 
     name = "actors"
     order = CAUSAL
@@ -57,6 +58,32 @@ class Actors(View):
 
 def _text(moment: datetime) -> str:
     return moment.isoformat().replace("+00:00", "Z")
+
+
+class Fields(View):
+    """One row per stream: the last value of every field. Every stream has it; see `everlog state`.
+
+    Objects are merged, path by path; any other value, lists and null included, replaces the one before. So after
+
+        {"lane": "doing", "owner": {"name": "ada"}}     and then     {"lane": "done", "owner": {"mail": "a@b"}}
+
+    the state is `{"lane": "done", "owner": {"name": "ada", "mail": "a@b"}}`. Events of every type count, each in the
+    latest version of its type. Nothing is ever removed: a field that is to be empty is set to null.
+    """
+
+    name = "fields"
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        return merged(state, event.payload)
+
+
+def merged(state: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a new object; neither argument is changed."""
+    found = dict(state)
+    for name, value in payload.items():
+        there = found.get(name)
+        found[name] = merged(there if isinstance(there, dict) else {}, value) if isinstance(value, dict) else value
+    return found
 
 
 BUILT_IN = (Streams, Types, Actors)

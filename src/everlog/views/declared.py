@@ -1,14 +1,14 @@
-"""Views that are said and not written: who won last, how many, which ones.
+"""Declared views: the last or first value, the number of events, the set of values. They need no code.
 
     class Lanes(DeclaredView):
         name = "lanes"
         types = ("workpackage.moved",)
         fields = {"lane": Last("payload.went_to"), "moves": Count(), "who": Distinct("actor")}
 
-Each field of the state is one reduction, of a value of the event or of a field of its payload. Because nothing else
-can be in it, another engine may compute the same in its own way: on Spark column by column, with the same digest.
+Each field of the state is one reduction of a value of the event or of a field of its payload, and nothing else. So
+another engine may compute the same in its own way: on Spark column by column, with the same digest.
 
-A value that is not there, or null, changes nothing.
+A value that is missing or null changes nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from everlog.errors import InvalidField
 from everlog.views.view import View
 
 KEYS = ("stream", "type", "actor", "scope", "origin", "correlation_id")
-"""What a declared view may be keyed by."""
+"""The values that may be the key of a declared view."""
 
 VALUES = (*KEYS, "id", "occurred_at", "request_id", "causation_id")
-"""What a reduction may take of an event, besides `payload.NAME`."""
+"""The values of an event that a reduction may use, besides `payload.NAME`."""
 
 PAYLOAD = "payload."
 _IN_PAYLOAD = re.compile(r"payload\.[A-Za-z_][A-Za-z0-9_]*").fullmatch
@@ -35,7 +35,7 @@ _IN_PAYLOAD = re.compile(r"payload\.[A-Za-z_][A-Za-z0-9_]*").fullmatch
 
 @dataclass(frozen=True)
 class Last:
-    """The value of the last event that has one: the last writer wins, in the order of the view."""
+    """The value of the last event that has one, in the order of the view: the last writer wins."""
 
     of: str
 
@@ -49,14 +49,14 @@ class First:
 
 @dataclass(frozen=True)
 class Distinct:
-    """Every text that the value had, each once and sorted. A value that is no text cannot be applied."""
+    """All texts that the value had, sorted. An event whose value is not a text cannot be applied."""
 
     of: str
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many events there were."""
+    """The number of events."""
 
 
 Reduction = Last | First | Distinct | Count
@@ -108,7 +108,7 @@ def _unusable(what: str, why: str) -> InvalidField:
 
 
 def value_of(event: Event, of: str) -> Any:
-    """What a reduction sees of an event."""
+    """Return the value of an event that a reduction uses."""
     if of.startswith(PAYLOAD):
         return event.payload.get(of.removeprefix(PAYLOAD))
     value = getattr(event, of)
@@ -121,5 +121,5 @@ def moment_text(moment: datetime) -> str:
 
 def _with_one_more(texts: list[str], text: Any) -> list[str]:
     if type(text) is not str:
-        raise TypeError(f"{text!r} is no text, and a set holds texts")
+        raise TypeError(f"{text!r} is not a text; Distinct collects texts")
     return texts if text in texts else sorted([*texts, text])

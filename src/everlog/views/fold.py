@@ -1,8 +1,8 @@
-"""The one fold: whoever runs a view, live, rebuilding or as of some moment, runs it through here.
+"""The one fold: a live view, a rebuild and a view as of a moment all run this code.
 
     records  ->  upcast  ->  key  ->  apply  ->  rows
 
-What cannot be applied is not lost and not skipped: it comes back as a failure, and the row is as it was before.
+An event that cannot be applied is neither lost nor skipped: it is returned as a failure, and the row is as before.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from typing import Any
 from everlog.core.event import Event, Recorded
 from everlog.core.query import EVERYTHING
 from everlog.errors import NotCanonical
-from everlog.views.rows import CausalOrder, Row, new_row, remember_source, row_bytes, row_of
+from everlog.views.builds.rows import CausalOrder, Row, new_row, remember_source, row_bytes, row_of
 from everlog.views.view import Order, State, View
 
 AT_ONCE = 1000
-"""Events folded between two looks at anything else."""
+"""Events that are folded at once."""
 
 NOBODY: Mapping[str, CausalOrder] = {}
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An event that a view could not take, and why."""
+    """An event that a view could not apply, and why."""
 
     recorded: Recorded
-    key: str | None  # None: not even the key could be told, so that nothing after it may be applied
+    key: str | None  # None: its key could not be determined, so nothing after it may be applied
     reason: str
     trace: str
     error: Exception
@@ -43,34 +43,34 @@ _Smooth = tuple[Sequence[str | None], Sequence[Event], Sequence[Recorded]]
 
 @dataclass
 class Folded:
-    """What became of some records."""
+    """The result of folding some records."""
 
     changed: set[str] = field(default_factory=set)
     passed: Sequence[int] | None = None  # None: all of `smooth`; see `applied`
     failures: list[Failure] = field(default_factory=list)
     waiting: list[tuple[str, Recorded]] = field(default_factory=list)  # behind a failure of the same key
-    late: dict[str, set[str]] = field(default_factory=dict)  # causal: keys that got an event from before what was
-    # applied or could not be, with the streams of what came since
+    late: dict[str, set[str]] = field(default_factory=dict)  # causal: keys with an event that belongs before one
+    # that was applied or failed, with the streams of the events since
     stopped: Failure | None = None
     ready: list[_Ready] = field(default_factory=list)
-    smooth: _Smooth | None = None  # where nothing went wrong: `ready` in another form
-    again: bool = False  # keys were made again from their history
-    pages: int = 0  # how many pages this is about, where several are kept together
+    smooth: _Smooth | None = None  # if nothing went wrong: `ready` in another form
+    again: bool = False  # keys were folded again from their history
+    pages: int = 0  # the number of pages, if several are kept together
     since: float = field(default_factory=time.monotonic)
 
     @property
     def applied(self) -> Sequence[int]:
-        """Positions, in the order in which they came; those that the view leaves out too."""
+        """The positions in the order of the records, including those that the view leaves out."""
         if self.passed is None:
             self.passed = [] if self.smooth is None else [recorded.position for recorded in self.smooth[2]]
         return self.passed
 
     def parked(self) -> dict[str, CausalOrder]:
-        """The keys that wait from here on, and the place of what could not be applied."""
+        """Return the keys that wait from now on, with the causal order of the event that failed."""
         return {failed.key: failed.recorded.event.causal_order for failed in self.failures if failed.key is not None}
 
     def every(self) -> list[_Ready]:
-        """The keys, events and records that this is about."""
+        """Return the keys, events and records that were folded."""
         if self.smooth is None:
             return self.ready
         return list(zip(*self.smooth, strict=True))
@@ -100,11 +100,10 @@ def fold(
     parked: Mapping[str, CausalOrder] = NOBODY,
     skipped: Container[int] = (),
 ) -> Folded:
-    """Apply records, in the order in which they come, to rows.
+    """Apply records to rows, in the given order.
 
-    `upcast_all` does what `upcast` does, for many at once; `load` brings rows that are kept elsewhere; keys in
-    `parked` wait behind an event at this causal order, and their events wait too; positions in `skipped` are left out
-    because somebody said so.
+    `upcast_all` is `upcast` for many events at once. `load` returns stored rows. Keys in `parked` wait behind an
+    event with this causal order, and their events wait too. Positions in `skipped` are left out.
     """
     if not parked and not skipped:
         smooth = _all_at_once(view, rows, records, upcast_all or (lambda events: [*map(upcast, events)]), load)
@@ -119,7 +118,7 @@ def fold(
     with_sources = not view.by_stream
     apply, initial, changed = view.apply, view.initial, done.changed
     applied = done.passed = list[int]()
-    held = dict(parked)  # keys that get no further, and the place of what could not be applied
+    held = dict(parked)  # keys that wait, with the causal order of the event that failed
     for key, event, recorded in ready:
         if key is None:
             applied.append(recorded.position)
@@ -127,7 +126,7 @@ def fold(
         row = rows.get(key)
         if key in held:
             if causal and recorded.event.causal_order < held[key]:
-                done.late.setdefault(key, set())  # it belongs before what could not be applied
+                done.late.setdefault(key, set())  # it belongs before the event that failed
             if key in done.late:
                 done.late[key].add(recorded.event.stream)
             else:
@@ -163,15 +162,15 @@ def fold(
 def _all_at_once(
     view: View, rows: dict[str, Row], records: Sequence[Recorded], upcast_all: UpcastAll, load: Load
 ) -> Folded | None:
-    """What `fold` does when nothing goes wrong, which is nearly always, in half the time.
+    """Do what `fold` does if nothing goes wrong, which is nearly always, in half the time.
 
-    None if anything did: then the rows that were touched are again as they are kept, and `fold` looks closer.
+    Return None if anything went wrong: then the touched rows are removed, and `fold` goes event by event.
     """
     try:
         events = upcast_all([recorded.event for recorded in records])
         keys = [event.stream for event in events] if view.by_stream else [*map(view.key, events)]
         touched: set[Any] = set(keys)
-    except Exception:  # told by whoever looks closer
+    except Exception:  # `fold` reports which event failed
         return None
     if not view.by_stream:
         touched.discard(None)
@@ -191,7 +190,7 @@ def _all_at_once(
                 row = rows[event.stream]
                 row.state = apply(row.state, event)
                 row.count += 1
-    except Exception:  # likewise
+    except Exception:  # `fold` reports it
         for key in touched:
             rows.pop(key, None)
         return None
@@ -199,14 +198,14 @@ def _all_at_once(
 
 
 def run_of(records: Sequence[Recorded]) -> Sequence[int]:
-    """The positions of records that stand upwards: mostly a run without a gap, which need not be spelled out."""
+    """Return the positions of records in ascending order, as a range if there is no gap."""
     if records and records[-1].position - records[0].position + 1 == len(records):
         return range(records[0].position, records[-1].position + 1)
     return [recorded.position for recorded in records]
 
 
 def joined(before: Sequence[int], more: Sequence[int]) -> Sequence[int]:
-    """Positions and those after them; two runs that meet stay a run."""
+    """Return positions and those after them; two ranges that meet stay a range."""
     if not before or not more:
         return before or more
     if isinstance(before, range) and isinstance(more, range) and before.stop == more.start:
@@ -217,7 +216,7 @@ def joined(before: Sequence[int], more: Sequence[int]) -> Sequence[int]:
 
 
 def _apply_with_care(view: View, rows: dict[str, Row], keys: Sequence[str | None], events: Sequence[Event]) -> None:
-    """The same for keys that are fed by several streams, or in causal order; a late event is for `fold` itself."""
+    """Apply events to keys with several source streams, or in causal order; a late event is left to `fold`."""
     apply, causal, with_sources = view.apply, view.order is Order.CAUSAL, not view.by_stream
     for key, event in zip(keys, events, strict=True):
         if key is None:
@@ -235,13 +234,13 @@ def _apply_with_care(view: View, rows: dict[str, Row], keys: Sequence[str | None
 
 
 class _Late(Exception):
-    """An event belongs before what was applied."""
+    """An event belongs before one that was applied."""
 
 
 def _with_keys(
     view: View, records: Sequence[Recorded], upcast: Upcast, skipped: Container[int], done: Folded
 ) -> list[_Ready]:
-    """The events with their keys, up to the first of which not even the key can be told."""
+    """Return the events with their keys, up to the first event whose key cannot be determined."""
     key_of, by_stream = view.key, view.by_stream
     ready: list[_Ready] = []
     for recorded in records:
@@ -253,13 +252,13 @@ def _with_keys(
             key = event.stream if by_stream else key_of(event)
         except Exception as error:
             if by_stream:
-                # The stream is the key whatever the payload says: so only this key has to wait.
+                # The stream is the key, whatever the payload is: only this key has to wait.
                 ready.append((event.stream, _Unreadable(error), recorded))  # type: ignore[arg-type]
                 continue
             done.stopped = failure(recorded, None, error)
             return ready
         if key is not None and type(key) is not str:
-            wrong = TypeError(f"key() answered {key!r}, which is no text")
+            wrong = TypeError(f"key() returned {key!r}, which is not a str")
             done.stopped = failure(recorded, None, wrong)
             return ready
         ready.append((key, event, recorded))
@@ -267,7 +266,7 @@ def _with_keys(
 
 
 class _Unreadable:
-    """An event that could not be brought up to date: whoever looks into it gets the reason."""
+    """An event that could not be upcast: any use of it raises the reason."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -279,7 +278,7 @@ class _Unreadable:
 def _back_to_before(
     view: View, rows: dict[str, Row], ready: Iterable[_Ready], failed: Failure, load: Load, done: Folded
 ) -> None:
-    """Make the row of a failure again: an `apply` that changes its argument may have left half a change in it."""
+    """Fold the row of a failure again: an `apply` that changes its argument may have left half a change in it."""
     key = failed.key
     assert key is not None
     row = _row_before(view, key, load)
@@ -296,11 +295,11 @@ def _back_to_before(
 
 
 def _row_before(view: View, key: str, load: Load) -> Row | None:
-    """The row as it is kept, or a new one; None if the view cannot even begin one."""
+    """Return the row as it is stored, or a new one; None if `initial` fails."""
     kept = load([key]).get(key)
     try:
         return kept or new_row(view)
-    except Exception:  # already told, as the failure of the key's first event
+    except Exception:  # already reported as the failure of the key's first event
         return None
 
 
@@ -314,13 +313,13 @@ def _take(view: View, row: Row, event: Event) -> None:
 
 
 def kept_rows(view: View, rows: dict[str, Row], done: Folded, load: Load) -> dict[str, bytes]:
-    """The changed rows as they are kept. A state that JSON cannot say is the failure of the event that made it."""
+    """Return the bytes of the changed rows. If JSON cannot express a state, the event that made it has failed."""
     kept: dict[str, bytes] = {}
     for key in sorted(done.changed):
         try:
             kept[key] = row_bytes(rows[key])
         except (NotCanonical, TypeError, ValueError, RecursionError):
-            good = _up_to_the_culprit(view, rows, key, done, load)
+            good = _up_to_the_failure(view, rows, key, done, load)
             if good is not None:
                 kept[key] = good
             else:
@@ -328,8 +327,8 @@ def kept_rows(view: View, rows: dict[str, Row], done: Folded, load: Load) -> dic
     return kept
 
 
-def _up_to_the_culprit(view: View, rows: dict[str, Row], key: str, done: Folded, load: Load) -> bytes | None:
-    """Apply a key's events again one by one, up to the one after which the state cannot be kept."""
+def _up_to_the_failure(view: View, rows: dict[str, Row], key: str, done: Folded, load: Load) -> bytes | None:
+    """Apply a key's events again one by one, up to the one after which the state cannot be stored."""
     row = _row_before(view, key, load)
     rows.pop(key, None)
     mine = [(event, recorded) for other, event, recorded in done.every() if other == key]
@@ -344,7 +343,7 @@ def _up_to_the_culprit(view: View, rows: dict[str, Row], key: str, done: Folded,
             good = row_bytes(row)
         except Exception as error:
             later = [other for _, other in mine[place + 1 :] if other.position in applied]
-            # What failed on top of a state that cannot be kept may well be in order: it waits, like the rest.
+            # An event that failed on a state that cannot be stored may be valid: it waits, like the rest.
             later += [failed.recorded for failed in done.failures if failed.key == key]
             done.failures[:] = [failed for failed in done.failures if failed.key != key]
             done.failures.append(failure(recorded, key, error))
@@ -364,16 +363,16 @@ def failure(recorded: Recorded, key: str | None, error: Exception) -> Failure:
 
 
 def fold_all(view: View, records: Iterable[Recorded], *, upcast: Upcast = as_it_is) -> dict[str, State]:
-    """The states of a view from nothing, in memory: the measure that every other way is compared with.
+    """Return the states of a view from the beginning, in memory: the reference for every other way to run it.
 
     For a causal view the records may come in any order and twice; for others they come in order of position. The
-    first event that cannot be applied is raised as it failed.
+    error of the first event that cannot be applied is raised.
     """
     return {key: row.state for key, row in fold_rows(view, records, upcast=upcast).items()}
 
 
 def fold_rows(view: View, records: Iterable[Recorded], *, upcast: Upcast = as_it_is) -> dict[str, Row]:
-    """The same, as rows."""
+    """Return the same as rows."""
     rows: dict[str, Row] = {}
     query = view.query
     matching = iter(records) if query == EVERYTHING else (one for one in records if query.matches(one))
@@ -387,6 +386,6 @@ def fold_rows(view: View, records: Iterable[Recorded], *, upcast: Upcast = as_it
 
 
 def in_causal_order(records: Iterable[Recorded]) -> list[Recorded]:
-    """The records in the order that is the same on every node, each once."""
+    """Return the records in the order that is the same on every node, each once."""
     once = {recorded.event.id: recorded for recorded in records}
     return sorted(once.values(), key=lambda recorded: recorded.event.causal_order)

@@ -1,12 +1,12 @@
-"""Views as the seed writes them: an object that is told of events and can show and take back its state.
+"""Views as seed 001 writes them: an object that receives events, returns its state, and can be restored from it.
 
     engine = ReplayEngine(log)
     engine.register("market", MarketView(), ["market.post.created"])
     engine.rebuild_all()
 
-`MaterialisedView` is accepted as it is. `Materialised` makes a `View` with one key of it, for everything that runs
-views; `ReplayEngine` has the seed's own four methods. Events come in causal order, whatever order they arrived in: a
-late one makes the view begin anew.
+`MaterialisedView` is accepted as it is. `Materialised` makes a `View` with one key from it, which runs like others.
+`ReplayEngine` has the four methods of the seed. Events come in causal order, in whatever order they arrived: a late
+event rebuilds the view.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Materialised(View):
 
 
 class ReplayEngine:
-    """The seed's engine over a log: views in memory, made from the events at every start."""
+    """The seed's engine over a log: views in memory, rebuilt from the events at every start."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -113,14 +113,14 @@ class ReplayEngine:
         self._from: dict[str, int] = {}
 
     def register(self, name: str, view: MaterialisedView, event_types: Iterable[str] = ()) -> None:
-        """Have a view take part; without types it takes every event."""
+        """Add a view. Without types it receives every event."""
         self.views[name] = view
         self._types[name] = frozenset(event_types)
         self._last[name] = (0, "")
         self._from[name] = 0
 
     def rebuild(self, view_name: str, from_lamport: int = 0) -> None:
-        """Begin a view anew with every event of its types whose clock is not below `from_lamport`."""
+        """Rebuild a view from every event of its types whose clock is not below `from_lamport`."""
         view = self._named(view_name)
         view.reset()
         self._from[view_name], self._last[view_name] = from_lamport, (0, "")
@@ -132,19 +132,19 @@ class ReplayEngine:
             self.rebuild(name)
 
     def on_event(self, event: Event | Recorded) -> None:
-        """Tell the views of an event that was just recorded. The same one twice, or a late one, does no harm."""
-        told = event.event if isinstance(event, Recorded) else event
-        told = self.log.catalog.upcast(told)
+        """Pass an event that was just recorded to the views. The same one twice, or a late one, does no harm."""
+        new = event.event if isinstance(event, Recorded) else event
+        new = self.log.catalog.upcast(new)
         for name, types in self._types.items():
-            if (types and told.type not in types) or told.lamport < self._from[name]:
+            if (types and new.type not in types) or new.lamport < self._from[name]:
                 continue
-            if told.causal_order > self._last[name]:
-                self._take(name, told)
-            elif told.causal_order != self._last[name]:
+            if new.causal_order > self._last[name]:
+                self._take(name, new)
+            elif new.causal_order != self._last[name]:
                 self.rebuild(name, self._from[name])
 
     def digest(self) -> str:
-        """One hash over what all views show."""
+        """Return one hash over the states of all views."""
         return digest((name, view.snapshot_state()) for name, view in self.views.items())
 
     def _take(self, name: str, event: Event) -> None:

@@ -1,4 +1,4 @@
-"""What a view is: a name, the events it takes, and a pure fold of them into one state a key.
+"""What a view is: a name, the events that it applies, and a pure fold of them into one state per key.
 
     class Board(View):
         name = "board"
@@ -11,8 +11,8 @@
             return {**state, "lane": event.payload["went_to"]}
 
 A view is written once and runs anywhere: live, rebuilt, as of any moment, in one process or in many. For that it must
-be pure: what `key`, `initial` and `apply` answer depends on their arguments and on nothing else. A state is made of
-what JSON has: dict with text as keys, list, str, int, float, bool, None.
+be pure: the results of `key`, `initial` and `apply` depend on their arguments only. A state consists of JSON values:
+dict with str keys, list, str, int, float, bool, None.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 
 class Order(StrEnum):
     POSITION = "position"  # as the events arrived in this log
-    CAUSAL = "causal"  # by (lamport, id): the same on every node, whatever arrived first
+    CAUSAL = "causal"  # by (lamport, id): the same on every node, in whatever order the events arrived
 
 
 POSITION, CAUSAL = Order.POSITION, Order.CAUSAL
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A state that became another, told to `View.on_change` after it is on record."""
+    """A changed state, passed to `View.on_change` after it is stored."""
 
     key: str
     state: State
-    position: Position  # up to which the log was looked at
+    position: Position  # the log was read up to here
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True):
-    """What a row is found by. `part` is where it belongs, as a path such as a scope."""
+    """The words that a search finds a row by. `part` is the path that it belongs to, such as a scope."""
 
     title: str
     body: str = ""
@@ -59,37 +59,37 @@ class Text(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class View:
-    """A pure fold. Give a new `version` to a view whose code changed: its states are then built anew beside."""
+    """A pure fold. Give a view whose code changed a new `version`: its states are then rebuilt beside the others."""
 
     name: ClassVar[str] = ""
     version: ClassVar[int] = 1
     types: ClassVar[Collection[str]] = ()  # empty: every event
     kind: ClassVar[str] = ""  # only streams of this kind
-    scope: ClassVar[str] = ""  # only this scope and what lies below it
+    scope: ClassVar[str] = ""  # only this scope and those below it
     order: ClassVar[Order] = Order.POSITION
-    uses: ClassVar[Collection[Any]] = ()  # classes and functions elsewhere whose code decides what it says
+    uses: ClassVar[Collection[Any]] = ()  # classes and functions elsewhere that its states depend on
 
     def key(self, event: Event) -> str | None:
-        """The part of the state that an event belongs to; None for an event that this view leaves out."""
+        """Return the key whose state an event changes; None for an event that this view leaves out."""
         return event.stream
 
     def initial(self) -> State:
-        """The state of a key before its first event, a new one at every call."""
+        """Return the state of a key before its first event, a new one at every call."""
         return {}
 
     def apply(self, state: State, event: Event) -> State:
-        """The state after an event, which has been brought up to the latest version of its type."""
+        """Return the state after an event, which has the latest version of its type."""
         raise NotImplementedError(f"{type(self).__name__} has no apply")
 
     def text(self, state: State) -> Text | None:
-        """What a row is found by, in a view that can be searched; None for a row that is not to be found. Pure."""
+        """Return the words that a search finds a row by; None for a row that it does not find. Must be pure too."""
         return None
 
     def on_change(self, changes: Sequence[Change]) -> None:
-        """Told of what changed while live, after it is on record; never during a rebuild. It may not be told of a
-        change at all (a crash in between): what must happen belongs into a consumer of the log."""
+        """Receive the changes of a live view after they are stored; never those of a rebuild. After a crash a change
+        may not be passed at all: what must happen belongs in a consumer of the log."""
 
-    # ---- what follows from the above
+    # ---- derived from the above
 
     @property
     def query(self) -> Query:
@@ -97,7 +97,7 @@ class View:
 
     @property
     def by_stream(self) -> bool:
-        """True when the key is the stream: then a key is known without its payload, and a purge concerns one key."""
+        """True if the key is the stream: then a key is known without the payload, and a purge affects one key."""
         return type(self).key is View.key
 
     @property
@@ -110,7 +110,7 @@ class View:
 
 
 def view_of(given: View | type[View]) -> View:
-    """A view from its class or from itself, refused if it cannot be run."""
+    """Return a view from its class or from itself; refuse one that cannot run."""
     view = given() if isinstance(given, type) else given
     if not isinstance(view, View):
         raise _unusable(f"{given!r} is not a view", "a view is a subclass of everlog.View")
@@ -128,17 +128,18 @@ def _unusable(what: str, why: str) -> InvalidField:
 
 
 def state_bytes(state: State) -> bytes:
-    """A state as it is kept and compared: canonical JSON. What JSON cannot say is refused, with its path."""
+    """Return a state as it is stored and compared: canonical JSON. A value that JSON cannot express is refused, with
+    its path."""
     return canonical(state)
 
 
 def digest(states: Iterable[tuple[str, State]]) -> str:
-    """One hash for all states of a view. Two runs that derived the same have the same digest."""
+    """Return one hash over all states of a view. Two runs that derived the same states have the same digest."""
     return digest_of_bytes((key, state_bytes(state)) for key, state in sorted(states, key=lambda item: item[0]))
 
 
 def digest_of_bytes(states: Iterable[tuple[str, bytes]]) -> str:
-    """The same over states that are canonical JSON already, in order of their keys."""
+    """Return the same hash from states that are canonical JSON already, in order of their keys."""
     sha = hashlib.sha256()
     for key, state in states:
         sha.update(b"[%b,%b]\n" % (canonical(key), state))

@@ -17,7 +17,7 @@ class Clock:
 
 
 def own(store: JsonlStore, stream: str = "note/1", **fields: object) -> None:
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([stamped(writer, store.identity.origin, stream=stream, **fields)], fresh=True)
 
 

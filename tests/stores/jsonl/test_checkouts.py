@@ -14,10 +14,11 @@ from everlog.core.event import Position
 from everlog.errors import ReadOnly
 from everlog.files import DiskFiles, Handle, Lock
 from everlog.log.verify import verify
-from everlog.stores.contract import Sealed
+from everlog.stores.contract import Encoded
 from everlog.stores.jsonl.lines import event_line
 from everlog.stores.jsonl.store import JsonlStore
-from everlog.testing.builders import NOON, Chain, seal_any
+from everlog.stores.small_state import read_notes
+from everlog.testing.builders import NOON, Chain, put_note, seal_any
 from everlog.testing.filling import append, positions
 
 DAY_US = 86_400_000_000
@@ -26,7 +27,7 @@ DAY_US = 86_400_000_000
 # ---- merges
 
 
-def insert_lines(file: Path, at: int, *made: Sealed) -> None:
+def insert_lines(file: Path, at: int, *made: Encoded) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     lines[at:at] = [event_line(each, NOON) for each in made]
     draft = file.with_name("draft")
@@ -99,16 +100,16 @@ def test_a_purge_leaves_no_byte_and_keeps_every_place(path: Path) -> None:
     for number in range(4):
         own(store, stream=f"note/{number % 2}", payload={"text": f"sentinel-{number % 2}"})
         clock.us += DAY_US // 2
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     own(store, stream="note/1", payload={"text": "later"})
-    before = [list(store.read()), list(store.packed()), store.purges()]
+    before = [list(store.read()), list(store.slots()), store.purges()]
     assert not [file for file in path.rglob("*") if file.is_file() and b"sentinel-1" in file.read_bytes()]
     store.close()
     shutil.rmtree(path / "local")
 
     again = JsonlStore(path)
-    assert [list(again.read()), list(again.packed()), again.purges()] == before
+    assert [list(again.read()), list(again.slots()), again.purges()] == before
     assert verify(again).problems == ()
     again.close()
 
@@ -127,20 +128,20 @@ def test_a_purge_takes_expired_and_replaced_notes_along_and_lines_that_cannot_be
         ("removed", None, None),
         ("kept", "here", clock.us + DAY_US),
     ):
-        with store.write() as writer:
-            writer.note(key, value, expires_us=expires_us)
+        with store.open_write() as writer:
+            put_note(writer, key, value, expires_us=expires_us)
     clock.us += 2
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     file = path / "local" / "notes.jsonl"
     assert b"sentinel" not in file.read_bytes()
-    assert store.notes("") == {"kept": "here", "replaced": "new"}
+    assert read_notes(store.small_state, "") == {"kept": "here", "replaced": "new"}
 
     data = file.read_bytes()
     file.write_bytes(b'{"sentinel"\n' + data)
     assert codes(store) == ["notes_damaged"]
     own(store, stream="note/2")
-    with caplog.at_level(logging.WARNING, "everlog"), store.write() as writer:
+    with caplog.at_level(logging.WARNING, "everlog"), store.open_write() as writer:
         writer.purge("note/2", actor="user:ada", reason="asked to")
     assert "removes 1 lines that cannot be read" in caplog.text
     assert (file.read_bytes(), codes(store)) == (data, [])
@@ -151,7 +152,7 @@ def test_a_purged_event_that_a_merge_brings_back_is_not_read(path: Path) -> None
     store = JsonlStore(path)
     made = seal_any(stream="note/1")
     append(store, made)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     insert_lines(day_files(path)[0], 0, made)
     assert positions(store.read()) == []
@@ -167,7 +168,7 @@ def test_a_purge_that_a_merge_brings_takes_effect(path: Path, tmp_path: Path) ->
     clone = tmp_path / "clone"
     shutil.copytree(path, clone, ignore=shutil.ignore_patterns("local"))
     other = JsonlStore(clone)
-    with other.write() as writer:
+    with other.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     other.close()
     shutil.copy(day_files(clone)[0], day_files(path)[0])
@@ -274,7 +275,7 @@ def test_a_folder_that_cannot_be_written_can_be_read(path: Path, index: str) -> 
     assert positions(reader.read()) == [1, 2]
     assert (reader.identity.epoch == epoch) == (index != "gone")
     assert verify(reader).problems == ()
-    with pytest.raises(ReadOnly), reader.write():
+    with pytest.raises(ReadOnly), reader.open_write():
         pass
     reader.close()
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before

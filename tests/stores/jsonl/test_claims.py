@@ -11,8 +11,8 @@ import pytest
 from everlog import Draft
 from everlog.catalog.builtin import BUILT_IN
 from everlog.log.log import Log
-from everlog.stores.jsonl import catching_up
-from everlog.stores.jsonl.merging import merge_day_files
+from everlog.stores.jsonl.index import changes
+from everlog.stores.jsonl.merge import merge_day_files
 from everlog.stores.jsonl.store import JsonlStore
 
 
@@ -43,7 +43,7 @@ MORE = [Draft(type="note.added", stream="note/more", payload={"text": str(number
 def test_a_batch_keeps_its_key_when_lines_of_others_came_in_between_and_the_index_was_made_anew(
     tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catching_up, "PIECE_BYTES", piece)
+    monkeypatch.setattr(changes, "PIECE_BYTES", piece)
     ours = opened(tmp_path / "a")
     note(ours, "note/0", "x")
     shutil.copytree(tmp_path / "a", tmp_path / "b")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from everlog.stores.contract import Store
-from everlog.stores.jsonl import reading
+from everlog.stores.jsonl.index import read
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.store_contract import OpenStore, StoreContract
 from everlog.testing.store_machine import StoreMachine
@@ -27,7 +27,7 @@ class JsonlMachine(StoreMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(reading, "PAGE_ROWS", 2)
+        self.patch.setattr(read, "PAGE_ROWS", 2)
 
     def open_store(self, fresh: bool) -> Store:
         return JsonlStore(Path(self.folder.name) / "log", create=fresh)

@@ -10,18 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.crash_states import Effort, kills, power_cuts
+from tests.support.faults import RecordingFiles
+from tests.support.recovery import Report, check, check_bit_flips
 
 from everlog.core.event import Position, Purge
 from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
 from everlog.log.verify import verify
-from everlog.stores.jsonl import day_files, notes, purging
+from everlog.stores.jsonl import day_files, notes, purge
 from everlog.stores.jsonl.day_files import Tail
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.past_damage import PastDamage
-from everlog.testing.builders import stamped
-from everlog.testing.crash_states import Effort, kills, power_cuts
-from everlog.testing.faults import RecordingFiles
-from everlog.testing.recovery import Report, check, check_bit_flips
+from everlog.stores.small_state import read_notes
+from everlog.testing.builders import put_note, stamped
 
 HOME = Path("/log")
 DAY_US = 86_400_000_000
@@ -52,13 +53,13 @@ def opened(files: RecordingFiles, now_us: Callable[[], int] = Day()) -> JsonlSto
 
 
 def put(log: JsonlStore, number: int, lines: int = 1, *, width: int = 1, note: bool = False) -> None:
-    with log.write() as writer:
+    with log.open_write() as writer:
         for part in range(lines):
             payload = {"n": number, "of": lines, "part": part, "text": "x" * width}
             made = stamped(writer, log.identity.origin, stream=f"note/{number}", payload=payload)
             writer.append([made], fresh=True)
         if note:
-            writer.note(f"note/{number}", str(number))
+            put_note(writer, f"note/{number}", str(number))
 
 
 def numbers(files: RecordingFiles) -> list[int]:
@@ -74,7 +75,7 @@ def numbers(files: RecordingFiles) -> list[int]:
             raise AssertionError(f"half a batch: {group}")
         found.append(records[at]["n"])
         at += count
-    with_note = {int(key.partition("/")[2]) for key in log.notes("note/")}
+    with_note = {int(key.partition("/")[2]) for key in read_notes(log.small_state, "note/")}
     alone = with_note - set(found)
     problems = list(log.check())
     log.close()
@@ -168,19 +169,19 @@ def purged() -> tuple[RecordingFiles, str]:
     log = opened(files, clock)
     for number in range(1, 5):
         files.tried(number)
-        with log.write() as writer:
+        with log.open_write() as writer:
             payload = {"n": number, "of": 1, "part": 0, "text": "sentinel" if number % 2 else "kept"}
             stream = "note/gone" if number % 2 else "note/kept"
             writer.append([stamped(writer, log.identity.origin, stream=stream, payload=payload)], fresh=True)
             if number == 1:
-                writer.note("replaced", "sentinel")
-                writer.note("kept", "as it is")
+                put_note(writer, "replaced", "sentinel")
+                put_note(writer, "kept", "as it is")
         files.acked(number)
         clock.us += DAY_US // 2
     files.tried(5)
-    with log.write() as writer:
+    with log.open_write() as writer:
         writer.purge("note/gone", actor="user:ada", reason="asked to")
-        writer.note("replaced", "emptied")
+        put_note(writer, "replaced", "emptied")
     files.acked(5)
     log.close()
     return files, "sentinel"
@@ -192,7 +193,10 @@ def purge_state(files: RecordingFiles) -> tuple[list[int], list[Purge], list[int
         report = verify(log)
         if report.problems:
             raise Damaged("damage", why=str(report.problems[0]))
-        assert log.notes("") == {"kept": "as it is", "replaced": "emptied" if log.purges() else "sentinel"}
+        assert read_notes(log.small_state, "") == {
+            "kept": "as it is",
+            "replaced": "emptied" if log.purges() else "sentinel",
+        }
         return (
             [recorded.position for recorded in log.read()],
             log.purges(),
@@ -350,7 +354,7 @@ def _no_settling(patch: pytest.MonkeyPatch) -> None:
 
 
 def _torn_tail_stays(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("everlog.stores.jsonl.catching_up.torn_at", lambda *given, **named: None)
+    patch.setattr("everlog.stores.jsonl.index.changes.torn_at", lambda *given, **named: None)
 
 
 def _half_a_batch_stays(patch: pytest.MonkeyPatch) -> None:
@@ -378,7 +382,7 @@ def _take_at_once(real: Callable[..., None]) -> Callable[..., None]:
 
 
 def _no_plan(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(purging, "write_plan", lambda files, path, plan: None)
+    patch.setattr(purge, "write_plan", lambda files, path, plan: None)
     patch.setattr(RecordingFiles, "unlink", _unlink_if_there(RecordingFiles.unlink))
 
 
@@ -391,7 +395,7 @@ def _unlink_if_there(real: Callable[..., None]) -> Callable[..., None]:
 
 
 def _purge_forgets_to_rewrite(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(purging, "carry_out", lambda files, events, plan: None)
+    patch.setattr(purge, "carry_out", lambda files, events, plan: None)
 
 
 def _purge_leaves_old_notes(patch: pytest.MonkeyPatch) -> None:
@@ -399,7 +403,7 @@ def _purge_leaves_old_notes(patch: pytest.MonkeyPatch) -> None:
 
 
 def _purge_drops_the_lines(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(purging, "purged_line", lambda line, batch=None: b"")
+    patch.setattr(purge, "purged_line", lambda line, batch=None: b"")
 
 
 def _full_disk_leaves_half_a_line(patch: pytest.MonkeyPatch) -> None:

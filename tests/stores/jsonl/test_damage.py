@@ -13,7 +13,7 @@ from everlog.core.event import Position
 from everlog.core.query import Query
 from everlog.errors import Damaged
 from everlog.log.verify import verify
-from everlog.stores.jsonl import catching_up
+from everlog.stores.jsonl.index import changes
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import seal_any, stamped
 from everlog.testing.filling import append, positions
@@ -41,7 +41,7 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_named(path: Path) -> None:
     assert positions(store.read(after=Position(2))) == [3]
     report = verify(store)
     reasons = [problem.reason for problem in report.problems if problem.code == "line_unreadable"]
-    assert reasons == [f"events/{file.name} line 2: its checksum does not fit: the disk or somebody changed it"]
+    assert reasons == [f"events/{file.name} line 2: its checksum does not match: the disk or an editor changed it"]
     with pytest.raises(Damaged, match="takes no writes"):
         own(store)
     assert file.read_bytes() == damaged
@@ -87,7 +87,7 @@ def test_a_line_that_cannot_be_read_is_told_before_conflict_markers(path: Path) 
     file.write_bytes(b"<<<<<<< HEAD\n" + file.read_bytes().replace(b"one", b"ONE"))
     with pytest.raises(Damaged, match="is damaged") as refused:
         own(store)
-    assert refused.value.why.startswith("line 2: its checksum does not fit")
+    assert refused.value.why.startswith("line 2: its checksum does not match")
     store.close()
 
 
@@ -178,7 +178,7 @@ def test_an_index_that_is_gone_or_damaged_is_made_anew(path: Path) -> None:
         epoch = again.identity.epoch
         own(again, stream="note/9")
         assert list(again.check()) == []
-        with again.write() as writer:
+        with again.open_write() as writer:
             writer.purge("note/9", actor="user:ada", reason="asked to")
         again.close()
 
@@ -209,13 +209,13 @@ def test_an_index_is_made_the_same_in_pieces_of_any_size(
     store = JsonlStore(path)
     for size in (1, 3, 1, 5, 2):
         append(store, *[seal_any(payload={"text": "x" * 40 * number}) for number in range(size)])
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge(next(store.read()).event.stream, actor="user:ada", reason="asked to")
     own(store)
-    before = [list(store.read()), list(store.packed()), store.purges()]
-    monkeypatch.setattr(catching_up, "PIECE_BYTES", piece_bytes)
+    before = [list(store.read()), list(store.slots()), store.purges()]
+    monkeypatch.setattr(changes, "PIECE_BYTES", piece_bytes)
     store.rebuild_index()
-    assert [list(store.read()), list(store.packed()), store.purges()] == before
+    assert [list(store.read()), list(store.slots()), store.purges()] == before
     assert list(store.check()) == []
     store.close()
 
@@ -237,13 +237,13 @@ def test_another_process_sees_an_index_that_was_made_anew(path: Path) -> None:
 def test_an_index_that_cannot_be_told_does_not_fail_the_write(path: Path) -> None:
     store = JsonlStore(path)
     own(store)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([stamped(writer, store.identity.origin)], fresh=True)
-        store._keeper.index.connection.execute("DROP TABLE events")
+        store._updater.index.connection.execute("DROP TABLE events")
     assert positions(store.read()) == [1, 2]
-    store._keeper.index.connection.execute("DROP TABLE events")
+    store._updater.index.connection.execute("DROP TABLE events")
     assert positions(store.read()) == [1, 2]  # while reading it is noticed, too
-    store._keeper.index.connection.execute("DROP TABLE purges")
+    store._updater.index.connection.execute("DROP TABLE purges")
     store.close()
     again = JsonlStore(path)
     own(again)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.damage_contract import DamageContract, OpenStore
 
 from everlog.stores.jsonl.store import JsonlStore
-from everlog.testing.damage_contract import DamageContract, OpenStore
 
 
 class TestDamageOfJsonlStore(DamageContract):

@@ -100,8 +100,8 @@ READS: dict[str, Callable[[JsonlStore], object]] = {
     "newest first": lambda store: list(store.read(newest_first=True)),
     "one stream": lambda store: list(store.read(Query(stream="note/1"))),
     "another type": lambda store: list(store.read(Query(types=frozenset({"no.such"})))),
-    "scan": lambda store: list(store.scan()),
-    "scan of a kind": lambda store: list(store.scan(Query(kind="note"))),
+    "scan": lambda store: list(store.blocks()),
+    "scan of a kind": lambda store: list(store.blocks(Query(kind="note"))),
     "pages": lambda store: read_pages(store),
     "a page of a stream": lambda store: read_pages(store, Query(stream="note/0")),
 }
@@ -143,7 +143,7 @@ def test_every_read_stops_at_damage(
     elif damage is not lengthen:
         first, last = first + 3, last + 3
     if damage is flip and how in ("one stream", "another type", "a page of a stream"):
-        list(store.packed())  # what they want is all there; from here on the index knows of the damage
+        list(store.slots())  # what they want is all there; from here on the index knows of the damage
     with pytest.raises(Damaged) as raised:
         READS[how](store)
     details = raised.value.details

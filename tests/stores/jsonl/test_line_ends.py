@@ -10,7 +10,7 @@ from tests.stores.jsonl.own import codes, day_files, own, texts
 
 from everlog.errors import BadFile, Damaged
 from everlog.log.verify import verify
-from everlog.stores.jsonl.merging import merge_day_files
+from everlog.stores.jsonl.merge import merge_day_files
 from everlog.stores.jsonl.store import JsonlStore
 
 
@@ -26,7 +26,7 @@ def test_line_ends_of_windows_are_named_by_every_read_and_write(path: Path, inde
         store.close()
         shutil.rmtree(path / "local")
         store = JsonlStore(path)
-    for act in (lambda: list(store.read()), lambda: list(store.scan()), lambda: own(store)):
+    for act in (lambda: list(store.read()), lambda: list(store.blocks()), lambda: own(store)):
         with pytest.raises(Damaged, match=r"line ends of Windows \(CRLF\)") as raised:
             act()
         assert raised.value.details["line"] == 1

@@ -12,7 +12,7 @@ import pytest
 from everlog.core.canonical import canonical
 from everlog.core.codec import event_object
 from everlog.core.ids import EventId
-from everlog.stores.contract import seal
+from everlog.stores.contract import encode_event
 from everlog.stores.jsonl.lines import (
     BadLine,
     EventLine,
@@ -90,14 +90,16 @@ def test_an_empty_payload_is_left_out_and_comes_back(payload: dict[str, str]) ->
 
 
 def test_an_erased_payload_stays_erased() -> None:
-    made = seal(msgspec.structs.replace(Chain().next().event, payload={}, salt=b""))
+    made = encode_event(msgspec.structs.replace(Chain().next().event, payload={}, salt=b""))
     line = event_line(made, NOON)
     assert b"payload" not in line
     assert read_events(line) == [made.event]
 
 
 def test_a_signature_and_its_path_come_back() -> None:
-    signed = seal(msgspec.structs.replace(Chain().next().event, signature=b"s" * 64, path=(b"a" * 32, b"b" * 32)))
+    signed = encode_event(
+        msgspec.structs.replace(Chain().next().event, signature=b"s" * 64, path=(b"a" * 32, b"b" * 32))
+    )
     assert read_events(event_line(signed, NOON)) == [signed.event]
 
 

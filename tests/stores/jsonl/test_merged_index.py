@@ -11,7 +11,7 @@ from everlog.core.event import Position
 from everlog.core.ids import EventId
 from everlog.log.verify import verify
 from everlog.stores.jsonl.lines import PurgedLine, PurgeLine, event_line, purge_line, purged_line, read_line
-from everlog.stores.jsonl.merging import merge_day_files
+from everlog.stores.jsonl.merge import merge_day_files
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import NOON, Chain, seal_any, stamped
 
@@ -24,7 +24,7 @@ def store(tmp_path: Path, clock: Clock) -> JsonlStore:
 
 
 def own(store: JsonlStore, text: str, stream: str = "note/1") -> None:
-    with store.write() as writer:
+    with store.open_write() as writer:
         made = stamped(writer, store.identity.origin, stream=stream, payload={"text": text})
         writer.append([made], fresh=True)
 
@@ -51,7 +51,7 @@ def rewrite(path: Path, data: bytes) -> None:
 def test_a_merged_file_that_looks_as_if_it_only_grew_is_read_as_a_whole(store: JsonlStore) -> None:
     own(store, "a")
     own(store, "secret", stream="person/1")
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("person/1", actor="user:ada", reason="asked to")
     path = day_file(store)
     *before, ours = path.read_bytes().splitlines(keepends=True)
@@ -158,7 +158,7 @@ def test_the_clock_of_a_purge_comes_from_what_it_knew(store: JsonlStore) -> None
     own(store, "a")
     own(store, "secret", stream="person/1")
     own(store, "b")
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("person/1", actor="user:ada", reason="asked to")
     own(store, "c")
     path = day_file(store)

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.stores.jsonl.test_merging import a_purge, purged
+from tests.stores.jsonl.test_merge import a_purge, purged
 
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
 from everlog.errors import ClockJump, Damaged
-from everlog.stores.contract import seal
+from everlog.stores.contract import encode_event
 from everlog.stores.jsonl.lines import BadLine, ended, event_line, purge_line, purged_line, read_line
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import event, seal_any, stamped
@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
 def own(store: JsonlStore) -> None:
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([stamped(writer, store.identity.origin)], fresh=True)
 
 
@@ -79,7 +79,7 @@ def test_a_clock_file_that_is_too_far_ahead_is_ignored_and_told(
     store.close()
     (tmp_path / "log" / "clock.json").write_text(f'{{"last_updated":"","value":{value}}}\n')
     again = JsonlStore(tmp_path / "log")
-    with caplog.at_level(logging.WARNING, "everlog"), again.write() as writer:
+    with caplog.at_level(logging.WARNING, "everlog"), again.open_write() as writer:
         assert writer.tick() == 3
     assert f"says {value}, the log knows of 2: it is ignored" in caplog.text
     again.close()
@@ -90,7 +90,7 @@ def test_a_clock_file_that_is_a_little_ahead_counts(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path / "log")
     append(store, seal_any(lamport=2))
     (tmp_path / "log" / "clock.json").write_text(f'{{"last_updated":"","value":{JUMP_MAX + 2}}}\n')
-    assert store.clock() == JUMP_MAX + 2
+    assert store.ends().clock == JUMP_MAX + 2
     store.close()
 
 
@@ -99,7 +99,7 @@ def test_a_log_whose_clock_came_to_its_end_writes_nothing_that_it_could_not_read
     own(store)
     (file,) = (tmp_path / "log" / "events").iterdir()
     with file.open("ab") as handle:
-        handle.write(event_line(seal(event(lamport=LAMPORT_MAX)), NOW))
+        handle.write(event_line(encode_event(event(lamport=LAMPORT_MAX)), NOW))
     data = file.read_bytes()
     with pytest.raises(ClockJump, match="stands at its end"):
         own(store)

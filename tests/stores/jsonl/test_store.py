@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.stores.jsonl.own import Clock, day_files, own, texts
+from tests.support.faults import RecordingFiles
+from tests.support.steps import Sync
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.codec import header_bytes
@@ -21,9 +23,7 @@ from everlog.log.verify import verify
 from everlog.stores.jsonl import store as store_module
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import seal_any
-from everlog.testing.faults import RecordingFiles
 from everlog.testing.filling import append, positions
-from everlog.testing.steps import Sync
 
 DAY_US = 86_400_000_000
 
@@ -92,7 +92,7 @@ def test_the_clock_file_is_never_trusted_below_the_log(path: Path, content: byte
     else:
         (path / "clock.json").write_bytes(content)
     again = JsonlStore(path)
-    with again.write() as writer:
+    with again.open_write() as writer:
         assert writer.tick() == 42
     again.close()
     assert json.loads((path / "clock.json").read_bytes())["value"] == 42
@@ -102,8 +102,8 @@ def test_a_second_writer_is_told_who_holds_the_log(path: Path, monkeypatch: pyte
     """G13."""
     monkeypatch.setattr(store_module, "LOCK_TIMEOUT_S", 0.05)
     one, other = JsonlStore(path), JsonlStore(path)
-    with one.write():
-        with pytest.raises(Busy) as refused, other.write():
+    with one.open_write():
+        with pytest.raises(Busy) as refused, other.open_write():
             pass
         assert refused.value.hint
     own(other)
@@ -154,7 +154,7 @@ def test_the_seeds_own_files_become_a_log(path: Path) -> None:
     assert positions(store.read(Query(stream="workpackage/WP03"))) == [1, 2]
     own(store)
     report = verify(store)
-    assert (report.problems, report.events, store.clock()) == ((), 3, 3)
+    assert (report.problems, report.events, store.ends().clock) == ((), 3, 3)
     store.close()
     assert (path / "events" / "2026-01-27.jsonl").read_text() == text
 
@@ -173,7 +173,7 @@ def test_a_cursor_from_before_a_rebuild_is_reset(log: Log) -> None:
     log.append("note.added", stream="note/1", payload={"text": "one"})
     cursor = log.page_after(0).next_cursor
     assert log.page_after(cursor).reset is None
-    store = log.store
+    store = log._store
     assert isinstance(store, JsonlStore)
     store.rebuild_index()
     reset = log.page_after(cursor).reset
@@ -196,7 +196,7 @@ def test_a_log_is_opened_while_somebody_writes_but_not_while_the_index_is_made_a
     path: Path, monkeypatch: pytest.MonkeyPatch, made_anew: bool
 ) -> None:
     """SQLite would keep the journal of the old index under the name that belongs to the new one."""
-    monkeypatch.setattr("everlog.stores.jsonl.keeper._LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("everlog.stores.jsonl.index.update._LOCK_TIMEOUT_S", 0.05)
     store = JsonlStore(path)
     own(store)
     store.close()

@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 
 def put(store: JsonlStore, *texts: str, stream: str = "note/1") -> None:
     """One write."""
-    with store.write() as writer:
+    with store.open_write() as writer:
         for text in texts:
             made = stamped(writer, store.identity.origin, stream=stream, payload={"text": text})
             writer.append([made], fresh=True)
@@ -66,7 +66,7 @@ def test_a_record_of_a_purge_that_the_index_knows_is_not_cut_either(path: Path) 
     store = JsonlStore(path)
     put(store, "kept", stream="note/kept")
     put(store, "gone", stream="note/gone")
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/gone", actor="user:ada", reason="asked to")
     store.close()
     file = day_file(path)
@@ -137,7 +137,7 @@ def test_a_read_leaves_a_torn_tail_and_the_next_write_cuts_it(path: Path, caplog
         writer = JsonlStore(path)
         assert writer.head() == 1
         assert file.read_bytes() == torn
-        assert "50 bytes of a write that was never finished are left out" in caplog.text
+        assert "50 bytes of a write that was never finished are ignored" in caplog.text
         assert "cut 50 bytes" not in caplog.text
         put(writer, "two")
         assert "cut 50 bytes" in caplog.text

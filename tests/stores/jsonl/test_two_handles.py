@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -21,8 +22,10 @@ from everlog.core.query import Query
 from everlog.errors import Damaged, WrongSequence
 from everlog.log.log import Log
 from everlog.log.verify import verify
-from everlog.stores.jsonl import keeper, purging
+from everlog.stores.jsonl import purge
+from everlog.stores.jsonl.index import update
 from everlog.stores.jsonl.store import JsonlStore
+from everlog.stores.small_state import read_note
 from everlog.testing.filling import positions
 
 WRITER = """
@@ -36,7 +39,7 @@ for order in sys.stdin:
     if verb == "write":
         own(store, stream="note/2", payload={"text": text})
     elif verb == "purge":
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge(text, actor="user:ada", reason="asked to")
     elif verb == "head":
         store.head()
@@ -75,7 +78,7 @@ class OtherHandle:
         if verb == "write":
             own(self._store, stream="note/2", payload={"text": text})
         elif verb == "purge":
-            with self._store.write() as writer:
+            with self._store.open_write() as writer:
                 writer.purge(text, actor="user:ada", reason="asked to")
         else:
             self._store.head()
@@ -131,8 +134,8 @@ def test_a_look_between_two_writes_does_not_hide_what_another_handle_wrote(
         case "read":
             assert texts(store) == ["a", "b"]
         case _:
-            assert store.sequence("note/2") == 1  # what it remembers: only inside a write is it brought up to date
-            assert store.clock() == 2
+            assert store._sequence("note/2") == 1  # what it remembers: only inside a write is it brought up to date
+            assert store.ends().clock == 2
     own(store, stream="note/2", payload={"text": "c"})
     records = list(store.read())
     assert [(each.position, each.sequence, each.event.lamport) for each in records] == [
@@ -166,10 +169,10 @@ def test_a_thread_that_reads_between_writes_does_not_hide_another_handle(path: P
     one, two = JsonlStore(path), JsonlStore(path)
     questions: list[Callable[[], object]] = [
         one.head,
-        one.clock,
+        one.ends,
         one.purges,
-        lambda: one.noted("x"),
-        lambda: list(one.packed()),
+        lambda: read_note(one.small_state, "x"),
+        lambda: list(one.slots()),
         one.bad_lines,
     ]
     for number, question in enumerate(questions):
@@ -188,7 +191,7 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_noticed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder has the time that it had when it was looked at."""
-    monkeypatch.setattr(keeper, "_RACY_NS", 600 * 10**9)  # however slow this machine is
+    monkeypatch.setattr(update, "_RACY_NS", 600 * 10**9)  # however slow this machine is
     clock = Clock()
     store = JsonlStore(path, now_us=clock)
     own(store)
@@ -215,7 +218,7 @@ def test_whoever_sees_a_purge_does_not_see_what_it_removed(
     own(store, stream="note/1", payload={"text": "secret"})
     own(store, stream="note/3", payload={"text": "kept"})
     assert texts(reader) == ["secret", "kept"]
-    real, seen = purging.carry_out, []
+    real, seen = purge.carry_out, []
 
     def look() -> None:
         seen.append(([(purge.stream, purge.count) for purge in reader.purges()], texts(reader)))
@@ -226,8 +229,8 @@ def test_whoever_sees_a_purge_does_not_see_what_it_removed(
             raise KeyboardInterrupt
         real(*given)
 
-    monkeypatch.setattr(purging, "carry_out", carry_out)
-    with pytest.raises(KeyboardInterrupt) if killed else nullcontext(), store.write() as writer:
+    monkeypatch.setattr(purge, "carry_out", carry_out)
+    with pytest.raises(KeyboardInterrupt) if killed else nullcontext(), store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     monkeypatch.undo()
     look()
@@ -247,19 +250,19 @@ def test_a_purge_that_a_crash_stopped_is_seen_together_with_what_it_removed(
     store = JsonlStore(path)
     own(store, stream="note/1", payload={"text": "secret"})
     own(store, stream="note/3", payload={"text": "kept"})
-    index_file = store._keeper.index.path
+    index_file = store._updater.index.path
     assert index_file is not None
 
     def killed(*given: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(store._keeper, "record_write", killed)
-    with pytest.raises(KeyboardInterrupt), store.write() as writer:
+    monkeypatch.setattr(store._updater, "record_write", killed)
+    with pytest.raises(KeyboardInterrupt), store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     store.close()
     if index_is_lost:
         index_file.unlink()
-    real, seen = purging.carry_out, []
+    real, seen = purge.carry_out, []
 
     def carry_out(*given: Any) -> None:
         with closing(sqlite3.connect(index_file)) as index:
@@ -267,7 +270,7 @@ def test_a_purge_that_a_crash_stopped_is_seen_together_with_what_it_removed(
             seen.append([index.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables])  # noqa: S608
         real(*given)
 
-    monkeypatch.setattr(purging, "carry_out", carry_out)
+    monkeypatch.setattr(purge, "carry_out", carry_out)
     again = JsonlStore(path)
     own(again, stream="note/3", payload={"text": "after"})
     assert seen == [[1, 1, 1]]
@@ -280,13 +283,13 @@ def test_a_thread_that_waits_for_a_new_index_does_not_hold_up_a_write(
 ) -> None:
     """Another handle made the index anew. A thread that reads waits for the log's lock, which a write of the same
     handle has: the write must not need what the thread holds, or neither goes on until the time is over."""
-    monkeypatch.setattr(keeper, "_LOCK_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(update, "_LOCK_TIMEOUT_S", 3.0)
     store, other = JsonlStore(path), JsonlStore(path)
     own(store, payload={"text": "one"})
     other.rebuild_index()
     waits = threading.Event()
     found: list[list[str]] = []
-    real_begin, real_acquire = store._keeper.begin_write, store._lock.acquire
+    real_begin, real_acquire = store._updater.begin_write, store._lock.acquire
 
     def acquire(timeout: float | None = None) -> None:
         if threading.current_thread() is reader and timeout:
@@ -300,7 +303,7 @@ def test_a_thread_that_waits_for_a_new_index_does_not_hold_up_a_write(
 
     reader = threading.Thread(target=lambda: found.append(texts(store)))
     monkeypatch.setattr(store._lock, "acquire", acquire)
-    monkeypatch.setattr(store._keeper, "begin_write", begin_write)
+    monkeypatch.setattr(store._updater, "begin_write", begin_write)
     begun = time.monotonic()
     own(store, payload={"text": "two"})
     taken = time.monotonic() - begun
@@ -309,3 +312,37 @@ def test_a_thread_that_waits_for_a_new_index_does_not_hold_up_a_write(
     assert taken < 2.5
     other.close()
     store.close()
+
+
+@pytest.mark.parametrize("lost", ["nothing", "the index", "all that git does not keep"])
+def test_the_clock_value_of_a_purged_event_is_not_used_again_if_clock_json_is_older(
+    path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """A writer was killed before it wrote clock.json, and a purge removed its event. Now only what is left of the
+    event and the line of the purge have the value."""
+    killed, other = JsonlStore(path), JsonlStore(path)
+    own(killed, stream="note/1")
+
+    def kill(*given: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(killed._folder, "write_clock", kill)
+    with pytest.raises(KeyboardInterrupt):
+        own(killed, stream="note/2")
+    killed.close()
+    with other.open_write() as writer:
+        writer.purge("note/2", actor="user:ada", reason="asked to")
+    if lost == "nothing":
+        other.rebuild_index()
+    else:
+        other.close()
+        if lost == "the index":
+            (path / "local" / "index.db").unlink()
+        else:
+            (path / "clock.json").unlink()
+            shutil.rmtree(path / "local")
+        other = JsonlStore(path)
+    own(other, stream="note/3")
+    assert [each.event.lamport for each in other.read()] == [1, 3]
+    assert verify(other).problems == ()
+    other.close()

@@ -7,10 +7,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.support.postgres_schemas import Schemas
 
+from everlog.demo.postgres_server import NoServer, PostgresServer, start_server
 from everlog.stores.postgres.store import PostgresStore
-from everlog.testing.postgres_schemas import Schemas
-from everlog.testing.postgres_server import NoServer, PostgresServer, start_server
 
 Bare = psycopg.Connection[tuple[Any, ...]]
 

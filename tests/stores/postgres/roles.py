@@ -10,6 +10,7 @@ from psycopg import sql
 
 import everlog
 from everlog.log.log import Log
+from everlog.testing.builders import put_note
 
 Bare = psycopg.Connection[tuple[Any, ...]]
 
@@ -98,8 +99,8 @@ def fill(log: Log) -> None:
                 scope=scope,
                 key=f"{mark}-{number}-{turn}",
             )
-    with log.store.write() as writer:
-        writer.note(f"probe/{NOT_FOR_TENANTS}", NOT_FOR_TENANTS)
+    with log._store.open_write() as writer:
+        put_note(writer, f"probe/{NOT_FOR_TENANTS}", NOT_FOR_TENANTS)
 
 
 def purge_some(log: Log) -> None:

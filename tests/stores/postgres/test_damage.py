@@ -7,6 +7,7 @@ import random
 import pytest
 from psycopg import sql
 from tests.stores.postgres.conftest import Bare
+from tests.support.postgres_schemas import Schemas
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.event import Position
@@ -18,7 +19,6 @@ from everlog.log.log import Log
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
 from everlog.testing.filling import append
-from everlog.testing.postgres_schemas import Schemas
 
 
 def test_a_log_that_was_cut_off_takes_no_writes(store: PostgresStore, owner: Bare, postgres_url: str) -> None:
@@ -30,7 +30,7 @@ def test_a_log_that_was_cut_off_takes_no_writes(store: PostgresStore, owner: Bar
     owner.execute("DELETE FROM events WHERE position = 3")
     owner.execute("ALTER TABLE events ENABLE TRIGGER USER")
     fresh = PostgresStore(postgres_url)
-    with pytest.raises(Damaged), fresh.write():
+    with pytest.raises(Damaged), fresh.open_write():
         pass
     codes = {problem.code for problem in fresh.check()}
     assert {"log_cut_off", "state_disagrees", "schema_changed"} <= codes
@@ -46,7 +46,7 @@ def test_a_lost_row_ends_a_read_with_its_position(
     chain = Chain()
     for stream in ("note/1", "note/2", "note/1", "note/1", "note/2"):
         append(store, chain.next(stream=stream))
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/2", actor="user:ada", reason="test")
     append(store, *[chain.next(stream="note/1") for _ in range(6)])
     whole = [recorded.position for recorded in store.read(newest_first=newest_first)]

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from everlog.catalog.catalog import Catalog
+from everlog.demo.postgres_server import PostgresServer
 from everlog.errors import (
     Busy,
     LogClosed,
@@ -25,7 +26,6 @@ from everlog.stores.postgres import connection, insert
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
 from everlog.testing.filling import append, positions
-from everlog.testing.postgres_server import PostgresServer
 
 
 def test_a_read_and_a_write_go_on_after_the_server_came_back(own_server: PostgresServer) -> None:
@@ -169,7 +169,7 @@ def test_who_waits_too_long_for_the_log_is_told(
 ) -> None:
     monkeypatch.setattr(connection, "LOCK_TIMEOUT_MS", 100)
     other = PostgresStore(postgres_url)
-    with store.write(), pytest.raises(Busy), other.write():
+    with store.open_write(), pytest.raises(Busy), other.open_write():
         pass
     append(other, Chain().next())
     other.close()

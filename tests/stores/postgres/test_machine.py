@@ -7,11 +7,11 @@ from typing import ClassVar
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
+from tests.support.postgres_schemas import Schemas
 
 from everlog.stores.contract import Store
-from everlog.stores.postgres import checks, insert, queries
+from everlog.stores.postgres import check, insert, queries
 from everlog.stores.postgres.store import PostgresStore
-from everlog.testing.postgres_schemas import Schemas
 from everlog.testing.store_machine import StoreMachine
 
 
@@ -39,7 +39,7 @@ def _server(postgres_schemas: Schemas) -> None:
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of two rows and COPY from two rows on, so that every seam is met."""
     monkeypatch.setattr(queries, "PAGE_ROWS", 2)
-    monkeypatch.setattr(checks, "PAGE_ROWS", 2)
+    monkeypatch.setattr(check, "PAGE_ROWS", 2)
     monkeypatch.setattr(insert, "_COPY_ROWS_MIN", 2)
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.stores.postgres.conftest import Bare
+from tests.support.postgres_schemas import Schemas
 
 import everlog
 import everlog.stores.postgres
@@ -21,7 +22,6 @@ from everlog.errors import (
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
 from everlog.testing.filling import append
-from everlog.testing.postgres_schemas import Schemas
 
 
 def test_two_processes_make_one_log(postgres_url: str) -> None:

@@ -14,15 +14,16 @@ import pytest
 from psycopg import sql
 from tests.stores.postgres import privileges
 from tests.stores.postgres.roles import KINDS, NOT_FOR_TENANTS, TENANTS, Bare, Roles, fill, purge_some
+from tests.support.postgres_schemas import Schemas
 
 import everlog
 from everlog.core.codec import header_hash
 from everlog.core.ids import id_value
 from everlog.errors import EverlogError
 from everlog.log.log import Log
-from everlog.stores.contract import Sealed
+from everlog.stores.contract import Encoded
+from everlog.stores.small_state import read_notes
 from everlog.testing.builders import stamped
-from everlog.testing.postgres_schemas import Schemas
 
 WRITERS = ("writer", "runner", "purger")
 COLUMNS = ("position", "id", "stream", "sequence", "type", "scope", "received_us", "header", "payload", "salt")
@@ -43,7 +44,7 @@ class World:
 
     def everything(self) -> Any:
         """All that a log is: places, what is kept beside them, the clock, the ends of chains, who it is."""
-        store = self.log.store
+        store = self.log._store
         rest = [
             self.owner.execute(text).fetchall()
             for text in (
@@ -53,7 +54,15 @@ class World:
             )
         ]
         claims = self.owner.execute("SELECT * FROM claims ORDER BY 1").fetchall()
-        return list(store.packed()), store.notes(""), store.purges(), store.clock(), store.head(), rest, claims
+        return (
+            list(store.slots()),
+            read_notes(store.small_state, ""),
+            store.purges(),
+            store.ends().clock,
+            store.head(),
+            rest,
+            claims,
+        )
 
     def close(self) -> None:
         self.log.close()
@@ -283,8 +292,8 @@ def next_row(log: Log, **other: Any) -> dict[str, Any]:
 
     made: list[Any] = []
     try:
-        with log.store.write() as writer:
-            sealed: Sealed = stamped(writer, log.identity.origin, stream="note/mine-0", scope="acme")
+        with log._store.open_write() as writer:
+            sealed: Encoded = stamped(writer, log.identity.origin, stream="note/mine-0", scope="acme")
             made = [(record, sealed) for record in writer.append([sealed], fresh=True)]
             raise Undo
     except Undo:
@@ -388,7 +397,7 @@ def test_the_state_follows_an_event_that_a_writer_inserts_by_itself(world: World
     found = world.owner.execute("SELECT hash, position FROM chains WHERE origin = (SELECT origin FROM identity)")
     assert found.fetchall() == [(header_hash(row["header"].encode()), row["position"])]
     with everlog.open(world.url) as log:
-        assert list(log.store.check()) == []
+        assert list(log._store.check()) == []
     usable(world)
 
 

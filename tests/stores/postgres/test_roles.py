@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 from tests.stores.postgres.roles import SCOPES, Roles
+from tests.support.postgres_schemas import Schemas
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.event import Position
@@ -20,7 +21,6 @@ from everlog.stores.postgres.queries import Reading
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
 from everlog.testing.filling import append, positions
-from everlog.testing.postgres_schemas import Schemas
 
 
 @pytest.fixture
@@ -99,10 +99,10 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_application_cannot_change_history(way: str, roles: Roles, store: PostgresStore) -> None:
-    before = list(store.packed())
+    before = list(store.slots())
     with roles.connect(roles.make("grant_writer")) as bare, pytest.raises(psycopg.Error):
         bare.execute(WAYS[way].encode())
-    assert (list(store.packed()), list(store.check())) == (before, [])
+    assert (list(store.slots()), list(store.check())) == (before, [])
 
 
 def test_copy_cannot_choose_positions_either(roles: Roles, store: PostgresStore) -> None:
@@ -125,17 +125,17 @@ def test_not_even_the_owner_changes_history_by_a_slip(
     way: str, store: PostgresStore, postgres_schemas: Schemas, postgres_url: str
 ) -> None:
     """The triggers hold for everybody, also where replication would switch them off."""
-    before = list(store.packed())
+    before = list(store.slots())
     with postgres_schemas.connect(postgres_url) as owner:
         for role in ("origin", "replica"):
             owner.execute(sql.SQL("SET session_replication_role TO {}").format(sql.Identifier(role)))
             with pytest.raises(psycopg.Error):
                 owner.execute(WAYS[way].encode())
-    assert list(store.packed()) == before
+    assert list(store.slots()) == before
 
 
 def test_a_hole_that_a_purge_left_cannot_be_filled(roles: Roles, store: PostgresStore) -> None:
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     with roles.connect(roles.make("grant_writer")) as bare:
         for position in (2, 7):
@@ -150,7 +150,7 @@ def test_a_writer_without_the_right_cannot_purge_and_is_told_who_can_grant_it(
     roles: Roles, store: PostgresStore
 ) -> None:
     writer = PostgresStore(roles.url(roles.make("grant_writer")))
-    with pytest.raises(ReadOnly) as refusal, writer.write() as open_write:
+    with pytest.raises(ReadOnly) as refusal, writer.open_write() as open_write:
         open_write.purge("note/1", actor="user:ada", reason="asked to")
     assert "grant_" in refusal.value.hint
     assert store.purges() == []
@@ -159,7 +159,7 @@ def test_a_writer_without_the_right_cannot_purge_and_is_told_who_can_grant_it(
 
 def test_a_purger_purges(roles: Roles, store: PostgresStore) -> None:
     purger = PostgresStore(roles.url(roles.make("grant_purger")))
-    with purger.write() as writer:
+    with purger.open_write() as writer:
         purge = writer.purge("note/1", actor="user:ada", reason="asked to")
     assert store.purges() == [purge]
     assert list(store.check()) == []
@@ -168,7 +168,7 @@ def test_a_purger_purges(roles: Roles, store: PostgresStore) -> None:
 
 def test_a_reader_reads_everything_and_writes_nothing(roles: Roles, store: PostgresStore) -> None:
     reader = PostgresStore(roles.url(roles.make("grant_reader")))
-    assert list(reader.packed()) == list(store.packed())
+    assert list(reader.slots()) == list(store.slots())
     assert list(reader.check()) == []
     with pytest.raises(ReadOnly):
         append(reader, Chain("01TESTFREE0000000000000001").next())
@@ -236,7 +236,7 @@ def test_a_role_that_serves_many_sees_what_its_session_says_and_nothing_before(
 def test_a_tenant_hears_of_purges_in_its_scope_only(roles: Roles, store: PostgresStore, catalog: Catalog) -> None:
     """G8: the reset comes to those whose events went."""
     for stream in ("note/1", "note/4"):
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge(stream, actor="user:ada", reason="asked to")
     tenant = Log(PostgresStore(roles.url(roles.make("grant_tenant", "acme"))), catalog)
     assert [purge.stream for purge in tenant.purges()] == ["note/1"]
@@ -273,7 +273,7 @@ def test_a_tenant_with_many_scopes_reads_page_by_page_in_order(
     assert positions(tenant.read()) == expected
     assert positions(tenant.read(newest_first=True)) == expected[::-1]
     assert positions(tenant.read(after=Position(20), limit=5)) == [p for p in expected if p > 20][:5]
-    assert [place.position for place in tenant.packed()] == expected
+    assert [place.position for place in tenant.slots()] == expected
     tenant.close()
 
 
@@ -304,11 +304,11 @@ def test_busy_names_the_holder(roles: Roles, store: PostgresStore, monkeypatch: 
     role = roles.make("grant_writer")
     holder = PostgresStore(roles.url(role) + "&application_name=night%20job")
     others = [PostgresStore(roles.url(roles.make("grant_writer"))), PostgresStore(roles.url(role))]
-    with holder.write():
+    with holder.open_write():
         assert holder._writer is not None
         pid = holder._writer.info.backend_pid
         for other, sees_when in zip(others, (False, True), strict=True):
-            with pytest.raises(Busy) as refusal, other.write():
+            with pytest.raises(Busy) as refusal, other.open_write():
                 pass
             assert f"process {pid} of the role {role} (night job)" in refusal.value.why
             assert ("since 20" in refusal.value.why) == sees_when

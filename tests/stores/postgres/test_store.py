@@ -12,22 +12,23 @@ from typing import Any
 
 import pytest
 from tests.stores.postgres.conftest import Bare
+from tests.support.postgres_schemas import Schemas
 
 import everlog
 from everlog import wiring
 from everlog.catalog.catalog import Catalog
 from everlog.core.codec import Packed
 from everlog.core.event import Position
-from everlog.cutover.copy import copy_log
-from everlog.log import subscribers
+from everlog.log import follow
 from everlog.log.log import Log
 from everlog.stores.postgres import insert
-from everlog.stores.postgres.listening import Listener
+from everlog.stores.postgres.listener import Listener
 from everlog.stores.postgres.store import PostgresStore
-from everlog.testing.builders import Chain, stamped
+from everlog.stores.small_state import read_claim, read_notes
+from everlog.testing.builders import Chain, put_claim, put_note, stamped
 from everlog.testing.filling import append, positions
-from everlog.testing.postgres_schemas import Schemas
 from everlog.testing.store_contract import OpenStore, StoreContract
+from everlog.transfer.copy import copy_log
 
 
 class TestPostgresStore(StoreContract):
@@ -71,7 +72,7 @@ def test_a_position_is_given_only_when_everything_before_it_is_committed(
         done.set()
 
     thread = threading.Thread(target=write_second)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([first])
         thread.start()
         assert not done.wait(0.3), "it was given a position before the one before it was committed"
@@ -108,7 +109,7 @@ def test_readers_miss_repeat_and_reorder_nothing(postgres_url: str, events: int)
         store, chance = stores[number], random.Random(number)
         for turn in range(events // writers // 4):
             try:
-                with store.write() as writer:
+                with store.open_write() as writer:
                     new = []
                     for _ in range(4):
                         made = stamped(writer, origin, stream=f"note/{chance.randrange(20)}")
@@ -191,10 +192,30 @@ def test_a_claim_is_forgotten_after_its_time(postgres_url: str, monkeypatch: pyt
     store = PostgresStore(postgres_url, now_us=lambda: now[0])
     chain = Chain()
     for name in (b"a" * 16, b"b" * 16, b"c" * 16):
-        with store.write() as writer:
-            writer.claim(name, writer.append([chain.next()])[0].position, 1)
+        with store.open_write() as writer:
+            put_claim(writer, name, writer.append([chain.next()])[0].position, 1)
         now[0] += day * 3 // 4
-    assert [store.claimed(name * 16) is not None for name in (b"a", b"b", b"c")] == [False, True, True]
+    assert [read_claim(store.small_state, name * 16) is not None for name in (b"a", b"b", b"c")] == [
+        False,
+        True,
+        True,
+    ]
+    store.close()
+
+
+def test_expired_notes_are_removed_by_the_first_write_of_a_process_and_then_now_and_then(
+    postgres_url: str, owner: Bare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(insert, "_BETWEEN_PRUNES", 3)
+    now = [1_800_000_000_000_000]
+    store = PostgresStore(postgres_url, now_us=lambda: now[0])
+    left = []
+    for number in range(7):
+        now[0] += 10
+        with store.open_write() as writer:
+            put_note(writer, f"note {number}", "x", expires_us=now[0] + 1)
+        left += [row[0] for row in owner.execute("SELECT count(*) FROM notes")]
+    assert left == [1, 2, 3, 1, 2, 3, 1]
     store.close()
 
 
@@ -240,7 +261,7 @@ def test_hostile_values_come_back_byte_for_byte(postgres_url: str, catalog: Cata
         log.append("thing.said", stream=f"thing/{number}", payload={"value": value})
     log.append_batch([everlog.Draft(type="thing.said", stream="thing/all", payload={"value": v}) for v in HOSTILE])
     memory.admit([record.event for record in log.read()])
-    assert [_bytes(place) for place in log.store.packed()] == [_bytes(place) for place in memory.store.packed()]
+    assert [_bytes(place) for place in log._store.slots()] == [_bytes(place) for place in memory._store.slots()]
     assert log.verify().digest == memory.verify().digest
     assert log.verify().ok
     log.close()
@@ -303,7 +324,7 @@ def test_a_follower_hears_of_another_process_without_looking(
     postgres_url: str, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The hint of LISTEN: with a look only every minute, an event of another process still comes at once."""
-    monkeypatch.setattr(subscribers, "POLL_S", 60)
+    monkeypatch.setattr(follow, "POLL_S", 60)
     here, there = (Log(PostgresStore(postgres_url), catalog) for _ in range(2))
     items = here.subscribe()
     there.append("thing.said", stream="thing/1")
@@ -327,3 +348,24 @@ def test_a_follower_needs_no_hint(postgres_url: str, catalog: Catalog, monkeypat
         assert next(items).position == position  # type: ignore[union-attr]
     here.close()
     there.close()
+
+
+def test_a_commit_is_not_waited_for_if_it_holds_nothing_but_refusals(store: PostgresStore, owner: Bare) -> None:
+    owner.execute("CREATE TABLE seen (key text, synchronous text)")
+    owner.execute(
+        "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO seen VALUES (NEW.key, current_setting('synchronous_commit')); RETURN NEW; END $$"
+    )
+    owner.execute("CREATE TRIGGER see BEFORE INSERT ON notes FOR EACH ROW EXECUTE FUNCTION see()")
+    with store.open_write() as write:
+        put_note(write, "lost", "1", may_be_lost=True)
+    with store.open_write() as write:
+        put_note(write, "kept", "1")
+        put_note(write, "beside", "1", may_be_lost=True)
+    with store.open_write() as write:
+        put_note(write, "with an event", "1", may_be_lost=True)
+        write.append([stamped(write, store.identity.origin)])
+
+    seen: dict[str, str] = dict(owner.execute("SELECT key, synchronous FROM seen").fetchall())
+    assert seen == {"lost": "off", "kept": "on", "beside": "on", "with an event": "on"}
+    assert read_notes(store.small_state, "") == dict.fromkeys(seen, "1")

@@ -35,7 +35,7 @@ def write(path: Path, chance: random.Random, what: str) -> None:
     segment_bytes, space_bytes = chance.choice([16_000, 60_000, 10**8]), chance.choice([0, 8192, 2**20])
     store = SegmentsStore(path, segment_bytes_max=segment_bytes, space_bytes=space_bytes)
     while True:
-        with store.write() as writer:
+        with store.open_write() as writer:
             for _ in range(chance.choice([1, 1, 3, 20])):
                 payload = {"pad": "x" * chance.choice([1, 50, 3000, 30_000])}
                 stream = f"thing/{chance.randrange(STREAMS)}"
@@ -44,7 +44,7 @@ def write(path: Path, chance: random.Random, what: str) -> None:
                 )
         os.write(1, f"{made.position} {made.event.id}\n".encode())
         if "purge" in what and chance.random() < 0.05:
-            with store.write() as writer:
+            with store.open_write() as writer:
                 writer.purge(made.event.stream, actor="user:ada", reason="asked to")
         if "archive" in what and chance.random() < 0.05:
             store.archive(days=0)
@@ -106,7 +106,7 @@ def read(path: Path, *, fresh: bool) -> dict[str, Any]:
 
     times = until_stopped(look)
     there = {record.position: record.event.id for record in store.read()}
-    gone = {purged.position for purged in store.book.purged_at.values()}
+    gone = {purged.position for purged in store.state.purged_at.values()}
     wrong += [
         f"{position} is gone" for position, id in seen.items() if there.get(position) != id and position not in gone
     ]

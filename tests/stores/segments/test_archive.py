@@ -11,13 +11,14 @@ import pytest
 from everlog.errors import Damaged
 from everlog.files import DiskFiles, Handle
 from everlog.stores.segments.store import SegmentsStore
+from everlog.stores.segments.writer import Writer
 from everlog.testing.builders import stamped
 
 HOUR_US = 3_600_000_000
 
 
 def add(store: SegmentsStore, stream: str, text: str = "") -> None:
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([stamped(writer, store.identity.origin, stream=stream, payload={"text": text})])
 
 
@@ -57,7 +58,7 @@ def holding(path: Path, text: bytes) -> list[str]:
 def test_a_purge_reaches_a_segment_that_is_there_plain_and_packed(doubled: Path, now: list[int]) -> None:
     assert holding(doubled, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
     store = open_at(doubled, now)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/a", actor="user:ada", reason="asked to")
     store.close()
     assert holding(doubled, b"sentinel") == []
@@ -74,7 +75,7 @@ def test_a_packed_segment_that_a_purge_superseded_goes_with_the_next_write(tmp_p
     now[0] += 30 * 24 * HOUR_US
     store.archive(days=7)
     packed = (path / "segments" / "00000001.seg.gz").read_bytes()
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/a", actor="user:ada", reason="asked to")
     store.close()
     (path / "segments" / "00000001.seg.gz").write_bytes(packed)
@@ -102,7 +103,7 @@ def test_a_purge_reaches_what_a_packing_that_failed_left_in_the_same_process(
         patch.setattr(store.files, "unlink", refuse)
         store.archive(days=7)
     assert holding(path, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/a", actor="user:ada", reason="asked to")
     store.close()
     assert holding(path, b"sentinel") == []
@@ -216,4 +217,55 @@ def test_an_index_file_that_goes_while_it_is_checked_is_no_damage(tmp_path: Path
     store.files = Removed()
     assert list(store.check()) == []
     assert read
+    store.close()
+
+
+def test_every_file_that_is_opened_is_closed(tmp_path: Path, now: list[int]) -> None:
+    opened: dict[int, Path] = {}
+
+    class Counting(DiskFiles):
+        def open(self, path: Path, **how: Any) -> Handle:
+            handle = super().open(path, **how)
+            opened[handle.number] = path
+            return handle
+
+        def close(self, handle: Handle) -> None:
+            del opened[handle.number]
+            super().close(handle)
+
+    store = SegmentsStore(tmp_path / "log", now_us=lambda: now[0], segment_hours_max=1, files=Counting())
+    for number in range(3):
+        add(store, f"note/{number}")
+        now[0] += 2 * HOUR_US
+    now[0] += 30 * 24 * HOUR_US
+    assert [number for number, _, _ in store.archive(days=7)] == [1, 2]
+    assert streams(store) == ["note/0", "note/1", "note/2"]
+    with store.open_write() as writer:
+        writer.purge("note/0", actor="user:ada", reason="asked to")
+    assert list(store.check()) == []
+    assert opened
+    store.close()
+    assert opened == {}
+
+
+def test_a_reader_knows_of_a_purge_as_soon_as_it_is_recorded(tmp_path: Path, now: list[int]) -> None:
+    """Before any segment was written again for it: also if the writer is killed then."""
+    seen: list[tuple[int, list[str], int]] = []
+
+    class Watched(SegmentsStore):
+        def _sweep(self, writer: Writer) -> None:
+            seen.append((reader.head(), streams(reader), len(reader.purges())))
+            super()._sweep(writer)
+
+    store = Watched(tmp_path / "log", now_us=lambda: now[0], segment_hours_max=1)
+    add(store, "note/a")
+    now[0] += 2 * HOUR_US
+    add(store, "note/b")
+    reader = open_at(tmp_path / "log", now)
+    assert streams(reader) == ["note/a", "note/b"]
+    with store.open_write() as writer:
+        writer.purge("note/a", actor="user:ada", reason="asked to")
+    assert seen == [(3, ["note/b"], 1)]
+    assert list(reader.slots()) == list(store.slots())
+    reader.close()
     store.close()

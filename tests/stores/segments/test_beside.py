@@ -13,10 +13,10 @@ import pytest
 
 from everlog.core.event import Position
 from everlog.files import DiskFiles, Handle
-from everlog.stores.segments.frame import encode_frame, mark_of
-from everlog.stores.segments.source import PlainSource
+from everlog.stores.segments.format.frame import encode_frame, mark_of
+from everlog.stores.segments.format.frames import Found, Tail, Walk
+from everlog.stores.segments.format.source import PlainSource
 from everlog.stores.segments.store import SegmentsStore
-from everlog.stores.segments.walk import Found, Tail, Walk
 from everlog.testing.builders import stamped
 
 SCRIPT = Path(__file__).with_name("beside.py")
@@ -86,7 +86,7 @@ def test_readers_and_verify_beside_purges_and_packing_raise_no_false_alarm(
         _, found = beside(path, ["reader", "view", "fresh", "check"], seed=100 + run, what="close purge archive")
         assert {role: one["wrong"] for role, one in found.items() if one["wrong"]} == {}
         store = SegmentsStore(path)
-        with store.write():
+        with store.open_write():
             pass
         assert list(store.check()) == []
         store.close()
@@ -96,7 +96,7 @@ def test_readers_and_verify_beside_purges_and_packing_raise_no_false_alarm(
 
 
 def add(store: SegmentsStore, stream: str = "note/1", size: int = 1000) -> None:
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([stamped(writer, store.identity.origin, stream=stream, payload={"pad": "x" * size})])
 
 
@@ -108,7 +108,7 @@ def test_a_reader_finds_its_segment_written_anew_and_shorter(tmp_path: Path, arc
         add(writer, f"note/{number % 2}")
     reader = SegmentsStore(tmp_path / "log")
     assert reader.head() == 5
-    with writer.write() as open_write:
+    with writer.open_write() as open_write:
         open_write.purge("note/0", actor="user:ada", reason="asked to")
     if archived:
         writer.archive(days=0)
@@ -157,16 +157,16 @@ class Late(DiskFiles):
 def test_a_frame_that_was_written_while_the_one_behind_it_was_read_is_no_gap(tmp_path: Path) -> None:
     store = SegmentsStore(tmp_path / "log")
     add(store)
-    start_at = store.book.live.end
+    start_at = store.state.live.end
     add(store)
-    end = store.book.live.end
+    end = store.state.live.end
     add(store)
     for hidden, times in ((range(start_at, end), 1), (range(start_at, end), 2), (range(start_at, start_at + 100), 2)):
         files = Late(hidden, times)
         reader = SegmentsStore(tmp_path / "log", files=files)
         assert files.left == 0
         assert [record.position for record in reader.read()] == [1, 2, 3]
-        assert reader.book.unsound() is None
+        assert reader.state.first_problem() is None
         reader.close()
     store.close()
 
@@ -199,21 +199,21 @@ def test_a_list_that_lacks_a_file_for_a_moment_is_looked_at_again(tmp_path: Path
 
 
 def _rest() -> Any:
-    from everlog.stores.segments.frame import CLOSED, Rest
+    from everlog.stores.segments.format.frame import CLOSED, Rest
 
     return Rest(CLOSED, Position(0), Position(0))
 
 
 def test_a_segment_that_was_written_anew_twice_still_says_how_far_it_went(tmp_path: Path) -> None:
     store = SegmentsStore(tmp_path / "log", segment_bytes_max=1)
-    with store.write() as writer:
+    with store.open_write() as writer:
         for number in range(2):
             writer.append([stamped(writer, store.identity.origin, stream=f"note/{number}")])
     add(store, "note/2")
     for stream in ("note/1", "note/2"):
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge(stream, actor="user:ada", reason="asked to")
-    assert store.book.segments[0].generation == 2
-    assert store.book.segments[0].head == 2
+    assert store.state.segments[0].generation == 2
+    assert store.state.segments[0].head == 2
     assert [record.position for record in store.read()] == [1]
     store.close()

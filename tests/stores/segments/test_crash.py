@@ -10,14 +10,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.crash_states import Effort, Model, kills, power_cuts
+from tests.support.faults import RecordingFiles
+from tests.support.recovery import Report, check, check_bit_flips
 
 from everlog.errors import Damaged, EverlogError, WriterStopped
-from everlog.stores.segments import index, writing
+from everlog.stores.segments import writer
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain
-from everlog.testing.crash_states import Effort, Model, kills, power_cuts
-from everlog.testing.faults import RecordingFiles
-from everlog.testing.recovery import Report, check, check_bit_flips
 
 ROOT = Path("/logs/log")
 BOTH = (Model.STRICT, Model.EXT4)
@@ -25,10 +26,10 @@ BOTH = (Model.STRICT, Model.EXT4)
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "BLOCK_POSITIONS", 2)
-    monkeypatch.setattr(index, "PART_EVENTS_MAX", 8)
-    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
-    monkeypatch.setattr(writing, "SPACE_AFTER_FRAMES", 2)
+    monkeypatch.setattr(live_part, "BLOCK_POSITIONS", 2)
+    monkeypatch.setattr(live_part, "PART_EVENTS_MAX", 8)
+    monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)
+    monkeypatch.setattr(writer, "SPACE_AFTER_FRAMES", 2)
 
 
 def open_on(files: RecordingFiles, *, segment_bytes_max: int = 3000, create: bool = True) -> SegmentsStore:
@@ -59,7 +60,7 @@ class Numbers:
         made = [self.chain.next(stream=f"note/{n % 2}", payload={"n": n, "pad": "x" * size}) for n in numbers]
         for number in numbers:
             files.tried(number)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.append(made)
         for number in numbers:
             files.acked(number)
@@ -73,7 +74,7 @@ def recover(files: RecordingFiles) -> Sequence[int]:
     assert [recorded.position for recorded in reader.read()] == [1 + place for place in range(len(found))]
     reader.close()
     writer = open_on(files, create=False)
-    with writer.write():
+    with writer.open_write():
         pass
     assert [recorded.event.payload["n"] for recorded in writer.read()] == found
     assert list(writer.check()) == []
@@ -181,7 +182,7 @@ def test_recovering_a_torn_tail_survives_every_crash(one_kill_of: int) -> None:
 
 def _purged_recover(files: RecordingFiles) -> Sequence[int]:
     store = open_on(files, create=False)
-    with store.write():
+    with store.open_write():
         pass
     found = [recorded.event.payload["n"] for recorded in store.read()]
     assert list(store.check()) == []
@@ -199,12 +200,12 @@ def test_a_purge_survives_every_crash_and_is_finished() -> None:
     for number in range(1, 7):
         pad = "odd-sentinel" if number % 2 else "even"
         files.tried(number)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.append([chain.next(stream=f"note/{number % 2}", payload={"n": number, "pad": pad})])
     since = len(files.trace)
     for number in (2, 4, 6):
         files.acked(number)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     assert not [path for path, content in files.visible().items() if b"odd-sentinel" in content]
     store.close()
@@ -226,7 +227,7 @@ def flipped(files: RecordingFiles, acked: Sequence[int], *, flips: int, damaged_
 
     def readable(disk: RecordingFiles) -> Sequence[int]:
         store = open_on(disk, create=False)
-        found = [number_of(place) for place in store.packed()]
+        found = [number_of(place) for place in store.slots()]
         store.close()
         return found
 
@@ -281,7 +282,7 @@ def test_a_failed_flush_stops_the_writer_and_the_next_one_trusts_nothing() -> No
         with pytest.raises(WriterStopped):
             for number in range(1, 9):
                 numbers.append(files, store, number)
-        with pytest.raises(WriterStopped), store.write():
+        with pytest.raises(WriterStopped), store.open_write():
             pass
         store.close()
         found = recover(files)

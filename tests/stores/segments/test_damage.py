@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.damage import Damage, additions, cuts, flip, flips, older_copy, swap, truncate
 
 from everlog.core.codec import Packed
 from everlog.core.event import START, Position, Recorded
@@ -25,10 +26,10 @@ from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import Damaged, EverlogError
 from everlog.log.verify import verify
-from everlog.stores.segments import index, writing
+from everlog.stores.segments import writer
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
-from everlog.testing.builders import stamped
-from everlog.testing.damage import Damage, additions, cuts, flip, flips, older_copy, swap, truncate
+from everlog.testing.builders import put_claim, put_note, stamped
 from everlog.testing.filling import CLAIMED
 
 TYPES = ("note.added", "issue.opened", "issue.commented")
@@ -42,10 +43,10 @@ QUERIES = {
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "BLOCK_POSITIONS", 4)
-    monkeypatch.setattr(index, "PART_EVENTS_MAX", 40)
-    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
-    monkeypatch.setattr(writing, "SPACE_AFTER_FRAMES", 2)
+    monkeypatch.setattr(live_part, "BLOCK_POSITIONS", 4)
+    monkeypatch.setattr(live_part, "PART_EVENTS_MAX", 40)
+    monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)
+    monkeypatch.setattr(writer, "SPACE_AFTER_FRAMES", 2)
 
 
 def opened(path: Path) -> SegmentsStore:
@@ -55,7 +56,7 @@ def opened(path: Path) -> SegmentsStore:
 def add(store: SegmentsStore, *sizes: int) -> None:
     """A write for each size, with so many events."""
     for size in sizes:
-        with store.write() as writer:
+        with store.open_write() as writer:
             for n in range(size):
                 number = store.head() + n
                 writer.append(
@@ -70,9 +71,9 @@ def add(store: SegmentsStore, *sizes: int) -> None:
                         )
                     ]
                 )
-            writer.note(f"note {store.head()}", "kept")
+            put_note(writer, f"note {store.head()}", "kept")
             if size == 2:
-                writer.claim(CLAIMED, Position(store.head() + 1), 2)
+                put_claim(writer, CLAIMED, Position(store.head() + 1), 2)
 
 
 class Whole:
@@ -84,7 +85,7 @@ class Whole:
         store = opened(path)
         add(store, 1, 2, 12, 1, 3, 1, 1, 9, 1, 1)
         store.archive(days=0)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.purge("note/3", actor="user:ada", reason="asked to")
         store.close()
         self._remember()
@@ -103,9 +104,9 @@ class Whole:
         fresh = opened(path)
         self.head = fresh.head()
         self.events = list(fresh.read())
-        self.sequences = {f"note/{n}": fresh.sequence(f"note/{n}") for n in range(4)}
-        self.link = fresh.book.link(fresh.identity.origin)
-        self.places = list(fresh.packed())
+        self.sequences = {f"note/{n}": fresh._sequence(f"note/{n}") for n in range(4)}
+        self.link = fresh.state.link(fresh.identity.origin)
+        self.places = list(fresh.slots())
         assert list(fresh.check()) == []
         fresh.close()
 
@@ -140,7 +141,7 @@ class Whole:
         store = opened(self.path)
         ends = [
             offset
-            for segment in store.book.segments
+            for segment in store.state.segments
             if file.name == f"{segment.number:08}.seg"
             for part in segment.parts
             for offset in part.offsets
@@ -205,8 +206,8 @@ def require_right_or_damaged(store: SegmentsStore, whole: Whole) -> bool:
         if error is not None:
             behind = [record for record in expected if record.position > error.details["after"]]
             assert found[: len(behind)] == behind[::-1]
-    slabs, error = delivered(store.scan)
-    scanned = [position for slab in slabs for position in slab.positions]
+    blocks, error = delivered(store.blocks)
+    scanned = [position for block in blocks for position in block.positions]
     limit = whole.head + 1 if error is None else error.details["position"]
     assert scanned == [record.position for record in whole.events if record.position < limit]
     require_ids(store, whole)
@@ -235,7 +236,7 @@ def require_rest(store: SegmentsStore, whole: Whole) -> bool:
         after = Position(error.details["after"])
         times += 1
     assert got == [record for record in whole.events if record.position not in lost]
-    packed = [place for place in store.packed() if isinstance(place, Packed)]
+    packed = [place for place in store.slots() if isinstance(place, Packed)]
     assert packed == [place for place in whole.places if isinstance(place, Packed) and place.position not in lost]
     assert not lost or not verify(store).ok
     return times > 0
@@ -246,7 +247,7 @@ def require_no_overwriting(path: Path, whole: Whole) -> None:
     before = {file: (path / file).read_bytes() for file in whole.files() if (path / file).exists()}
     store = opened(path)
     try:
-        with store.write() as writer:
+        with store.open_write() as writer:
             assert {stream: writer.sequence(stream) for stream in whole.sequences} == whole.sequences
             assert writer.link(store.identity.origin) == whole.link
             writer.append([stamped(writer, store.identity.origin, stream="note/new")])
@@ -317,11 +318,11 @@ def test_a_purge_that_would_write_a_damaged_segment_anew_is_refused_and_leaves_i
     shutil.copytree(whole.path, path)
     file = path / "segments" / ("00000002.seg.gz" if packed else "00000004.seg")
     store = opened(path)
-    with store.write():
+    with store.open_write():
         pass  # it is the writer, and has looked at everything, before the damage
     truncate(file, to=file.stat().st_size - 200) if cut else flip(file, at=file.stat().st_size - 300, bit=3)
     before = {one: (path / one).read_bytes() for one in whole.files()}
-    with pytest.raises(Damaged), store.write() as writer:
+    with pytest.raises(Damaged), store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     assert {one: (path / one).read_bytes() for one in whole.files()} == before
     assert len(store.purges()) == 1
@@ -332,10 +333,10 @@ def test_a_segment_that_is_removed_under_its_writer_is_told_as_damage(whole: Who
     path = tmp_path / "log"
     shutil.copytree(whole.path, path)
     store = opened(path)
-    with store.write():
+    with store.open_write():
         pass
     (path / "segments" / "00000004.seg").unlink()
-    with pytest.raises(Damaged), store.write() as writer:
+    with pytest.raises(Damaged), store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     found, error = delivered(store.read)
     assert error is not None
@@ -363,8 +364,8 @@ def test_errors_of_the_system_become_errors_of_everlog(
         patch.setattr(os, call, fail)
         for use in (
             lambda: list(store.read()),
-            lambda: list(store.scan()),
-            lambda: list(store.packed()),
+            lambda: list(store.blocks()),
+            lambda: list(store.slots()),
             lambda: store.get(whole.events[0].event.id),
             lambda: list(store.check()),
             lambda: add(store, 1),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.damage_contract import DamageContract, OpenStore
 
 from everlog.stores.segments.store import SegmentsStore
-from everlog.testing.damage_contract import DamageContract, OpenStore
 
 
 class TestDamageOfSegmentsStore(DamageContract):

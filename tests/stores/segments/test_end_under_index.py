@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.faults import RecordingFiles
 
 from everlog.core.event import Position
 from everlog.errors import Damaged
 from everlog.files import Handle
-from everlog.stores.segments import index, writing
-from everlog.stores.segments.header import HEAD_READ_BYTES
-from everlog.stores.segments.known_end import take_back_closed
-from everlog.stores.segments.layout import Layout
+from everlog.stores.segments import writer
+from everlog.stores.segments.closed_end import take_back_closed
+from everlog.stores.segments.format.header import HEAD_READ_BYTES
+from everlog.stores.segments.format.layout import Layout
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain, stamped
-from everlog.testing.faults import RecordingFiles
 
 ROOT = Path("/logs/log")
 LAYOUT = Layout(ROOT)
@@ -39,10 +40,10 @@ class Log:
         for sizes in sessions:
             store = SegmentsStore(ROOT, files=self.files, now_us=lambda: 1, segment_bytes_max=segment_bytes_max)
             for size in sizes:
-                with store.write() as writer:
+                with store.open_write() as writer:
                     writer.append([chain.next(stream=f"note/{number}") for number in range(size)])
                 self.events += size
-            self.mark_at = store.book.live.end
+            self.mark_at = store.state.live.end
             if close:
                 store.close()
         self.live = LAYOUT.segment(max(LAYOUT.numbers(self.files)))
@@ -69,7 +70,7 @@ def open_on(files: RecordingFiles) -> SegmentsStore:
 
 
 def add(store: SegmentsStore) -> None:
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([stamped(writer, store.identity.origin)])
 
 
@@ -105,7 +106,7 @@ def assert_goes_on(files: RecordingFiles, log: Log) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
+    monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)
 
 
 @pytest.mark.usefixtures("small")
@@ -122,7 +123,7 @@ def test_a_mark_with_any_byte_changed_is_put_back_with_and_without_the_index(sha
 @pytest.fixture(scope="module")
 def full_size() -> Log:
     log = Log([[1] * 100 + [100] * 20])
-    assert log.events >= writing.PART_EVENTS_MIN
+    assert log.events >= writer.PART_EVENTS_MIN
     return log
 
 
@@ -173,7 +174,7 @@ def test_a_changed_mark_that_nothing_vouches_for_is_refused_by_verify_as_by_a_wr
 def test_events_that_are_damaged_near_the_end_stop_the_writing_with_and_without_the_index(indexed: bool) -> None:
     log = Log([[1] * 5])
     store = open_on(log.files)
-    (part,) = (part for part in store.book.parts if part.events)
+    (part,) = (part for part in store.state.parts if part.events)
     for place in range(part.offsets[-1], log.mark_at, 23):
         files = log.with_flip(place, place % 8, indexed=indexed)
         store = open_on(files)
@@ -188,11 +189,11 @@ def test_a_frame_that_is_the_end_without_a_mark_is_looked_at_too() -> None:
     """After a purge the index goes to the frame that says so; then the writer was killed."""
     log = Log([[1] * 5], close=False)
     killed = SegmentsStore(ROOT, files=log.files.after_kill(), now_us=lambda: 1)
-    with killed.write() as writer:
+    with killed.open_write() as writer:
         writer.purge("note/0", actor="user:ada", reason="asked to")
     files = killed.files
     assert isinstance(files, RecordingFiles)
-    live, path = killed.book.live, LAYOUT.segment(killed.book.live.number)
+    live, path = killed.state.live, LAYOUT.segment(killed.state.live.number)
     assert LAYOUT.part(live.number, live.start) in files.visible()
     left = files.after_kill()
     content = left.visible()[path]
@@ -247,12 +248,12 @@ def read_to_open(log: Log, content: bytes) -> int:
 
 @pytest.mark.parametrize("behind", [b"", b"\0\0\1\0 half a write"])
 def test_to_look_at_the_end_takes_a_block_and_not_the_log(full_size: Log, behind: bytes) -> None:
-    assert full_size.mark_at > 4 * index.BLOCK_BYTES  # else nothing was compared
-    assert 0 < read_to_open(full_size, full_size.content + behind) < 2 * index.BLOCK_BYTES
+    assert full_size.mark_at > 4 * live_part.BLOCK_BYTES  # else nothing was compared
+    assert 0 < read_to_open(full_size, full_size.content + behind) < 2 * live_part.BLOCK_BYTES
 
 
 def test_frames_that_others_stand_behind_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "PART_EVENTS_MAX", 1000)
+    monkeypatch.setattr(live_part, "PART_EVENTS_MAX", 1000)
     log = Log([[1000, 1]], close=False)
     assert len(log.index_files) == 1
     assert log.mark_at > 2 * HEAD_READ_BYTES

@@ -12,8 +12,8 @@ import pytest
 
 from everlog.errors import Damaged, EverlogError, WriterStopped
 from everlog.files import DiskFiles, Handle
-from everlog.os_errors import Telling
-from everlog.stores.segments import index
+from everlog.os_errors import ExplainedErrors
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import stamped
 
@@ -36,19 +36,19 @@ class FailingFiles(DiskFiles):
     def flush(self, handle: Handle) -> None:
         if self.flush_error:
             self.flush_failed = True
-            with Telling("flush", handle.path):
+            with ExplainedErrors("flush", handle.path):
                 raise OSError(self.flush_error, "input/output error")
         super().flush(handle)
 
     def write(self, handle: Handle, data: bytes, *, at: int) -> int:
         if self.write_error and self.flush_failed:
-            with Telling("write", handle.path):
+            with ExplainedErrors("write", handle.path):
                 raise OSError(self.write_error, "input/output error")
         return super().write(handle, data, at=at)
 
 
 def add(store: SegmentsStore, text: str = "") -> int:
-    with store.write() as writer:
+    with store.open_write() as writer:
         (made,) = writer.append([stamped(writer, store.identity.origin, stream="note/a", payload={"text": text})])
     return made.position
 
@@ -76,7 +76,7 @@ def test_an_index_file_that_cannot_be_written_fails_no_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """G3: the frame is on the disk and may have been read; the next one does not go over it."""
-    monkeypatch.setattr(index, "PART_EVENTS_MAX", 4)
+    monkeypatch.setattr(live_part, "PART_EVENTS_MAX", 4)
     files = FailingFiles()
     store, reader = SegmentsStore(tmp_path / "log", files=files), SegmentsStore(tmp_path / "log")
     for number in range(4):
@@ -123,7 +123,7 @@ def test_a_purge_whose_sweep_fails_is_finished_by_the_next_write(tmp_path: Path)
     store = SegmentsStore(tmp_path / "log", files=files)
     add(store, "sentinel")
     files.unopened = lambda path, write: write and path.name == "00000002.seg"
-    with pytest.raises((OSError, EverlogError)), store.write() as writer:
+    with pytest.raises((OSError, EverlogError)), store.open_write() as writer:
         writer.purge("note/a", actor="user:ada", reason="asked to")
     files.unopened = lambda path, write: False
     add(store, "after")

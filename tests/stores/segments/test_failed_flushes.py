@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.faults import Operation, RecordingFiles
 
 from everlog.errors import EverlogError, WriterStopped
-from everlog.stores.segments import index, writing
+from everlog.stores.segments import writer
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import stamped
-from everlog.testing.faults import Operation, RecordingFiles
 
 ROOT = Path("/logs/log")
 DAY_US = 24 * 3_600_000_000
@@ -24,9 +25,9 @@ Use = Callable[[SegmentsStore], None]
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "PART_EVENTS_MAX", 4)
-    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
-    monkeypatch.setattr(writing, "SPACE_AFTER_FRAMES", 2)
+    monkeypatch.setattr(live_part, "PART_EVENTS_MAX", 4)
+    monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)
+    monkeypatch.setattr(writer, "SPACE_AFTER_FRAMES", 2)
 
 
 def opened(files: RecordingFiles, *, segment_bytes_max: int = 10**8) -> SegmentsStore:
@@ -42,7 +43,7 @@ def opened(files: RecordingFiles, *, segment_bytes_max: int = 10**8) -> Segments
 
 
 def add(store: SegmentsStore) -> int:
-    with store.write() as writer:
+    with store.open_write() as writer:
         (made,) = writer.append([stamped(writer, store.identity.origin, stream=f"note/{store.head() % 2}")])
     return made.position
 
@@ -55,7 +56,7 @@ def append_some(store: SegmentsStore) -> None:
 def purge(store: SegmentsStore) -> None:
     add(store)
     add(store)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
 
 
@@ -98,7 +99,7 @@ def owing_a_sweep() -> RecordingFiles:
     purge(store)
     for steps in range(before, len(files.trace)):
         left = files.after_kill(steps)
-        if SegmentsStore(ROOT, files=left, now_us=lambda: 1).book.sweep_owed:
+        if SegmentsStore(ROOT, files=left, now_us=lambda: 1).state.sweep_owed:
             return RecordingFiles(left.visible(), dirs=left.dirs)
     raise AssertionError("no kill leaves a sweep to be done")
 
@@ -184,10 +185,10 @@ def test_a_reader_whose_flush_fails_is_refused_as_a_writer_too() -> None:
 def test_a_failed_flush_inside_a_write_stops_it_though_the_caller_goes_on() -> None:
     files = closed_log(segment_bytes_max=700)
     store = opened(files)
-    with pytest.raises(EverlogError), store.write() as writer:
+    with pytest.raises(EverlogError), store.open_write() as writer:
         files.fail("fsync_dir")
         with pytest.raises(WriterStopped):
-            store._look_anew()
+            store._reload()
         writer.append([stamped(writer, store.identity.origin)])
     with pytest.raises(WriterStopped):
         add(store)

@@ -12,19 +12,18 @@ from everlog.core.event import START, Position
 from everlog.errors import Damaged
 from everlog.files import DiskFiles
 from everlog.stores.contract import Problem
-from everlog.stores.segments import writing
+from everlog.stores.segments import writer
+from everlog.stores.segments.closed_end import EndFile, SavedEnd, compare_ends, read_end
 from everlog.stores.segments.dump import dump
-from everlog.stores.segments.known_end import EndFile, KnownEnd, read_end
-from everlog.stores.segments.lost_end import compare_ends
 from everlog.stores.segments.store import SegmentsStore
-from everlog.testing.builders import stamped
+from everlog.testing.builders import put_note, stamped
 
 
 def add(store: SegmentsStore) -> int:
     """Where the frame ends."""
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([stamped(writer, store.identity.origin)])
-    return store.book.live.end
+    return store.state.live.end
 
 
 @pytest.fixture
@@ -126,9 +125,9 @@ def test_a_log_that_lost_only_the_mark_of_its_clean_end_is_told_of_and_goes_on_a
         assert file.read_bytes() == whole[: ends[-1]] + spoiled  # G11: to look is not to mend
 
         caplog.clear()
-        with store.write() as writer:
-            writer.note("a", "note")
-        assert "the mark of its clean end was lost and is put back" in caplog.text
+        with store.open_write() as writer:
+            put_note(writer, "a", "note")
+        assert "the mark of its clean end was lost and is restored" in caplog.text
         assert file.read_bytes()[: len(whole)] == whole
         assert [problem.code for problem in SegmentsStore(path).check()] == []
         assert [recorded.position for recorded in store.read()] == [1, 2, 3, 4]
@@ -147,9 +146,9 @@ def test_a_log_that_lost_only_the_mark_of_its_clean_end_is_told_of_and_goes_on_a
 
 def add_and_take_back(store: SegmentsStore, file: Path, whole: bytes) -> None:
     """Have the log remember the end of `whole`, whatever was written since."""
-    live = store.book.live
+    live = store.state.live
     end_file = EndFile(store.files, store.layout)
-    end_file.save(KnownEnd(store.identity.log_id, live.number, len(whole), live.head, closed=True))
+    end_file.save(SavedEnd(store.identity.log_id, live.number, len(whole), live.head, closed=True))
     end_file.close()
     store.close()
     assert file.read_bytes() == whole
@@ -159,8 +158,8 @@ def test_a_mark_that_was_lost_together_with_a_note_stops_the_writing(tmp_path: P
     """No position is missing, and yet something is."""
     store = SegmentsStore(tmp_path / "log")
     end = add(store)
-    with store.write() as writer:
-        writer.note("a", "")
+    with store.open_write() as writer:
+        put_note(writer, "a", "")
     store.close()
     file = tmp_path / "log" / "segments" / "00000001.seg"
     file.write_bytes(file.read_bytes()[:end])
@@ -174,7 +173,7 @@ def test_a_mark_that_was_lost_together_with_a_note_stops_the_writing(tmp_path: P
 def test_a_lost_mark_is_known_where_the_index_goes_as_far_as_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
+    monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)
     store = SegmentsStore(tmp_path / "log")
     ends = [add(store) for _ in range(4)]
     store.close()
@@ -192,7 +191,7 @@ def test_a_lost_mark_is_known_where_the_index_goes_as_far_as_it(
 def test_an_index_that_goes_further_than_the_mark_knows_of_more_that_is_lost(
     closed: tuple[Path, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
+    monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)
     path, ends = closed
     known = (path / "index" / "end").read_bytes()
     store = SegmentsStore(path)
@@ -218,7 +217,7 @@ def test_dump_calls_a_part_of_the_mark_what_it_is(closed: tuple[Path, list[int]]
     ):
         file.write_bytes(content)
         *_, last = dump(DiskFiles(), file)
-        assert (last.kind, "no event was in it" in last.text) == (kind, True)
+        assert (last.kind, "it holds no event" in last.text) == (kind, True)
     file.write_bytes(whole[: ends[2] + 100])  # half an event
     *_, last = dump(DiskFiles(), file)
     assert (last.kind, last.text) == ("torn", "a write that was never acknowledged")
@@ -227,14 +226,14 @@ def test_dump_calls_a_part_of_the_mark_what_it_is(closed: tuple[Path, list[int]]
 # ---- each thing that tells a lost mark from a lost end
 
 
-def lost_its_mark(path: Path, end: int) -> tuple[SegmentsStore, KnownEnd]:
+def lost_its_mark(path: Path, end: int) -> tuple[SegmentsStore, SavedEnd]:
     """A log of which no more than the mark is gone."""
     file = path / "segments" / "00000001.seg"
     file.write_bytes(file.read_bytes()[:end])
     store = SegmentsStore(path)
     known = read_end(store.files, store.layout, log_id=store.identity.log_id)
     assert known is not None
-    assert store.book.live.lost_mark
+    assert store.state.live.lost_mark
     return store, known
 
 
@@ -266,10 +265,10 @@ def test_a_known_end_that_differs_in_anything_vouches_for_no_mark(
 ) -> None:
     path, ends = closed
     store, known = lost_its_mark(path, ends[-1])
-    compare_ends(known, store.book.live, store.identity.log_id)
-    assert store.book.live.lost_mark
-    compare_ends(replace(known, **other), store.book.live, store.identity.log_id)
-    assert not store.book.live.lost_mark
+    compare_ends(known, store.state.live, store.identity.log_id)
+    assert store.state.live.lost_mark
+    compare_ends(replace(known, **other), store.state.live, store.identity.log_id)
+    assert not store.state.live.lost_mark
     store.close()
 
 
@@ -293,7 +292,7 @@ def test_what_else_is_wrong_with_the_segment_is_not_forgotten_over_a_lost_mark(
 ) -> None:
     path, ends = closed
     store, known = lost_its_mark(path, ends[-1])
-    live = store.book.live
+    live = store.state.live
     live.problems.append(Problem(START, "segment_exchanged", "00000001.seg does not follow: it was exchanged"))
     compare_ends(known, live, store.identity.log_id)
     assert not live.lost_mark
@@ -309,7 +308,7 @@ def test_what_else_is_wrong_with_the_segment_is_not_forgotten_over_a_lost_mark(
 def test_events_of_which_only_the_index_knows_are_missed_by_verify_as_by_a_writer(
     closed: tuple[Path, list[int]], monkeypatch: pytest.MonkeyPatch, remembers: str, zeroed: bool
 ) -> None:
-    monkeypatch.setattr(writing, "PART_EVENTS_MIN", 1)
+    monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)
     path, ends = closed
     known = (path / "index" / "end").read_bytes()
     store = SegmentsStore(path)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 from everlog.stores.contract import Store
-from everlog.stores.segments import index, inside, writing
+from everlog.stores.segments import writer
+from everlog.stores.segments.index import block_index, live_part
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.store_machine import StoreMachine
 
@@ -34,12 +35,12 @@ class SmallPiecesMachine(SegmentsMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(index, "BLOCK_POSITIONS", 2)
-        self.patch.setattr(inside, "LARGE", 2)
-        self.patch.setattr(inside, "GROUP", 2)
-        self.patch.setattr(index, "PART_EVENTS_MAX", 6)
-        self.patch.setattr(writing, "PART_EVENTS_MIN", 1)
-        self.patch.setattr(writing, "SPACE_AFTER_FRAMES", 1)
+        self.patch.setattr(live_part, "BLOCK_POSITIONS", 2)
+        self.patch.setattr(block_index, "LARGE", 2)
+        self.patch.setattr(block_index, "GROUP", 2)
+        self.patch.setattr(live_part, "PART_EVENTS_MAX", 6)
+        self.patch.setattr(writer, "PART_EVENTS_MIN", 1)
+        self.patch.setattr(writer, "SPACE_AFTER_FRAMES", 1)
 
     def open_store(self, fresh: bool) -> Store:
         return SegmentsStore(Path(self.folder.name) / "log", create=fresh, segment_bytes_max=2048, space_bytes=700)

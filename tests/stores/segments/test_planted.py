@@ -19,18 +19,21 @@ from tests.stores.segments.test_crash import (
     recover,
     small_pieces,
 )
+from tests.support.crash_states import Effort, kills, power_cuts
+from tests.support.faults import RecordingFiles
+from tests.support.recovery import check
 
 from everlog.core.event import Position
 from everlog.errors import Damaged
 from everlog.stores.contract import Store
-from everlog.stores.segments import book, frame, header, index, reading, source, walk, writing
-from everlog.stores.segments.header import State
-from everlog.stores.segments.known_end import EndFile, KnownEnd
+from everlog.stores.segments import reader, state, writer
+from everlog.stores.segments.closed_end import EndFile, SavedEnd
+from everlog.stores.segments.format import frame, frames, header, source
+from everlog.stores.segments.format.header import StartState
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
-from everlog.testing.builders import Chain
-from everlog.testing.crash_states import Effort, kills, power_cuts
-from everlog.testing.faults import RecordingFiles
-from everlog.testing.recovery import check
+from everlog.stores.small_state import read_note
+from everlog.testing.builders import Chain, put_note
 from everlog.testing.store_contract import StoreContract
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -74,10 +77,10 @@ def purges() -> bool:
     for number in range(1, 5):
         pad = "odd-sentinel" if number % 2 else "even"
         files.tried(number)
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.append([chain.next(stream=f"note/{number % 2}", payload={"n": number, "pad": pad})])
     since = len(files.trace)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     states = kills(files)[since::4]
     return bool(
@@ -112,12 +115,12 @@ def contract(name: str) -> bool:
 def notes_lost() -> bool:
     files = new_disk()
     store, numbers = open_on(files, segment_bytes_max=450), Numbers()
-    with store.write() as writer:
-        writer.note("cursor", "7")
+    with store.open_write() as writer:
+        put_note(writer, "cursor", "7")
     for number in range(1, 5):
         numbers.append(files, store, number)
     store.close()
-    return open_on(files, create=False).noted("cursor") != "7"
+    return read_note(open_on(files, create=False).small_state, "cursor") != "7"
 
 
 def repeated_frame() -> bool:
@@ -149,10 +152,10 @@ def read_numbers(store: SegmentsStore) -> tuple[list[int], bool]:
 
 def walk_of(files: RecordingFiles, path: Path) -> list[tuple[int, int]]:
     store = open_on(files, create=False)
-    segment = store.book.live
-    with store.book.source(segment) as opened:
+    segment = store.state.live
+    with store.state.source(segment) as opened:
         mark = frame.mark_of(store.identity.log_id, segment.number)
-        found = list(walk.Walk(opened, mark=mark, start=segment.start, head=Position(0)))
+        found = list(frames.Walk(opened, mark=mark, start=segment.start, head=Position(0)))
     store.close()
     return [(one.start, one.end) for one in found]
 
@@ -172,7 +175,7 @@ def segment_without_a_temporary_name(patch: pytest.MonkeyPatch) -> None:
         files.close(handle)
         files.fsync_dir(path.parent)
 
-    patch.setattr(writing, "replace_file", in_place)
+    patch.setattr(writer, "replace_file", in_place)
 
 
 def no_hash(patch: pytest.MonkeyPatch) -> None:
@@ -195,25 +198,25 @@ def no_place(patch: pytest.MonkeyPatch) -> None:
         return None if body is None else (real(body), len(body) + frame.AROUND_BYTES)
 
     patch.setattr(frame, "decode_frame", decode)
-    patch.setattr(walk, "decode_frame", decode)
+    patch.setattr(frames, "decode_frame", decode)
 
 
 def torn_bytes_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writing.Writer, "_recover", lambda self: setattr(self, "_space_end", 0))
+    patch.setattr(writer.Writer, "_recover", lambda self: setattr(self, "_space_end", 0))
 
 
 def damage_is_cut_like_a_tear(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(walk, "is_torn", lambda data, offset: True)
+    patch.setattr(frames, "is_torn", lambda data, offset: True)
 
 
 def known_end_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(book, "compare_ends", lambda known, live, log_id: None)
+    patch.setattr(state, "compare_ends", lambda known, live, log_id: None)
 
 
 def known_end_is_kept_only_at_close(patch: pytest.MonkeyPatch) -> None:
     real = EndFile.save
 
-    def save(self: EndFile, known: KnownEnd) -> None:
+    def save(self: EndFile, known: SavedEnd) -> None:
         if known.closed:
             real(self, known)
 
@@ -222,38 +225,38 @@ def known_end_is_kept_only_at_close(patch: pytest.MonkeyPatch) -> None:
 
 def readers_do_not_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(source.PlainSource, "flush", lambda self: None)
-    patch.setattr(writing.Writer, "_recover", lambda self: None)
+    patch.setattr(writer.Writer, "_recover", lambda self: None)
 
 
 def damage_is_passed_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(book.Book, "what_is_wrong", lambda self: iter(()))
-    patch.setattr(index.LivePart, "add_gap", lambda self, gap: setattr(self, "end", gap.end))
+    patch.setattr(state.LogState, "all_problems", lambda self: iter(()))
+    patch.setattr(live_part.LivePart, "add_gap", lambda self, gap: setattr(self, "end", gap.end))
 
-    def frames(found: book.Book, opened: source.Source, stretch: reading.Stretch, holding: Any = ()) -> Any:
+    def past_damage(found: state.LogState, opened: source.Source, stretch: reader.Stretch, holding: Any = ()) -> Any:
         mark = frame.mark_of(found.identity.log_id, stretch.segment.number)
-        for one in walk.Walk(opened, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end):
-            if isinstance(one, walk.Found):
+        for one in frames.Walk(opened, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end):
+            if isinstance(one, frames.Found):
                 yield one.frame
 
-    patch.setattr(reading, "_frames", frames)
+    patch.setattr(reader, "_frames", past_damage)
 
 
 def sweep_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(book.Book, "sweep_owed", property(lambda self: False))
+    patch.setattr(state.LogState, "sweep_owed", property(lambda self: False))
 
 
 def state_is_not_carried_over(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writing, "State", lambda **_: State())
+    patch.setattr(writer, "StartState", lambda **_: StartState())
 
 
 def purged_sequences_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    def took(self: book.Book, purges: Any, purged: Any) -> None:
+    def add_purges(self: state.LogState, purges: Any, purged: Any) -> None:
         self.purges.extend(purges)
         for gone in purged:
             self.purged[gone.id] = gone
             self.purged_at[gone.position] = gone
 
-    patch.setattr(book.Book, "took", took)
+    patch.setattr(state.LogState, "add_purges", add_purges)
 
 
 PLANTED: list[tuple[str, Plant, Check]] = [

@@ -24,7 +24,7 @@ from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import seal_any
 store = SegmentsStore(Path(sys.argv[1]))
 for line in sys.stdin:
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([seal_any()])
     print("acked", flush=True)
 store.close()
@@ -83,14 +83,14 @@ def test_a_stopped_writer_keeps_its_place_and_nothing_it_acknowledged_is_lost(
         append(store, seal_any())
     os.kill(writer.pid, signal.SIGCONT)
     assert ask(writer) == "acked\n"
-    fence = SegmentsStore(tmp_path / "log").book.fence
+    fence = SegmentsStore(tmp_path / "log").state.fence
     writer.kill()
     writer.wait()
 
     append(store, seal_any())
     assert positions(store.read()) == [1, 2, 3]
-    assert store.book.fence >= fence
-    assert max(part.fence for part in store.book.parts) == fence + 1
+    assert store.state.fence >= fence
+    assert max(part.fence for part in store.state.parts) == fence + 1
     assert list(store.check()) == []
     store.close()
 

@@ -17,8 +17,8 @@ from everlog.core.query import Query
 from everlog.errors import Busy, Damaged, IdConflict
 from everlog.files import DiskFiles, Handle
 from everlog.log.log import Log
-from everlog.stores.contract import Sealed, Store
-from everlog.stores.segments import frame
+from everlog.stores.contract import Encoded, Store
+from everlog.stores.segments.format import frame
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain, seal_any
 from everlog.testing.filling import append, positions
@@ -53,11 +53,11 @@ class TestSegmentsStoreInSmallPieces(StoreContract):
 
     @pytest.fixture
     def open_store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenStore:
-        monkeypatch.setattr("everlog.stores.segments.index.BLOCK_POSITIONS", 4)
-        monkeypatch.setattr("everlog.stores.segments.inside.LARGE", 3)
-        monkeypatch.setattr("everlog.stores.segments.inside.GROUP", 2)
-        monkeypatch.setattr("everlog.stores.segments.index.PART_EVENTS_MAX", 16)
-        monkeypatch.setattr("everlog.stores.segments.writing.PART_EVENTS_MIN", 1)
+        monkeypatch.setattr("everlog.stores.segments.index.live_part.BLOCK_POSITIONS", 4)
+        monkeypatch.setattr("everlog.stores.segments.index.block_index.LARGE", 3)
+        monkeypatch.setattr("everlog.stores.segments.index.block_index.GROUP", 2)
+        monkeypatch.setattr("everlog.stores.segments.index.live_part.PART_EVENTS_MAX", 16)
+        monkeypatch.setattr("everlog.stores.segments.writer.PART_EVENTS_MIN", 1)
 
         def open_it() -> Store:
             return SegmentsStore(tmp_path / "log", segment_bytes_max=4096, space_bytes=512)
@@ -74,16 +74,16 @@ def test_an_event_whose_bytes_are_not_canonical_comes_back_with_them(tmp_path: P
     text = b'{"b":"x", "a":1.0}'
     event = replace(given.event, commitment=hashlib.sha256(given.event.salt + text).digest())
     header = header_bytes(event)
-    odd = Sealed(event, header, text, header_hash(header))
+    odd = Encoded(event, header, text, header_hash(header))
     with closing(SegmentsStore(tmp_path / "log")) as store:
         append(store, odd, chain.next(stream="note/2", payload={"b": "x", "a": 1.0}))
     with closing(SegmentsStore(tmp_path / "log")) as store:
-        payloads = [place.payload for place in store.packed() if isinstance(place, Packed)]
+        payloads = [place.payload for place in store.slots() if isinstance(place, Packed)]
         assert payloads == [text, b'{"a":1,"b":"x"}']
-        assert [found for slab in store.scan() for found in slab.payloads] == payloads
-        with store.write() as writer:
+        assert [found for block in store.blocks() for found in block.payloads] == payloads
+        with store.open_write() as writer:
             writer.purge("note/2", actor="user:ada", reason="a test")
-        assert [place.payload for place in store.packed() if isinstance(place, Packed)] == [text]
+        assert [place.payload for place in store.slots() if isinstance(place, Packed)] == [text]
         assert positions(store.read(Query(stream="note/1"))) == [1]
 
 
@@ -93,7 +93,7 @@ def test_a_length_that_broke_is_not_asked_of_the_disk(tmp_path: Path, monkeypatc
     with closing(SegmentsStore(tmp_path / "log")) as store:
         for _ in range(4):
             append(store, chain.next(stream="note/1"))
-        path, offset = store.layout.segment(1), store.book.parts[0].offsets[0]
+        path, offset = store.layout.segment(1), store.state.parts[0].offsets[0]
         with path.open("r+b") as file:
             file.seek(offset)
             file.write(b"\xff" * frame.LENGTH.size)
@@ -105,7 +105,7 @@ def test_a_length_that_broke_is_not_asked_of_the_disk(tmp_path: Path, monkeypatc
 
         monkeypatch.setattr(DiskFiles, "read", counted)
         with pytest.raises(Damaged, match="cannot be read"):
-            list(store.scan())
+            list(store.blocks())
     assert asked
     assert max(asked) <= path.stat().st_size
 

@@ -8,8 +8,8 @@ from itertools import pairwise, product
 import pytest
 
 from everlog.core.event import Position, Recorded
-from everlog.stores.segments import frame
-from everlog.stores.segments.frame import LENGTH, SECTOR_BYTES, Rest, encode_frame, is_torn
+from everlog.stores.segments.format import frame
+from everlog.stores.segments.format.frame import LENGTH, SECTOR_BYTES, Rest, encode_frame, is_torn
 from everlog.testing.builders import Chain
 
 MARK = frame.mark_of("log", 1)

@@ -10,7 +10,7 @@ from everlog.testing.builders import stamped
 
 
 def own_event(store: SqliteStore, **fields: str) -> None:
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.append([stamped(writer, store.identity.origin, **fields)], fresh=True)
 
 

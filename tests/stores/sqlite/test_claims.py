@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from everlog.core.event import Position
-from everlog.stores.contract import Claim, Claimed
+from everlog.stores.contract import Claim
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import CLAIMS, claim_of, read_claim
 from everlog.stores.sqlite import claims, tail
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.stores.staging import Staged
-from everlog.testing.builders import Boom, seal_any, stamped
+from everlog.testing.builders import Boom, claimed_among, put_claim, seal_any, stamped
 
 
 def test_a_claim_is_kept_for_its_time_and_forgotten_within_twice_that(
@@ -26,9 +27,9 @@ def test_a_claim_is_kept_for_its_time_and_forgotten_within_twice_that(
     kept: dict[bytes, int] = {}
     for number in range(200):
         name = number.to_bytes(16, "big")
-        with store.write() as writer:
+        with store.open_write() as writer:
             writer.append([stamped(writer, store.identity.origin)], fresh=True)
-            writer.claim(name, Position(number + 1), 1)
+            put_claim(writer, name, Position(number + 1), 1)
         kept[name] = now[0]
         now[0] += hour
         if number == 100:
@@ -36,9 +37,9 @@ def test_a_claim_is_kept_for_its_time_and_forgotten_within_twice_that(
             store = SqliteStore(path, now_us=lambda: now[0])
     for name, since in kept.items():
         if now[0] - since <= 24 * hour:
-            assert store.claimed(name) is not None
+            assert read_claim(store.small_state, name) is not None
         elif now[0] - since > 54 * hour:
-            assert store.claimed(name) is None
+            assert read_claim(store.small_state, name) is None
     store.close()
 
 
@@ -46,18 +47,18 @@ def test_names_that_are_remembered_are_forgotten_when_another_process_claims(pat
     """F82: a store that wrote alone for long answers from memory; then it must not miss what somebody else claims."""
     one, other = SqliteStore(path), SqliteStore(path)
     for number in range(50):
-        with one.write() as writer:
-            assert writer.claimed(hashed(99)) is None
+        with one.open_write() as writer:
+            assert read_claim(writer, hashed(99)) is None
             writer.append([stamped(writer, one.identity.origin)], fresh=True)
-            writer.claim(hashed(number), Position(number + 1), 1)
+            put_claim(writer, hashed(number), Position(number + 1), 1)
     assert one._claims._traces is not None
     claim_one(other, hashed(99))
-    with one.write() as writer:
-        assert writer.claimed(hashed(99)) is not None
+    with one.open_write() as writer:
+        assert read_claim(writer, hashed(99)) is not None
     for number in range(100, 100 + tail.TAIL_MAX):  # what the other claimed leaves the tail
         claim_one(one, hashed(number))
-    with one.write() as writer:
-        assert writer.claimed(hashed(99)) is not None
+    with one.open_write() as writer:
+        assert read_claim(writer, hashed(99)) is not None
     one.close()
     other.close()
 
@@ -68,14 +69,14 @@ def test_claims_that_another_process_moves_out_of_the_tail_are_still_known(path:
     made = {}
     for number in range(50):
         made[hashed(number)] = claim_one(one, hashed(number))
-        with one.write() as writer:
-            assert writer.claimed(hashed(1_000 + number)) is None
+        with one.open_write() as writer:
+            assert read_claim(writer, hashed(1_000 + number)) is None
     made[hashed(99)] = claim_one(other, hashed(99))
-    with other.write() as writer:
+    with other.open_write() as writer:
         writer.append([stamped(writer, one.identity.origin) for _ in range(tail.TAIL_MAX)], fresh=True)
-    with one.write() as writer:
-        assert writer.claimed_among(list(made)) == made.keys()
-        assert {name: writer.claimed(name) for name in made} == made
+    with one.open_write() as writer:
+        assert claimed_among(writer, list(made)) == made.keys()
+        assert {name: read_claim(writer, name) for name in made} == made
     one.close()
     other.close()
 
@@ -89,13 +90,13 @@ def test_every_claim_is_found_wherever_it_lies_by_now(path: Path, monkeypatch: p
             store.close()
             store = SqliteStore(path)
         names = [other.to_bytes(16, "big") for other in range(number)]
-        with store.write() as writer:
-            assert writer.claimed_among([*names, bytes([255]) * 16]) == set(names)
-            assert all(writer.claimed(name) for name in names[:: 1 + number // 20])
-            assert writer.claimed(bytes([255]) * 16) is None
+        with store.open_write() as writer:
+            assert claimed_among(writer, [*names, bytes([255]) * 16]) == set(names)
+            assert all(read_claim(writer, name) for name in names[:: 1 + number // 20])
+            assert read_claim(writer, bytes([255]) * 16) is None
             writer.append([stamped(writer, store.identity.origin)], fresh=True)
-            writer.claim(number.to_bytes(16, "big"), Position(number + 1), 1)
-    assert store.claimed_among(names) == set(names)
+            put_claim(writer, number.to_bytes(16, "big"), Position(number + 1), 1)
+    assert claimed_among(store.small_state, names) == set(names)
     store.close()
 
 
@@ -106,10 +107,10 @@ def test_a_writer_learns_that_another_let_the_claim_tables_change_their_turn(pat
     one, other = (SqliteStore(path, now_us=lambda: now[0]) for _ in range(2))
 
     def write(store: SqliteStore, events: int, name: bytes = b"") -> None:
-        with store.write() as writer:
+        with store.open_write() as writer:
             made = writer.append([seal_any() for _ in range(events)])
             if name:
-                writer.claim(name, made[0].position, events)
+                put_claim(writer, name, made[0].position, events)
 
     write(one, 1, b"o" * 16)
     write(one, tail.TAIL_MAX + 1)
@@ -117,7 +118,7 @@ def test_a_writer_learns_that_another_let_the_claim_tables_change_their_turn(pat
     write(one, 1, b"k" * 16)
     write(other, tail.TAIL_MAX + 1)  # it is the other table's turn
     write(one, tail.TAIL_MAX + 1)
-    assert one.claimed(b"k" * 16) is not None
+    assert read_claim(one.small_state, b"k" * 16) is not None
     one.close()
     other.close()
 
@@ -135,9 +136,9 @@ def hashed(number: int) -> bytes:
 
 
 def claim_one(store: SqliteStore, name: bytes) -> Claim:
-    with store.write() as writer:
+    with store.open_write() as writer:
         (made,) = writer.append([stamped(writer, store.identity.origin)], fresh=True)
-        writer.claim(name, made.position, 1)
+        put_claim(writer, name, made.position, 1)
     return Claim(made.position, 1)
 
 
@@ -155,19 +156,19 @@ def test_claims_are_found_in_the_tail_in_runs_and_in_drawers(path: Path, monkeyp
     for number in range(150):
         made[hashed(number)] = claim_one(store, hashed(number))
         unknown = hashed(number + 1_000)
-        with store.write() as writer:
-            assert writer.claimed_among([*made, unknown]) == made.keys()
-            assert {name: writer.claimed(name) for name in made} == made
-            assert writer.claimed(unknown) is None
+        with store.open_write() as writer:
+            assert claimed_among(writer, [*made, unknown]) == made.keys()
+            assert {name: read_claim(writer, name) for name in made} == made
+            assert read_claim(writer, unknown) is None
     assert 256 in places(store)
     assert len(places(store)) > 50
     other = SqliteStore(path)
-    assert {name: other.claimed(name) for name in made} == made
-    assert other.claimed(hashed(1_000)) is None
-    with other.write() as writer:
-        assert writer.claimed_among([*made, hashed(1_000)]) == made.keys()
-    kept = [found for found in other.kept() if isinstance(found, Claimed)]
-    assert sorted((found.name, found.claim.first) for found in kept) == sorted(
+    assert {name: read_claim(other.small_state, name) for name in made} == made
+    assert read_claim(other.small_state, hashed(1_000)) is None
+    with other.open_write() as writer:
+        assert claimed_among(writer, [*made, hashed(1_000)]) == made.keys()
+    kept = [row for row in other.small_state.every_row() if row.space == CLAIMS]
+    assert sorted((bytes.fromhex(found.key), claim_of(found.value).first) for found in kept) == sorted(
         (name, claim.first) for name, claim in made.items()
     )
     store.close()
@@ -183,9 +184,11 @@ def test_a_name_that_is_claimed_again_leads_to_the_newer_wherever_the_older_lies
     for number in range(122):
         newest[hashed(number % 40)] = claim_one(store, hashed(number % 40))
         reader = SqliteStore(path)
-        assert {name: reader.claimed(name) for name in newest} == newest
+        assert {name: read_claim(reader.small_state, name) for name in newest} == newest
         reader.close()
-    kept = {found.name: found.claim for found in store.kept() if isinstance(found, Claimed)}
+    kept = {
+        bytes.fromhex(row.key): claim_of(row.value) for row in store.small_state.every_row() if row.space == CLAIMS
+    }
     assert kept == newest
     store.close()
 
@@ -202,9 +205,9 @@ def test_bytes_that_only_run_across_two_fields_are_no_name(path: Path, monkeypat
     ]
     across = {packed[at : at + 16] for packed in stored for at in range(len(packed) - 15) if at % 28}
     assert len(across) > 500
-    with store.write() as writer:
-        assert all(writer.claimed(name) is None for name in across)
-    assert all(store.claimed(name) is None for name in list(across)[:100])
+    with store.open_write() as writer:
+        assert all(read_claim(writer, name) is None for name in across)
+    assert all(read_claim(store.small_state, name) is None for name in list(across)[:100])
     store.close()
 
 
@@ -214,9 +217,9 @@ def test_names_that_leave_the_same_traces_are_told_apart(path: Path, monkeypatch
     names = [bytes(15) + bytes([number]) for number in range(60)]
     for name in names[:50]:
         claim_one(store, name)
-    with store.write() as writer:
-        assert writer.claimed_among(names) == set(names[:50])
-        assert [writer.claimed(name) is not None for name in names] == [True] * 50 + [False] * 10
+    with store.open_write() as writer:
+        assert claimed_among(writer, names) == set(names[:50])
+        assert [read_claim(writer, name) is not None for name in names] == [True] * 50 + [False] * 10
     store.close()
 
 
@@ -229,7 +232,7 @@ def test_few_claims_are_not_spread_over_drawers(path: Path, monkeypatch: pytest.
     ((rows,),) = store._fetch("SELECT count(*) FROM claims_even", ())
     ((others,),) = store._fetch("SELECT count(*) FROM claims_odd", ())
     assert rows + others < 32
-    assert {name: store.claimed(name) for name in made} == made
+    assert {name: read_claim(store.small_state, name) for name in made} == made
     store.close()
 
 
@@ -242,7 +245,7 @@ def test_a_write_that_failed_leaves_no_claim_whatever_was_sorted_in_it(
     failing = [False]
     committed = SqliteStore._commit
 
-    def commit(self: SqliteStore, staged: Staged) -> None:
+    def commit(self: SqliteStore, staged: OpenWrite) -> None:
         if failing[0]:
             assert self._writer is not None
             self._inserter.insert(self._writer, staged)
@@ -254,10 +257,10 @@ def test_a_write_that_failed_leaves_no_claim_whatever_was_sorted_in_it(
         failing[0] = True
         with pytest.raises(Boom):
             claim_one(store, hashed(number))
-        assert store.claimed(hashed(number)) is None
+        assert read_claim(store.small_state, hashed(number)) is None
         failing[0] = False
-        with store.write() as writer:
-            assert writer.claimed_among([hashed(number), *made]) == made.keys()
+        with store.open_write() as writer:
+            assert claimed_among(writer, [hashed(number), *made]) == made.keys()
         made[hashed(number)] = claim_one(store, hashed(number))
-    assert {name: store.claimed(name) for name in made} == made
+    assert {name: read_claim(store.small_state, name) for name in made} == made
     store.close()

@@ -35,7 +35,7 @@ def test_the_database_refuses_to_rewrite_history(path: Path, statement: str) -> 
     """G9: whatever program opens the file."""
     store = SqliteStore(path)
     fill_two_streams(store)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/2", actor="user:ada", reason="asked to")
     other = sqlite3.connect(path)
     before = list(other.iterdump())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.damage_contract import DamageContract, OpenStore
 
 from everlog.log.verify import verify
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.damage_contract import DamageContract, OpenStore
 
 
 class TestDamageOfSqliteStore(DamageContract):

@@ -96,9 +96,9 @@ def test_many_openers_make_one_log(path: Path) -> None:
 def test_a_second_writer_is_told_who_holds_the_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """G13."""
     one, other = SqliteStore(path), SqliteStore(path)
-    with one.write(), monkeypatch.context() as impatient:
+    with one.open_write(), monkeypatch.context() as impatient:
         impatient.setattr(connection, "BUSY_TIMEOUT_MS", 50)
-        with pytest.raises(Busy) as refused, other.write():
+        with pytest.raises(Busy) as refused, other.open_write():
             pass
         assert refused.value.hint
     own_event(other)
@@ -112,7 +112,7 @@ def test_a_program_that_locks_the_database_makes_it_busy(path: Path, monkeypatch
     store = SqliteStore(path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(Busy), store.write():
+    with pytest.raises(Busy), store.open_write():
         pass
     other.execute("ROLLBACK")
     own_event(store)

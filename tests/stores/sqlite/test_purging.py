@@ -11,7 +11,7 @@ from tests.stores.sqlite.own import own_event, without_triggers
 from everlog.errors import Damaged, WriterStopped
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.builders import seal_any
+from everlog.testing.builders import put_note, seal_any
 from everlog.testing.filling import append
 
 
@@ -24,7 +24,7 @@ def test_a_purge_leaves_no_byte_of_the_payload_behind(path: Path) -> None:
         append(store, seal_any(stream="note/2"))
     assert any(sentinel.encode() in file.read_bytes() for file in path.parent.iterdir())
 
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
 
     assert not [file.name for file in path.parent.iterdir() if sentinel.encode() in file.read_bytes()]
@@ -35,13 +35,13 @@ def test_a_purge_that_a_reader_holds_up_is_told_and_finished_later(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """F63: success is not reported in silence while the bytes are still there."""
-    monkeypatch.setattr("everlog.stores.sqlite.scrubbing._WAIT_MS", 10)
+    monkeypatch.setattr("everlog.stores.sqlite.scrub._WAIT_MS", 10)
     store = SqliteStore(path)
     append(store, seal_any(stream="note/1", payload={"text": "sentinel-held-by-a-reader"}))
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM events").fetchone()
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
 
     assert "log.db-wal" in caplog.text
@@ -57,7 +57,7 @@ def test_a_stream_whose_payload_cannot_be_read_can_still_be_purged(path: Path) -
     without_triggers(path, "UPDATE events SET payload = 'no json'")
     with pytest.raises(Damaged):
         list(store.read())
-    with store.write() as writer:
+    with store.open_write() as writer:
         assert writer.purge("note/1", actor="user:ada", reason="damaged").count == 1
     assert list(store.read()) == []
     store.close()
@@ -70,7 +70,7 @@ def test_a_purge_whose_process_was_killed_is_tidied_up_by_the_next(
     store = SqliteStore(path)
     append(store, seal_any(stream="note/1", payload={"text": "sentinel-of-a-killed-purge"}))
     monkeypatch.setattr(SqliteStore, "_tidy_up", lambda self, writer: None)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     monkeypatch.undo()
     assert any(b"sentinel-of-a-killed" in file.read_bytes() for file in path.parent.iterdir())
@@ -97,7 +97,7 @@ def test_a_flush_that_fails_while_purged_bytes_are_removed_stops_the_writer(
         raise error
 
     monkeypatch.setattr(connection, "empty_journal", fail)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     assert len(store.purges()) == 1
     with pytest.raises(WriterStopped):
@@ -111,10 +111,10 @@ def test_a_purge_takes_what_has_expired_along(path: Path) -> None:
     now = [1_000_000]
     store = SqliteStore(path, now_us=lambda: now[0])
     own_event(store, stream="note/1")
-    with store.write() as writer:
-        writer.note("key/a", "SENTINEL", expires_us=2_000_000)
+    with store.open_write() as writer:
+        put_note(writer, "key/a", "SENTINEL", expires_us=2_000_000)
     now[0] = 3_000_000
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     store.close()
     assert b"SENTINEL" not in b"".join(file.read_bytes() for file in path.parent.iterdir() if file.is_file())

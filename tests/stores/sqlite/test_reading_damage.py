@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 from tests.stores.sqlite.own import without_triggers
+from tests.support import damage
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.event import Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, EverlogError, Unavailable
-from everlog.log.drafts import Draft
 from everlog.log.log import Log
+from everlog.log.prepare import Draft
 from everlog.stores.past_damage import PastDamage
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing import damage
 
 EVENTS = 1500  # more than the index of streams waits for: some events are in it, and some are behind it
 STREAMS = 7

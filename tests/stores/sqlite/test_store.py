@@ -13,10 +13,10 @@ from everlog.core.event import Position
 from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import ReadOnly, StorageFull
-from everlog.stores.contract import Store, seal
+from everlog.stores.contract import Store, encode_event
 from everlog.stores.sqlite import connection, tail
 from everlog.stores.sqlite.store import SqliteStore
-from everlog.testing.builders import Chain, seal_any
+from everlog.testing.builders import Chain, put_note, seal_any
 from everlog.testing.filling import append, fill, positions
 from everlog.testing.store_contract import OpenStore, StoreContract
 
@@ -106,7 +106,7 @@ def test_a_read_writes_nothing(path: Path) -> None:
     reader = SqliteStore(path)
     assert len(list(reader.read())) == 300
     assert list(reader.read(Query(scope="acme"), newest_first=True, limit=3))
-    assert list(reader.packed())
+    assert list(reader.slots())
     assert list(reader.check()) == []
     assert reader._writer is None
     reader.close()
@@ -136,11 +136,11 @@ def test_a_stream_of_many_pages_is_read_whole(path: Path) -> None:
 def test_expired_notes_are_removed_as_others_are_written(path: Path) -> None:
     """Idempotency records are kept for a bounded time: the rows go too."""
     store = SqliteStore(path)
-    with store.write() as writer:
+    with store.open_write() as writer:
         for number in range(20):
-            writer.note(f"old/{number}", "x", expires_us=1)
-    with store.write() as writer:
-        writer.note("new", "x")
+            put_note(writer, f"old/{number}", "x", expires_us=1)
+    with store.open_write() as writer:
+        put_note(writer, "new", "x")
 
     assert store._fetch("SELECT count(*) FROM notes", ()) == [(1,)]
     store.close()
@@ -188,12 +188,12 @@ def test_signatures_come_back_in_both_directions_and_go_with_a_purge(path: Path)
     for number in range(3):
         made = seal_any(stream=f"note/{number}").event
         signed = msgspec.structs.replace(made, signature=bytes([number]) * 64, path=(b"a" * 32, b"b" * 32))
-        append(store, seal(signed))
+        append(store, encode_event(signed))
     forward = [recorded.event.signature[:1] for recorded in store.read()]
     backward = [recorded.event.signature[:1] for recorded in store.read(newest_first=True)]
     assert forward == backward[::-1] == [b"\x00", b"\x01", b"\x02"]
     assert next(store.read()).event.path == (b"a" * 32, b"b" * 32)
-    with store.write() as writer:
+    with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
     assert store._fetch("SELECT position FROM proofs ORDER BY position", ()) == [(1,), (3,)]
     store.close()

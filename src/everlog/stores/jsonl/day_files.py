@@ -1,11 +1,11 @@
-"""The day files: finding them, reading their lines, appending, and telling a torn tail from damage.
+"""The day files: find them, read their lines, append, and distinguish a torn tail from damage.
 
 Lines end with the byte 0x0A and with nothing else: U+2028, U+0085 and a carriage return are part of a text (F02).
 
-What a crash can leave at the end of the newest file is the last write, which nobody was told of: a part of its lines,
-a line without its end, or sectors that read as zeros. That is cut by whoever writes next. Damage looks different: a
-whole line that does not read, junk after a whole line, a few zeros, or zeros in the midst of a sector. It stays where
-it is and is reported, and so is what the index knows as committed, however torn it looks.
+A crash can leave an unacknowledged write at the end of the newest file: some of its lines, a line without its end, or
+sectors that read as zeros. The next write cuts it. Damage looks different: a complete line that cannot be decoded,
+junk after a complete line, a few zeros, or zeros within a sector. Damage is reported and not changed, and so is a
+torn tail that the index lists as committed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from pathlib import Path
 from everlog.files import Files, Handle, Watch
 from everlog.stores.jsonl.lines import BadLine, Batch, Line, is_whole_object, read_marked_line, writer_of
 
+SCAN_BYTES = 1024 * 1024
+"""How much of a file is read at a time when all its lines are read."""
+
 NAME = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl")
 _SECTOR_BYTES = 512
 _ZEROS = re.compile(rb"\x00+")
 _ZEROS_MIN = 8  # fewer may be damage
 
 
-@dataclass(slots=True)  # not frozen: that would triple the cost of making one, and there is one for every line
+@dataclass(slots=True)  # not frozen: that would triple the cost of creating one, and there is one per line
 class Found:
-    """A line at its place: `size` without the newline; a line that cannot be read has a reason instead of content."""
+    """A line and its offset. `size` excludes the newline. An unreadable line has a reason instead of content."""
 
     at: int
     size: int
@@ -41,30 +44,30 @@ class Found:
 
 
 def day_name(now_us: int) -> str:
-    """The file of a moment, by its UTC day."""
+    """Return the file name of a time, by its UTC day."""
     return datetime.fromtimestamp(now_us // 1_000_000, UTC).strftime("%Y-%m-%d") + ".jsonl"
 
 
 def day_names(files: Files, events: Path) -> list[str]:
-    """The day files in order; their order is the order of the lines."""
+    """Return the names of the day files in order, which is the order of the lines."""
     return [name for name in files.names(events) if NAME.fullmatch(name)] if files.exists(events) else []
 
 
 def open_names(names: list[str], today: str) -> list[str]:
-    """The files that a writer may have left half a write in: the newest one that is not of the future, and all later
-    ones, as a wrong clock makes them."""
+    """Return the files that may end in an unfinished write: the newest one that is not in the future, and all later
+    ones, which a wrong clock creates."""
     return [name for name in names if name >= max([each for each in names if each <= today], default="")]
 
 
 def other_names(files: Files, events: Path) -> list[str]:
-    """Files beside the day files that somebody may take for events."""
+    """Return files that are not day files but could be mistaken for them."""
     if not files.exists(events):
         return []
     return [name for name in files.names(events) if name.endswith(".jsonl") and not NAME.fullmatch(name)]
 
 
 def read_from(files: Files, path: Path, at: int = 0, *, size: int | None = None) -> bytes:
-    """The bytes from `at` on, all of them unless `size` says how many."""
+    """Return the bytes from `at` on: `size` of them, or all."""
     handle = files.open(path)
     try:
         return files.read(handle, max(files.size(handle) - at, 0) if size is None else size, at=at)
@@ -73,7 +76,7 @@ def read_from(files: Files, path: Path, at: int = 0, *, size: int | None = None)
 
 
 def scan(data: bytes, start: int = 0) -> Iterator[Found]:
-    """Every line of the bytes, which stand in their file from `start` on."""
+    """Return every line of the bytes, which begin at `start` in their file."""
     at = 0
     while at < len(data):
         end = data.find(b"\n", at)
@@ -88,12 +91,31 @@ def scan(data: bytes, start: int = 0) -> Iterator[Found]:
         at = end + 1
 
 
-def torn_at(data: bytes, start: int, found: list[Found], *, own: str) -> int | None:
-    """Where the torn last write begins, or None if the end is whole (or is damage, which is not for cutting).
+def scan_file(files: Files, path: Path, size: int) -> Iterator[Found]:
+    """Return every line in the first `size` bytes of a file, which is read in pieces."""
+    handle = files.open(path)
+    try:
+        at, rest = 0, b""
+        while at + len(rest) < size:
+            there = at + len(rest)
+            read = files.read(handle, min(SCAN_BYTES, size - there), at=there)
+            if not read:
+                break
+            data = rest + read
+            whole = data.rfind(b"\n") + 1
+            yield from scan(data[:whole], at)
+            at, rest = at + whole, data[whole:]
+        yield from scan(rest, at)
+    finally:
+        files.close(handle)
 
-    `data` stands in its file from `start` on and `found` are its lines; both may be a tail of the file that begins
-    at the start of a write. Only lines that the log of the origin `own` wrote are ever cut: half a batch of somebody
-    else came through git, and is not torn.
+
+def torn_at(data: bytes, start: int, found: list[Found], *, own: str) -> int | None:
+    """Return where the torn last write begins, or None if the end is complete (or damaged, which must not be cut).
+
+    `data` begins at `start` in its file and `found` are its lines; both may be a tail of the file that begins at the
+    start of a write. Only lines written by the origin `own` are cut: an incomplete batch of another origin came
+    through git, and is not torn.
     """
     first = first_of_open_write(found)
     if first is None:
@@ -104,14 +126,14 @@ def torn_at(data: bytes, start: int, found: list[Found], *, own: str) -> int | N
     begin = rest[0].at
     tail = data[begin - start :]
     if _is_prefix_of_batch(rest):
-        return begin  # whole lines, but not all of them
+        return begin  # complete lines, but not all of the batch
     if _only_one_batch(rest) and looks_torn(tail, begin, rest[-1].at):
         return begin
     return None
 
 
 def first_of_open_write(found: list[Found]) -> int | None:
-    """The index of the first line after the last whole write, None if there is none."""
+    """Return the index of the first line after the last complete write, or None if there is none."""
     index = 0
     last = None
     while index < len(found):
@@ -126,7 +148,7 @@ def first_of_open_write(found: list[Found]) -> int | None:
 
 
 def _whole_write(found: list[Found], index: int) -> int:
-    """How many lines the whole write that begins here has, 0 if none does."""
+    """Return the number of lines of the complete write that begins here, or 0 if none does."""
     first = found[index]
     if first.line is None:
         return 0
@@ -144,7 +166,7 @@ def _is_prefix_of_batch(rest: list[Found]) -> bool:
 
 
 def _only_one_batch(rest: list[Found]) -> bool:
-    """True when the lines that can be read in the rest may all come from one write that was not finished."""
+    """Return whether the readable lines of the rest may all come from one unfinished write."""
     marks = [each.batch for each in rest if each.line is not None]
     if None in marks:
         return False
@@ -154,10 +176,10 @@ def _only_one_batch(rest: list[Found]) -> bool:
 
 
 def looks_torn(tail: bytes, begin: int, last_at: int) -> bool:
-    """Whether the end of a file, from `begin` on, may be what a crash left of a write; `last_at` is its last line."""
+    """Return whether the end of a file, from `begin` on, can be an unfinished write. `last_at` is its last line."""
     zeros = list(_ZEROS.finditer(tail))
     if zeros:
-        # What never came reads as zeros, up to the next sector or up to the end. A flipped bit makes one at most.
+        # Unwritten bytes read as zeros, up to the next sector or to the end. A flipped bit makes one zero at most.
         return all(
             run.end() == len(tail)
             or ((begin + run.end()) % _SECTOR_BYTES == 0 and (run.start() == 0 or len(run[0]) >= _ZEROS_MIN))
@@ -177,10 +199,9 @@ class Tail:
         self.name = ""
 
     def open(self, name: str) -> bool:
-        """Make `name` the file that is appended to; True when it is a new one.
+        """Make `name` the file that is appended to. Return whether it is new.
 
-        The name may stand for another file by now: a purge of another handle, or git, replaced it. What is appended
-        to the old one would be in no file."""
+        A purge of another handle, or git, may have replaced the file. An append to the old one would be lost."""
         if self._handle is not None and self.name == name and self._watch is not None and self._watch.holds():
             return False
         self.close()
@@ -197,13 +218,13 @@ class Tail:
         try:
             self._files.write_all(self._handle, data, at=at)
         except BaseException:
-            self._files.truncate(self._handle, at)  # or the next line would be glued to half of this one
+            self._files.truncate(self._handle, at)  # or the next line would be appended to a part of this one
             raise
         self._files.flush(self._handle)
 
     def settle(self, data: bytes, *, at: int) -> None:
-        """What was read may be only in memory, left there by a killed writer. After a failed flush it even counts as
-        clean, and flushing it again would do nothing: so the last write is written once more."""
+        """Write the last write again and flush it. A killed writer may have left it in memory only. After a failed
+        flush the kernel even treats it as clean, so that another flush alone would do nothing."""
         assert self._handle is not None
         if data:
             self._files.write_all(self._handle, data, at=at)

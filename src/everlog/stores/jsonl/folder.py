@@ -1,33 +1,36 @@
-"""The folder of a JSONL log: where everything lies, and who the log is.
+"""The folder of a JSONL log: its files, its identity, and its errors.
 
     PATH/
-      log.json                 who the log is, the same in every clone
-      events/2026-11-15.jsonl  one file a UTC day, one line an event: the truth
+      log.json                 the identity of the log, the same in every clone
+      events/2026-11-15.jsonl  one file per UTC day, one line per event: the source of everything else
       clock.json               the Lamport clock, for other tools; trusted neither below the log nor far above it
       .gitignore               clock.json and local/
-      local/                   this copy's own business, never in git
-        origin.json            the origin that this copy's events carry, and those that it had before
+      local/                   files of this copy alone, never in git
+        origin.json            the origin of this copy's events, and its earlier origins
         notes.jsonl            small state that is not history
-        purge.json             a purge under way, to be finished after a crash
+        purge.json             a running purge, which is finished after a crash
         index.db               derived from the events; may be deleted
         epochs/                the index of each branch of git that is not checked out; may be deleted
-        views.db               what views keep, derived too; beside it views.db.lock, for those who open or remove it
+        views.db               rows of views, derived too; views.db.lock is held to open or remove it
         lock  lock.queue       never deleted
 
-Two clones of one repository share `log.json` and nothing in `local/`: so each is an origin of its own, and what both
-append offline never collides.
+Two clones of one repository share `log.json` and nothing in `local/`: so each has its own origin, and events that
+both append offline never collide.
 """
 
 from __future__ import annotations
 
+import errno
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from everlog.core.ids import IdSource
-from everlog.errors import Damaged, EverlogError, NewerFormat, NotALog, NotFound
+from everlog.errors import Busy, Damaged, EverlogError, NewerFormat, NotALog, NotFound
 from everlog.files import Files, replace_file
 from everlog.stores.contract import FORMAT, Identity
 
@@ -69,23 +72,23 @@ class Folder:
         self.log_id = ""
         self.created_us = 0
 
-    # ---- who the log is
+    # ---- identity
 
     def is_log(self) -> bool:
         return self.files.exists(self.log_file)
 
     def has_events(self) -> bool:
-        """True when there are day files without a log.json: what the seed's program leaves."""
+        """Return whether there are day files without a log.json, as the seed's program writes them."""
         return self.files.exists(self.events) and any(
             name.endswith(".jsonl") for name in self.files.names(self.events)
         )
 
     def make_parents(self) -> None:
-        """The folder itself and the place of the lock: all that must be there before anybody can be alone."""
+        """Create the folder and that of the lock, which must exist before the lock can be taken."""
         parent = self.path.absolute().parent
         if not self.files.exists(parent):
             raise NotFound(
-                f"{self.path} cannot be made", why=f"there is no folder {parent}", hint=f"mkdir -p {parent}"
+                f"{self.path} cannot be created", why=f"there is no folder {parent}", hint=f"mkdir -p {parent}"
             )
         self.files.make_dir(self.path)
         self.make_local()
@@ -96,25 +99,25 @@ class Folder:
             replace_file(self.files, self.local / ".gitignore", b"*\n")
 
     def make(self, identity: Identity) -> None:
-        """A new log, whole when `log.json` has its name; the caller holds the lock."""
+        """Create a new log, which is complete when `log.json` exists. The caller holds the lock."""
         self.files.make_dir(self.events)
         if not self.files.exists(self.path / ".gitignore"):
             replace_file(self.files, self.path / ".gitignore", IGNORED.encode())
         self._write(self.origin_file, {"origin": identity.origin})
-        said = {
+        content = {
             "created_us": identity.created_us,
             "everlog": "jsonl",
             "format": FORMAT,
             "log_id": identity.log_id,
         }
-        self._write(self.log_file, said)
+        self._write(self.log_file, content)
 
     def read_identity(self) -> None:
         found = self._read(self.log_file, _Log)
         if found.everlog != "jsonl":
             raise NotALog(
                 f"{self.path} is not an everlog log",
-                why="its log.json is of another program",
+                why="its log.json was written by another program",
                 hint="name another folder",
             )
         if found.format > FORMAT:
@@ -128,35 +131,35 @@ class Folder:
         self.log_id, self.created_us = found.log_id, found.created_us
 
     def origin(self) -> str:
-        """The origin of this copy, or nothing if it has never written."""
+        """Return the origin of this copy, or nothing if it has never written."""
         return self.origins()[0]
 
     def origins(self) -> tuple[str, ...]:
-        """The origin of this copy, and after it those that it had before: their requests are its own, too."""
+        """Return the origin of this copy, then its earlier origins, whose requests are its own, too."""
         if not self.files.exists(self.origin_file):
             return ("",)
         found = self._read(self.origin_file, _Origin)
         return (found.origin, *found.former)
 
     def new_origin(self, now_us: int) -> str:
-        """Give this copy an origin of its own. A clone gets one before its first write, and so does a copy whose own
-        events were taken away: going on with the old one would give its numbers out a second time (F11)."""
+        """Give this copy a new origin. A clone gets one before its first write, and so does a copy whose own events
+        were removed: with the old origin it would assign the same numbers a second time (F11)."""
         (origin,) = IdSource(now_ms=lambda: now_us // 1000).take(1)
         former = [each for each in self.origins() if each]
         self._write(self.origin_file, {"former": former, "origin": origin} if former else {"origin": origin})
         return origin
 
     def set_origin(self, origin: str) -> None:
-        """Go on as an origin that this copy had before, or, with nothing, as a new one from the next write on."""
+        """Use an earlier origin of this copy again; with nothing, a new one is created by the next write."""
         known = self.origins()
         if known[0] != origin:
             former = [each for each in known if each and each != origin]
             self._write(self.origin_file, {"former": former, "origin": origin} if former else {"origin": origin})
 
-    # ---- the clock, for others
+    # ---- the clock, for other tools
 
     def clock(self) -> int:
-        """What clock.json says; nothing that is wrong with it matters."""
+        """Return the value of clock.json, or 0 if it is missing or damaged."""
         try:
             return max(msgspec.json.decode(self.files.read_all(self.clock_file), type=_Clock).value, 0)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, EverlogError):
@@ -167,7 +170,7 @@ class Folder:
         if durable:
             replace_file(self.files, self.clock_file, data)
             return
-        # No flush: after a crash it may be old, empty or gone, and the log is asked instead.
+        # No flush: after a crash it may be old, empty or missing, and the log is used instead.
         draft = self.local / "clock.everlog-tmp"
         handle = self.files.open(draft, create=True)
         try:
@@ -177,28 +180,53 @@ class Folder:
             self.files.close(handle)
         self.files.rename(draft, self.clock_file)
 
-    # ---- inside
+    # ---- internal
 
-    def _write(self, path: Path, said: dict[str, object]) -> None:
-        data = msgspec.json.encode({**said, "whole": _whole(said)}, order="sorted")
+    def _write(self, path: Path, content: dict[str, object]) -> None:
+        data = msgspec.json.encode({**content, "whole": _whole(content)}, order="sorted")
         replace_file(self.files, path, msgspec.json.format(data, indent=2) + b"\n")
 
     def _read(self, path: Path, kind: type[_Kind]) -> _Kind:
         try:
-            said = msgspec.json.decode(self.files.read_all(path), type=dict[str, object])
-            whole = said.pop("whole", None)
-            if whole is not None and whole != _whole(said):
-                raise msgspec.DecodeError("its checksum does not fit: it was changed or damaged")
-            return msgspec.convert(said, kind)
+            content = msgspec.json.decode(self.files.read_all(path), type=dict[str, object])
+            whole = content.pop("whole", None)
+            if whole is not None and whole != _whole(content):
+                raise msgspec.DecodeError("its checksum does not match: it was changed or damaged")
+            return msgspec.convert(content, kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(
                 f"{path} cannot be read",
                 why=str(error),
-                hint=f"restore {path.name} from git or from a backup; the events are not touched",
+                hint=f"restore {path.name} from git or from a backup; the events are not changed",
                 path=str(path),
             ) from error
 
 
-def _whole(said: dict[str, object]) -> str:
-    """The CRC-32 of what a file says, as it stands in every line of the day files, too."""
-    return f"{zlib.crc32(msgspec.json.encode(said, order='sorted')):08x}"
+def _whole(content: dict[str, object]) -> str:
+    """Return the CRC-32 of the content of a file, as every line of the day files has it, too."""
+    return f"{zlib.crc32(msgspec.json.encode(content, order='sorted')):08x}"
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Convert EIO, EMFILE and ENFILE into errors of everlog. Other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        file = error.filename or path
+        match error.errno:
+            case errno.EIO:
+                raise Damaged(
+                    f"the disk cannot read or write {file}",
+                    why=error.strerror or "input/output error",
+                    hint="check the disk (dmesg); then everlog verify, or restore a backup to another disk",
+                    path=str(file),
+                ) from error
+            case errno.EMFILE | errno.ENFILE:
+                raise Busy(
+                    f"{file} cannot be opened",
+                    why=f"{error.strerror or 'too many open files'}; nothing was read or written",
+                    hint="close some, or allow more: ulimit -n 4096",
+                    path=str(file),
+                ) from error
+        raise

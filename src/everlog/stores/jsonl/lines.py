@@ -1,4 +1,4 @@
-"""One line of a day file: its bytes, and what they mean. The only module that knows the shape of a line.
+"""One line of a day file: its bytes and their meaning. No other module knows the shape of a line.
 
 A line is one JSON object in canonical form (RFC 8785), and a newline. There are three kinds; each takes one position:
 
@@ -6,18 +6,18 @@ A line is one JSON object in canonical form (RFC 8785), and a newline. There are
     purged  {"purged":{"hash":…,"id":…,"lamport":…,"origin":…,"origin_seq":…,"previous":…,"purge":…,"stream":…}}
     purge   {"purge":{"actor":…,"id":…,"lamport":…,"purged_at":…,"reason":…,"scopes":[…],"stream":…}}
 
-A purged line stands where the event stood, so that the order of the lines stays the order of the positions.
-Beside the event's own names, an event line may have these, which say how it was recorded and not what happened:
+A purged line replaces the line of its event, so that the order of the lines stays the order of the positions.
+Besides the members of the event, an event line may have these, which describe how it was recorded:
 
-    received_at  when it was recorded first
+    received_at  when it was first recorded
     via          the origin of the log that wrote the line, if that is not the event's own origin
     batch        [k, n]: line k of a write of n lines, so that a torn write is cut as a whole
     claims       {"<base64 of 16 bytes>": count}: requests whose first event this is
 
-The last member of every line is `whole`: the CRC-32 of the bytes before it, in hexadecimal. It tells a line that the
-disk or an editor changed from one that was written so, also in the parts that no hash covers.
+The last member of every line is `whole`: the CRC-32 of the bytes before it, in hexadecimal. It shows that the disk or
+an editor changed a line, also in the parts that no hash covers.
 
-The seed's own line shape (`event_id`, `lamport_clock`, …) is read, too: see `seed_shape`.
+Lines of the seed (`event_id`, `lamport_clock`, …) are read, too: see `seed_shape`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from everlog.core.clock import LAMPORT_MAX
 from everlog.core.event import Event
 from everlog.core.ids import EventId
 from everlog.errors import EverlogError
-from everlog.stores.contract import Sealed
+from everlog.stores.contract import Encoded
 from everlog.stores.jsonl import seed_shape
 
 Batch = tuple[int, int]
 Number = Annotated[int, msgspec.Meta(ge=0, le=LAMPORT_MAX)]
-"""Of a line that is read: beyond this, JSON numbers are not exact, and a clock would have nowhere to go (F58)."""
+"""A number in a line. Greater JSON numbers are not exact, and a clock could not advance (F58)."""
 
 CONFLICT_MARKERS = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
 
@@ -49,7 +49,7 @@ CRLF = "it ends with a carriage return: git or an editor has changed the line en
 
 
 class BadLine(Exception):
-    """A line that is none; the text says why."""
+    """A line that cannot be read; the text is the reason."""
 
 
 # ---- events
@@ -84,9 +84,9 @@ class _Written(msgspec.Struct, omit_defaults=True, gc=False):
     via: str = ""
 
 
-# The event's own fields in the order of `Event`, so that one tuple makes the other; then what is local.
+# The fields of `Event` in its order, so that one tuple converts to the other; then the local members.
 class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """An event line as it is read."""
+    """An event line that was read."""
 
     id: EventId
     type: str
@@ -123,7 +123,7 @@ _EVENT_FIELDS = len(Event.__struct_fields__)
 assert EventLine.__struct_fields__[:_EVENT_FIELDS] == Event.__struct_fields__
 
 
-# What a replay needs of a line and no more: every member that is read costs time.
+# Only what a replay needs of a line: every member that is decoded costs time.
 class _Replayed(msgspec.Struct, kw_only=True, gc=False):
     id: EventId
     type: str
@@ -151,7 +151,7 @@ class _Replayed(msgspec.Struct, kw_only=True, gc=False):
 assert _Replayed.__struct_fields__ == Event.__struct_fields__
 
 
-# The same for columns: what need not be understood stays the text that it is.
+# The same for columns: members that need no decoding stay text.
 class _Scanned(msgspec.Struct, kw_only=True, gc=False):
     id: str
     type: str
@@ -185,14 +185,14 @@ _decode_event_line = msgspec.json.Decoder(EventLine).decode
 
 
 def event_line(
-    sealed: Sealed,
+    sealed: Encoded,
     received_at: datetime,
     *,
     via: str = "",
     batch: Batch | None = None,
     claims: dict[str, int] | None = None,
 ) -> bytes:
-    """The line of an event, newline included."""
+    """Return the line of an event, with its newline."""
     event = sealed.event
     payload = sealed.payload
     return ended(
@@ -232,7 +232,7 @@ def event_line(
 
 
 class PurgedLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
-    """What stands in the place of an event that was purged. Names in alphabetical order."""
+    """The line that replaces a purged event. Names are in alphabetical order."""
 
     hash: bytes
     id: EventId
@@ -240,15 +240,15 @@ class PurgedLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fal
     origin_seq: Number
     previous: bytes
     purge: str  # the id of the purge line
-    stream: str = ""  # empty in a copy of another store, where the purge's line says it
-    sequence: Number = 0  # in such a copy: its place in the stream
+    stream: str = ""  # empty in a copy of another store: see the purge's line
+    sequence: Number = 0  # in such a copy: its sequence in the stream
     claims: dict[str, Number] = {}
     via: str = ""
     lamport: Number = 0  # the event's; in a copy of another store, the greatest before it
 
 
 class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
-    """The record of a purge. How many it removed is told by the purged lines that name it."""
+    """The record of a purge. The purged lines that name it are the events that it removed."""
 
     actor: str
     id: str
@@ -257,8 +257,8 @@ class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fals
     reason: str
     scopes: tuple[str, ...]
     stream: str
-    sequence: Number = 0  # in a copy of another store: the stream's last, after which it goes on
-    lamport: Number = 0  # the greatest before it: what the purge knew of, it comes after
+    sequence: Number = 0  # in a copy of another store: the stream's last sequence
+    lamport: Number = 0  # the greatest before it: a purge comes after everything it knew
 
 
 class _Marked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
@@ -274,30 +274,30 @@ Line = EventLine | PurgedLine | PurgeLine
 
 
 def purged_line(line: PurgedLine, *, batch: Batch | None = None) -> bytes:
-    said = {name: value for name, value in msgspec.to_builtins(line).items() if value or name == "previous"}
-    return _marked("purged", said, batch)
+    members = {name: value for name, value in msgspec.to_builtins(line).items() if value or name == "previous"}
+    return _marked("purged", members, batch)
 
 
 _MAY_LACK = ("lamport", "sequence")
 
 
 def purge_line(line: PurgeLine, *, batch: Batch | None = None) -> bytes:
-    said = {name: value for name, value in msgspec.to_builtins(line).items() if value or name not in _MAY_LACK}
-    return _marked("purge", said, batch)
+    members = {name: value for name, value in msgspec.to_builtins(line).items() if value or name not in _MAY_LACK}
+    return _marked("purge", members, batch)
 
 
-def _marked(kind: str, said: dict[str, Any], batch: Batch | None) -> bytes:
-    return ended(canonical({kind: said} if batch is None else {"batch": list(batch), kind: said}))
+def _marked(kind: str, members: dict[str, Any], batch: Batch | None) -> bytes:
+    return ended(canonical({kind: members} if batch is None else {"batch": list(batch), kind: members}))
 
 
 def writer_of(line: Line) -> str:
-    """The origin of the log that wrote the line."""
+    """Return the origin of the log that wrote the line."""
     return line.origin if isinstance(line, PurgeLine) else line.via or line.origin
 
 
 def causal_order(line: Line) -> tuple[int, int, str]:
-    """The order of lines that is the same in every clone. What stays of an event has the event's own place in it, and
-    a purge comes after all that it knew."""
+    """Return the sort key of a line, the same in every clone. A purged line sorts as its event did, and a purge after
+    everything that it knew."""
     return line.lamport, 1 if isinstance(line, PurgeLine) else 0, line.id
 
 
@@ -308,23 +308,23 @@ _WHOLE_BYTES = len(_WHOLE % 0)
 
 
 def ended(data: bytes) -> bytes:
-    """The object with its last member, and the newline."""
-    said = data[:-1]
-    return said + _WHOLE % zlib.crc32(said) + b"\n"
+    """Return the object with its last member and the newline."""
+    before = data[:-1]
+    return before + _WHOLE % zlib.crc32(before) + b"\n"
 
 
 def checksum_of(line: bytes) -> str:
-    """The last member of a line, newline included."""
+    """Return the checksum of a line that ends with its newline."""
     return line[-11:-3].decode()
 
 
 def refuse_changed(data: bytes) -> None:
     if data[-_WHOLE_BYTES:] != _WHOLE % zlib.crc32(data[:-_WHOLE_BYTES]):
-        raise BadLine("its checksum does not fit: the disk or somebody changed it")
+        raise BadLine("its checksum does not match: the disk or an editor changed it")
 
 
 def are_unchanged(lines: list[bytes]) -> bool:
-    """Whether the checksum of every line fits; a line of another program has none."""
+    """Return whether the checksum of every line matches. A line of another program has none."""
     for line in lines:
         if line[-_WHOLE_BYTES:] != _WHOLE % zlib.crc32(line[:-_WHOLE_BYTES]):
             is_of_ours = b'"commitment"' in line or not seed_shape.looks_like_it(line)
@@ -337,12 +337,12 @@ def are_unchanged(lines: list[bytes]) -> bool:
 
 
 def read_line(data: bytes) -> Line:
-    """What a line says, its newline left off; BadLine if it says nothing."""
+    """Decode a line, without its newline. Raise BadLine if it cannot be read."""
     return _read(data)[0]
 
 
 def read_marked_line(data: bytes) -> tuple[Line, Batch | None]:
-    """What a line says, and its place in the write that it was part of."""
+    """Decode a line and its place in its write."""
     return _read(data)
 
 
@@ -389,7 +389,7 @@ def _seed_line(data: bytes) -> EventLine:
 
 
 def read_events(data: bytes) -> list[Event]:
-    """The events of many lines at once; BadLine if one of them is anything else than an event line of ours."""
+    """Decode the events of many lines at once. Raise BadLine if one of them is not an event line of everlog."""
     try:
         return [Event(*astuple(line)) for line in _decode_replayed(data)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -397,7 +397,8 @@ def read_events(data: bytes) -> list[Event]:
 
 
 def scan_events(data: bytes) -> list[tuple[Any, ...]]:
-    """As `read_events`, but the values of each event, in the order of `Event`: times, tags and payload as text."""
+    """As `read_events`, but return the values of each event in the order of `Event`; times, tags and payload as
+    text."""
     try:
         return [astuple(line) for line in _decode_scanned(data)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -405,7 +406,7 @@ def scan_events(data: bytes) -> list[tuple[Any, ...]]:
 
 
 def is_whole_object(data: bytes) -> bool:
-    """True when the bytes begin with a whole JSON object, whatever follows: what no torn write can leave."""
+    """Return whether the bytes begin with a complete JSON object, which no torn write can leave."""
     try:
         _, end = json.JSONDecoder().raw_decode(data.decode("utf-8", "replace"))
     except (ValueError, RecursionError):

@@ -4,8 +4,8 @@
 
 A line that commits together with events is written and flushed *before* them and names the first of them in `of`:
 it counts once that id is in the log. So after a crash there is never a note without its events, nor an event without
-its note. A value of null removes the note. Expired and replaced ones go when the file is written anew, which happens
-when most of it is of no use any more, and at every purge: an old response may hold the words that are to go.
+its note. A value of null removes the note. Expired and replaced notes are removed when the file is rewritten, which
+happens when most of it is obsolete, and at every purge: an old response may hold purged text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class NotesFile:
-    """What the file says; read again when somebody else has written it."""
+    """The content of the file, read again when another process has written it."""
 
     _stamp: Stamp | None
     _waiting: bool  # a line waits for its events
@@ -50,7 +50,7 @@ class NotesFile:
     _lines: int
     _bad: int
     _end: int
-    _unended: bool  # a damaged last line without its newline stands there
+    _unended: bool  # the last line is damaged and lacks its newline
 
     def __init__(self, folder: Folder, is_known: Callable[[str], bool]) -> None:
         self._files: Files = folder.files
@@ -67,7 +67,7 @@ class NotesFile:
         return self._claims
 
     def claimed(self, name: bytes) -> tuple[int, Claim] | None:
-        """The claim, and the head of the log when it was made."""
+        """Return the claim, and the head of the log when it was made."""
         self._refresh()
         return self._claims.get(name)
 
@@ -76,19 +76,19 @@ class NotesFile:
         return self._bad
 
     def append(self, notes: Notes, claims: dict[bytes, Claim], *, at: int, of: str, now_us: int) -> None:
-        """Put them on the disk; the caller holds the lock."""
+        """Write and flush them. The caller holds the lock."""
         self._refresh()
         named = {b64encode(name).decode(): (int(claim.first), claim.count) for name, claim in claims.items()}
         line = _Line(at=at, claims=named, notes=notes, of=of)
         if self._lines > _DEAD_LINES_MAX + 4 * (len(self._notes) + len(self._claims)) and not self._bad:
-            self._write_anew(now_us)
+            self._rewrite(now_us)
         fresh = not self._files.exists(self._path)
         handle = self._files.open(self._path, create=True)
         try:
             data = ended(_encode(line))
             if self._files.size(handle) > self._end:
-                # What a crash left of another line. It is gone for good before anything is written in its place: the
-                # end of a longer one, left behind a shorter one, would look like damage.
+                # A crash left a part of another line. It is removed and flushed before the new line is written: the
+                # end of a longer line after a shorter one would look like damage.
                 self._files.truncate(handle, self._end)
                 self._files.flush(handle)
             try:
@@ -109,11 +109,11 @@ class NotesFile:
             return
         self._refresh()
         if self._bad:
-            # They may hold the very words, and nobody can tell.
+            # They may hold the purged text, which cannot be determined.
             _logger.warning("%s: a purge removes %d lines that cannot be read", self._path, self._bad)
-        self._write_anew(now_us)
+        self._rewrite(now_us)
 
-    def _write_anew(self, now_us: int) -> None:
+    def _rewrite(self, now_us: int) -> None:
         live = {
             key: (value, expires)
             for key, (value, expires) in self._notes.items()
@@ -129,7 +129,7 @@ class NotesFile:
         self._refresh()
 
     def forget(self) -> None:
-        """Read the file again when it is asked next: which events are known may have changed."""
+        """Read the file again on its next use: which events are known may have changed."""
         self._stamp = None
         self._waiting = False
         self._notes = {}

@@ -1,11 +1,11 @@
-"""Events as the project that this store's layout comes from writes them, read as ours.
+"""Read events in the shape of the project from which this store's layout comes.
 
     {"event_id":"01HN3R…","event_type":"WPStatusChanged","event_version":1,"lamport_clock":42,"entity_id":"WP03",
      "entity_type":"WorkPackage","timestamp":"2026-01-27T10:30:00Z","actor":"builder","causation_id":null,
      "correlation_id":"session-7","payload":{…}}
 
-Such a line has no origin, no chain and no salt. What is missing is made from the line itself, so that every clone
-reads the same event: each is an origin of its own, its first and only event, and its salt is derived from its id.
+Such a line has no origin, no chain and no salt. These are derived from the line itself, so that every clone reads the
+same event: the event is the first and only one of its own origin, and its salt is derived from its id.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import msgspec
 from everlog.core.canonical import canonical
 from everlog.core.codec import SALT_BYTES, commitment
 from everlog.core.event import Event
-from everlog.core.fields import TEXT_CHARS_MAX, require_shape, require_text
+from everlog.core.fields import TEXT_CHARS_MAX, actor_of, kind_of, name_of, require_shape, require_text
 from everlog.core.ids import parse_id
-from everlog.core.names import actor_of, kind_of, name_of
 from everlog.errors import InvalidField
 
 
@@ -47,7 +46,7 @@ def looks_like_it(data: bytes) -> bool:
 
 
 def read_seed_event(data: bytes) -> Event:
-    """The event of a line of that shape; an EverlogError or a msgspec error says what does not fit."""
+    """Return the event of a line of that shape. An EverlogError or a msgspec error names what is wrong."""
     found = _decode(data)
     event_id = parse_id(found.event_id)
     if found.lamport_clock < 1:

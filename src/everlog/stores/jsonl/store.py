@@ -1,7 +1,7 @@
 """The JSONL store: day files in a folder, which git can keep, and an index that is derived from them.
 
 A write holds the lock, stages in memory, appends its lines to the newest day file with one write and one flush, and
-then tells the index, which is not flushed: what it lacks after a crash is read from the files again. Readers
+then updates the index, which is not flushed: what it lacks after a crash is read from the files again. Readers
 go through the index alone. So they see a write when it is on the disk, and never a part of it.
 """
 
@@ -23,19 +23,19 @@ from everlog.core.ids import EventId, IdSource
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import ClockJump, EverlogError, LogClosed, NotFound, ReadOnly, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import Checkout, Claim, Claimed, Identity, Note, Problem, Slab
+from everlog.stores.contract import Block, Checkout, Claim, Ends, Identity, Known, Problem, Removable
 from everlog.stores.identity import new_identity
-from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
-from everlog.stores.jsonl import checks, purging, scanning
+from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
+from everlog.stores.jsonl import check, columns, purge
 from everlog.stores.jsonl.day_files import Tail, day_name, day_names
-from everlog.stores.jsonl.disk_errors import disk_errors
-from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.keeper import Keeper
+from everlog.stores.jsonl.folder import Folder, disk_errors
+from everlog.stores.jsonl.index.read import Lines, read_by_id, read_records, read_slots
+from everlog.stores.jsonl.index.update import IndexUpdater
+from everlog.stores.jsonl.lines_of_write import LinesOfWrite
 from everlog.stores.jsonl.notes import NotesFile
-from everlog.stores.jsonl.reading import Lines, read_by_id, read_places, read_records
-from everlog.stores.jsonl.staged_lines import StagedLines
-from everlog.stores.shelf_rows import ShelfFile
-from everlog.stores.staging import Staged
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
+from everlog.stores.small_state_sqlite import StateFile
 
 LOCK_TIMEOUT_S = 30.0
 _logger = logging.getLogger("everlog")
@@ -75,25 +75,26 @@ class JsonlStore:
         self._folder.read_identity()
         self._make_local()
         self._tail = Tail(self._files, self._folder.events)
-        self._keeper = Keeper(self._folder, self._lock, self._tail, in_memory=index_in_memory, now_us=now_us)
-        self._keeper.first_epoch = epoch
+        self._updater = IndexUpdater(self._folder, self._lock, self._tail, in_memory=index_in_memory, now_us=now_us)
+        self._updater.first_epoch = epoch
         self._lines = Lines(
-            self._files, self._folder.events, lambda: self._keeper.index, self._keeper.refresh, self._distrust
+            self._files, self._folder.events, lambda: self._updater.index, self._updater.refresh, self._reread_file
         )
-        self._notes = NotesFile(self._folder, self._keeper.knows)
-        self._keeper.index_replaced = self._notes.forget
-        self._keeper.clean_notes = lambda: self._notes.clean(now_us())
-        self.shelf = ShelfFile(self._folder.local / "views.db", self._files)
+        self._notes = NotesFile(self._folder, self._updater.knows)
+        self._updater.index_replaced = self._notes.forget
+        self._updater.clean_notes = lambda: self._notes.clean(now_us())
+        beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
+        self.small_state = StoreState(beside, lambda: StateFile(self._folder.local / "views.db", self._files))
         self._forget_committed()
         with disk_errors(self.path):
-            self._keeper.refresh()
-        tell_of_forks(self)
+            self._updater.refresh()
+        abandon_in_forks(self)
 
     @property
     def identity(self) -> Identity:
         self._look()  # another branch may be checked out by now, with another epoch
         folder = self._folder
-        return Identity(folder.log_id, self._keeper.origin, self._keeper.index.epoch, folder.created_us)
+        return Identity(folder.log_id, self._updater.origin, self._updater.index.epoch, folder.created_us)
 
     # ---- reading
 
@@ -109,11 +110,11 @@ class JsonlStore:
         self._look()
         return read_records(self._lines, query, after=after, upto=upto, limit=limit, newest_first=newest_first)
 
-    def scan(
+    def blocks(
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
-    ) -> Iterator[Slab]:
+    ) -> Iterator[Block]:
         self._look()
-        return scanning.slabs(self._lines, query, after=after, upto=upto)
+        return columns.blocks(self._lines, query, after=after, upto=upto)
 
     def get(self, event_id: EventId) -> Recorded | None:
         self._look()
@@ -123,70 +124,33 @@ class JsonlStore:
         self._look()
         if self._in_write() and self._head is not None:
             return self._head
-        return self._keeper.index.head()
+        return self._updater.index.head()
 
     def purges(self, *, after: Position = START) -> list[Purge]:
         self._look()
-        return self._keeper.index.purges(after)
+        return self._updater.index.purges(after)
 
-    def claimed(self, name: bytes) -> Claim | None:
+    def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         self._look()
-        apart, beside = self._notes.claimed(name), self._keeper.index.claimed(name)
-        if apart is None or (beside is not None and beside.first > apart[0]):
-            return beside
-        return apart[1]
-
-    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        self._look()
-        return self._keeper.index.claimed_among(names) | (self._notes.claims().keys() & set(names))
-
-    def noted(self, key: str) -> str | None:
-        self._look()
-        value, expires = self._notes.notes().get(key, (None, None))
-        return None if expires is not None and expires <= self._now_us() else value
-
-    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
-        self._look()
-        now = self._now_us()
-        found = [
-            (key, value)
-            for key, (value, expires) in self._notes.notes().items()
-            if key.startswith(prefix) and (expires is None or expires > now)
-        ]
-        return dict(sorted(found, reverse=newest_first)[:limit])
-
-    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
-        self._look()
-        return read_places(self._lines, after)
-
-    def kept(self) -> Iterator[Note | Claimed]:
-        self._look()
-        for name in {**self._keeper.index.claims(), **self._notes.claims()}:
-            claim = self.claimed(name)
-            if claim is not None:
-                yield Claimed(name, claim)
-        now = self._now_us()
-        for key, (value, expires) in sorted(self._notes.notes().items()):
-            if expires is None or expires > now:
-                yield Note(key, value, expires)
+        return read_slots(self._lines, after)
 
     def check(self) -> Iterator[Problem]:
         self._look()
-        return checks.problems(self._folder, self._keeper.index, self._notes)
+        return check.problems(self._folder, self._updater.index, self._notes)
 
     def file_of(self, position: Position) -> str:
         self._look()
-        return checks.file_of(self._keeper.index, position)
+        return check.file_of(self._updater.index, position)
 
     def bad_lines(self) -> list[Problem]:
         self._look()
-        return checks.bad_lines(self._folder, self._keeper.index)
+        return check.bad_lines(self._folder, self._updater.index)
 
     def checkout(self) -> Checkout | None:
-        return self._keeper.checkout()
+        return self._updater.checkout()
 
     def other_epochs(self) -> set[str]:
-        return self._keeper.other_epochs()
+        return self._updater.other_epochs()
 
     def future_files(self) -> list[str]:
         # A day of grace: the clock of another clone may be a little ahead.
@@ -198,33 +162,33 @@ class JsonlStore:
         with self._mutex:
             self._require_writable()
             self._forget_committed()
-            self._keeper.rebuild(accept_missing=accept_missing)
-            return int(self._keeper.index.fetch("SELECT count(*) FROM events")[0][0])
+            self._updater.rebuild(accept_missing=accept_missing)
+            return int(self._updater.index.fetch("SELECT count(*) FROM events")[0][0])
 
     # ---- writing
 
     @contextmanager
-    def write(self) -> Iterator[Staged]:
+    def open_write(self) -> Iterator[OpenWrite]:
         # `with`, and not acquire and release: between them an interrupt would leave the lock with nobody.
         with self._mutex:
             self._require_writable()
             self._lock.acquire(LOCK_TIMEOUT_S)
             try:
                 with disk_errors(self.path):
-                    self._keeper.begin_write()
-                if self._keeper.seen != self._remembered_at:
+                    self._updater.begin_write()
+                if self._updater.seen != self._remembered_at:
                     # Somebody else wrote. The index may know it since long: every read brings it up to date.
                     self._forget_committed()
-                    self._remembered_at = self._keeper.seen
+                    self._remembered_at = self._updater.seen
                 self._writing_thread = threading.get_ident()
-                staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
+                staged = OpenWrite(self, now_us=self._now_us(), head=self.head(), clock=self._last_clock())
                 yield staged
                 if staged.dirty:
                     with disk_errors(self.path):
                         self._commit(staged)
             except WriterStopped as error:
                 self._failed = error  # G12: never again from this process
-                self._keeper.stop()
+                self._updater.stop()
                 self._forget_committed()
                 raise
             except BaseException:
@@ -234,18 +198,37 @@ class JsonlStore:
                 self._writing_thread = 0
                 self._lock.release()
 
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Do nothing: commits of other processes are noticed by looking at the head."""
+
     def close(self) -> None:
         with self._mutex:
             if not self._closed:
                 self._closed = True
                 self._tail.close()
-                self._keeper.close()
-                self.shelf.close()
+                self._updater.close()
+                self.small_state.close()
                 self._lock.close()
 
     # ---- what a write starts from
 
-    def clock(self) -> int:
+    def ends(
+        self,
+        *,
+        streams: Collection[str] = (),
+        origins: Collection[str] = (),
+        ids: Collection[EventId] = (),
+        purging: str = "",
+    ) -> Ends:
+        clock = self._last_clock()
+        sequences = {stream: self._sequence(stream) for stream in streams}
+        links = {origin: self._link(origin) for origin in origins}
+        if not ids and not purging:
+            return Ends(clock, sequences, links)
+        known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
+        return Ends(clock, sequences, links, known, self._removable(purging) if purging else None)
+
+    def _last_clock(self) -> int:
         self._look()
         if not self._in_write():
             return self._committed_clock()
@@ -254,59 +237,98 @@ class JsonlStore:
         return self._clock
 
     def _committed_clock(self) -> int:
-        """What clock.json says counts above the log, for events that were seen and not kept; but nothing guards it,
-        and one wrong digit must not move the clock for good (F58)."""
-        known, told = self._keeper.index.clock(), self._folder.clock()
-        if told <= known:
+        """clock.json may be ahead of the log, for events that were seen and not recorded. Nothing protects it, and a
+        wrong digit must not move the clock for good (F58)."""
+        known, stored = self._updater.index.clock(), self._folder.clock()
+        if stored <= known:
             return known
-        if told > min(known + JUMP_MAX, LAMPORT_MAX):
-            if told != self._clock_ignored:
-                self._clock_ignored = told
+        if stored > min(known + JUMP_MAX, LAMPORT_MAX):
+            if stored != self._clock_ignored:
+                self._clock_ignored = stored
                 _logger.warning(
-                    "%s says %d, the log knows of %d: it is ignored, and written anew with the next event",
+                    "%s says %d, the log knows of %d: it is ignored, and overwritten with the next event",
                     self._folder.clock_file,
-                    told,
+                    stored,
                     known,
                 )
             return known
-        return told
+        return stored
 
-    def link(self, origin: str) -> Link:
+    def _link(self, origin: str) -> Link:
         found = self._links.get(origin)
         if found is None:
-            found = self._links[origin] = self._keeper.index.link(origin)
+            found = self._links[origin] = self._updater.index.link(origin)
         return found
 
-    def sequence(self, stream: str) -> int:
+    def _sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)
         if found is None:
             if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
                 self._sequences.clear()
-            found = self._sequences[stream] = self._keeper.index.sequence(stream)
+            found = self._sequences[stream] = self._updater.index.sequence(stream)
         return found
 
-    def meet(self, streams: Collection[str]) -> None:
-        pass  # the index answers one by one
-
-    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
-        purged = self._keeper.index.fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
+    def _find_known(self, event_id: EventId) -> Known | None:
+        purged = self._updater.index.fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
         if purged:
-            return purged[0][0], True
+            return Known(purged[0][0], True)
         found = self.get(event_id)
-        return None if found is None else (header_hash(header_bytes(found.event)), False)
+        return None if found is None else Known(header_hash(header_bytes(found.event)), False)
 
-    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+    def _removable(self, stream: str) -> Removable:
         removed, scopes = [], set()
         for recorded in self.read(Query(stream=stream)):
             event = recorded.event
-            place = (recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*place, header_hash(header_bytes(event)), event.previous))
+            slot = (recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*slot, header_hash(header_bytes(event)), event.previous))
             scopes.add(event.scope)
-        return removed, tuple(sorted(scopes))
+        return Removable(removed, tuple(sorted(scopes)))
+
+    # ---- claims and notes
+
+    def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
+        self._look()
+        wanted = self._updater.index.claimed_among(names) | (self._notes.claims().keys() & set(names))
+        if not wanted:
+            return {}
+        found = {name: self._find_claim(name) for name in wanted}
+        return {name: claim for name, claim in found.items() if claim is not None}
+
+    def _find_claim(self, name: bytes) -> Claim | None:
+        apart, beside = self._notes.claimed(name), self._updater.index.claimed(name)
+        if apart is None or (beside is not None and beside.first > apart[0]):
+            return beside
+        return apart[1]
+
+    def _find_note(self, key: str) -> str | None:
+        self._look()
+        value, expires = self._notes.notes().get(key, (None, None))
+        return None if expires is not None and expires <= self._now_us() else value
+
+    def _find_notes(self, prefix: str, limit: int | None, newest_first: bool) -> dict[str, str]:
+        self._look()
+        now = self._now_us()
+        found = [
+            (key, value)
+            for key, (value, expires) in self._notes.notes().items()
+            if key.startswith(prefix) and (expires is None or expires > now)
+        ]
+        return dict(sorted(found, reverse=newest_first)[:limit])
+
+    def _every_row(self) -> Iterator[Row]:
+        self._look()
+        for name in {**self._updater.index.claims(), **self._notes.claims()}:
+            claim = self._find_claim(name)
+            if claim is not None:
+                yield claim_row(name, claim)
+        now = self._now_us()
+        for key, (value, expires) in sorted(self._notes.notes().items()):
+            if expires is None or expires > now:
+                yield note_row(key, value, expires)
 
     # ---- inside: committing
 
-    def _commit(self, staged: Staged) -> None:
+    def _commit(self, staged: OpenWrite) -> None:
         if staged.clock > LAMPORT_MAX:
             raise ClockJump(
                 f"the clock of {self.path} stands at its end, {LAMPORT_MAX}",
@@ -315,7 +337,7 @@ class JsonlStore:
                 seen=staged.clock,
                 clock=staged.clock_before,
             )
-        staged_lines = StagedLines(staged, self._keeper.index.epoch, self._keeper.origin, self._ids)
+        staged_lines = LinesOfWrite(staged, self._updater.index.epoch, self._updater.origin, self._ids)
         if staged.staged_notes or staged_lines.claims_apart:
             self._notes.append(
                 staged.staged_notes,
@@ -326,15 +348,15 @@ class JsonlStore:
             )
         if staged_lines.lines:
             self._append(staged, staged_lines)
-        if staged.clock != self.clock():
+        if staged.clock != self._last_clock():
             self._write_clock(staged)
         self._head, self._clock = staged.position, staged.clock
         self._links.update(staged.links)
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
-        self._remembered_at = self._keeper.seen
+        self._remembered_at = self._updater.seen
 
-    def _write_clock(self, staged: Staged) -> None:
+    def _write_clock(self, staged: OpenWrite) -> None:
         moment = datetime.fromtimestamp(staged.now_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if not staged.records:
             self._folder.write_clock(staged.clock, moment, durable=True)  # no event keeps this value
@@ -342,15 +364,15 @@ class JsonlStore:
         try:
             self._folder.write_clock(staged.clock, moment, durable=False)
         except (OSError, EverlogError) as error:
-            # The events are on the disk, and that must not be told as a failure. The log knows the clock.
+            # The events are on the disk, and that must not be reported as a failure. The log knows the clock.
             _logger.warning("%s could not be written: %s", self._folder.clock_file, error)
 
-    def _append(self, staged: Staged, made: StagedLines) -> None:
+    def _append(self, staged: OpenWrite, made: LinesOfWrite) -> None:
         plan = None
         if made.purges:
-            plan = purging.plan_of(made.purges)
-            purging.write_plan(self._files, self._folder.purge_file, plan)
-        name, at = self._keeper.end_of_log(day_name(staged.now_us))
+            plan = purge.plan_of(made.purges)
+            purge.write_plan(self._files, self._folder.purge_file, plan)
+        name, at = self._updater.end_of_log(day_name(staged.now_us))
         if at == 0:
             self._files.make_dir(self._folder.events)
         self._tail.open(name)
@@ -358,9 +380,9 @@ class JsonlStore:
         if at == 0:
             # The name is safe before the first event in it is acknowledged (F06).
             self._files.fsync_dir(self._folder.events)
-        self._keeper.record_write(name, at, made.lines, () if plan is None else plan.purged)
+        self._updater.record_write(name, at, made.lines, () if plan is None else plan.purged)
         if plan is not None:
-            self._keeper.finish_purge(plan)
+            self._updater.finish_purge(plan)
 
     def _forget_committed(self) -> None:
         self._remembered_at = None  # the state of the index that the rest was taken from
@@ -380,11 +402,11 @@ class JsonlStore:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
         if not self._in_write():
             with disk_errors(self.path):
-                self._keeper.refresh()
+                self._updater.refresh()
 
-    def _distrust(self, file: int) -> None:
+    def _reread_file(self, file: int) -> None:
         if not self._in_write():  # a write has the lock, and ends with an error
-            self._keeper.distrust(file)
+            self._updater.reread_file(file)
 
     def _require_writable(self) -> None:
         if self._closed:
@@ -410,17 +432,17 @@ class JsonlStore:
             self._lock.release()
 
     def _make_local(self) -> None:
-        """A fresh clone has no place of its own yet."""
+        """Create the local folder: a fresh clone has none."""
         if not self._files.exists(self._folder.local):
             try:
                 self._folder.make_local()
             except ReadOnly:
-                return  # then it can be read, and the keeper sees to that
+                return  # then it is read with an index in memory
 
     def abandon_after_fork(self) -> None:
         """In a child: leave the parent's connection alone and refuse to be used. SQLite forbids to use or to close it
         there; it is kept alive for ever, because Python would close it."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._keeper))
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._updater))
         self._mutex = threading.Lock()
         self._closed = True
         self._why_closed = WHY_ABANDONED

@@ -1,1 +1,1 @@
-"""A log in PostgreSQL: many processes and machines write one log, and roles decide who may do what."""
+"""A log in PostgreSQL: many processes and machines write one log, and roles limit what each user may do."""

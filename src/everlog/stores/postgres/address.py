@@ -1,4 +1,4 @@
-"""Where a log in PostgreSQL is: a libpq URL with two options of our own.
+"""The address of a log in PostgreSQL: a libpq URL with two options of everlog.
 
 postgresql://user@host/database?schema=everlog&scope=acme/shop&sslmode=verify-full
                                 |______________|___________| ours; the rest is libpq's
@@ -13,15 +13,15 @@ from everlog.core.fields import require_shape
 from everlog.errors import InvalidSettings
 
 SCHEMA = "everlog"
-# PostgreSQL's names have 63 bytes, and the channel that tells of commits is "everlog " and the schema.
+# Names have at most 63 bytes in PostgreSQL, and the channel for commits is named "everlog " and the schema.
 _SCHEMA_BYTES_MAX = 55
 
 
 class Address(NamedTuple):
-    conninfo: str  # what libpq is given; may hold a password
+    conninfo: str  # for libpq; may hold a password
     schema: str
-    scope: str  # what a tenant's session is narrowed to, or empty
-    shown: str  # what messages say: no user, no password
+    scope: str  # to which a tenant's session is limited, or empty
+    shown: str  # for messages: no user, no password
 
     def __str__(self) -> str:
         return self.shown
@@ -40,7 +40,7 @@ def address_of(url: str) -> Address:
     schema, scope = own["schema"], own["scope"]
     if not schema or len(schema.encode()) > _SCHEMA_BYTES_MAX or not schema.isprintable() or schema.startswith("pg_"):
         raise InvalidSettings(
-            f"{schema!r} cannot be the schema of a log",
+            f"{schema!r} is not a valid schema name",
             why=f"a schema's name has 1 to {_SCHEMA_BYTES_MAX} bytes and does not begin with pg_",
             hint=f"…?schema={SCHEMA}",
         )

@@ -1,4 +1,4 @@
-"""Connecting to PostgreSQL the way a log needs it, and turning its errors into ours: the one place for both."""
+"""Connect to PostgreSQL with the settings that a log needs, and convert its errors to everlog's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _logger = logging.getLogger("everlog")
 
 
 def connect(address: Address) -> Connection:
-    """A connection in autocommit: transactions are begun and ended by us, in words."""
+    """Return a connection in autocommit mode: transactions are started and ended explicitly."""
     try:
         options = psycopg.conninfo.conninfo_to_dict(address.conninfo)
     except psycopg.ProgrammingError as error:
@@ -51,7 +51,7 @@ def connect(address: Address) -> Connection:
     options.setdefault("application_name", "everlog")
     options["client_encoding"] = "UTF8"
     connection: Connection = psycopg.connect(**options, autocommit=True)  # type: ignore[arg-type]
-    # What is asked often is prepared at its first use; nothing else comes this way.
+    # Every statement here is repeated, so it is prepared at its first use.
     connection.prepare_threshold = 0
     try:
         _configure(connection, address)
@@ -76,14 +76,14 @@ def _configure(connection: Connection, address: Address) -> None:
     if encoding != "UTF8":
         raise InvalidSettings(
             f"{address} cannot hold a log",
-            why=f"the database is in {encoding}, which has no place for every character",
+            why=f"the database is in {encoding}, which cannot represent every character",
             hint="CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
         )
     _require_flushes(connection, address)
 
 
 def _require_flushes(connection: Connection, address: Address) -> None:
-    """An acknowledged event is on the disk (G1): a server that is set otherwise is corrected, or told of."""
+    """Make commits wait for the disk (G1). A setting that cannot be corrected is reported."""
     row = connection.execute(
         "SELECT current_setting('synchronous_commit'), current_setting('fsync')", prepare=False
     ).fetchone()
@@ -95,7 +95,7 @@ def _require_flushes(connection: Connection, address: Address) -> None:
 
 
 class Pool:
-    """Connections for reading, at most a few at once; one that broke is not kept."""
+    """A small pool of connections for reading. A broken one is not kept."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -112,7 +112,7 @@ class Pool:
             self._idle.pop().close()
 
     def abandon(self) -> list[Connection]:
-        """In a forked child: nothing here is ours any more."""
+        """Leave the parent's connections alone, in a forked child."""
         inherited, self._idle = self._idle, []
         self._closed = True
         return inherited
@@ -139,7 +139,7 @@ class Pool:
 
 
 class Borrowed:
-    """A connection of the pool for the length of a `with`."""
+    """A connection of the pool for the duration of a `with`."""
 
     __slots__ = ("_connection", "_pool")
 
@@ -155,13 +155,13 @@ class Borrowed:
 
 
 def keep_for_ever(connection: Connection | None) -> None:
-    """In a forked child: never close it, because that would end the parent's session on the shared socket."""
+    """Keep a connection open in a forked child: closing it would end the parent's session on the shared socket."""
     if connection is not None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 class own_errors:  # noqa: N801 - used as a verb: with own_errors(address, "reading")
-    """PostgreSQL's errors, raised inside, leave as everlog's."""
+    """Convert PostgreSQL's errors to everlog's."""
 
     __slots__ = ("_address", "_doing")
 
@@ -178,20 +178,20 @@ class own_errors:  # noqa: N801 - used as a verb: with own_errors(address, "read
 
 
 def lost(error: BaseException | None) -> bool:
-    """True when there is no server at the other end any more, or it is about to go."""
+    """Return whether the server is gone or is shutting down."""
     return isinstance(error, psycopg.OperationalError) and (
         error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
     )
 
 
-# While connecting the server's refusal has no code that could be asked for, only its words.
+# While connecting, a refusal of the server has no error code, only its text.
 _NO_DATABASE = re.compile(r'database ".*" does not exist')
 _NOT_LET_IN = re.compile(r'password|role ".*" does not exist|pg_hba\.conf|authentication')
 _USER_AND_PASSWORD = re.compile(r"//[^@/\s]*@")
 
 
 def _reason(error: psycopg.Error) -> str:
-    """The first line of what the driver says, without what it may quote of the URL."""
+    """Return the first line of the driver's message, without parts of the URL."""
     lines = str(error).strip().splitlines()
     return _USER_AND_PASSWORD.sub("//", lines[0]) if lines else "the server gave no reason"
 
@@ -205,7 +205,7 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
         case pg.ReadOnlySqlTransaction():
             return ReadOnly(what, why=why, hint="connect to the primary server, which takes writes")
         case pg.UndefinedTable() | pg.InvalidSchemaName() | pg.UndefinedColumn() | pg.UndefinedFunction():
-            return NotALog(what, why=why, hint="everlog verify; a table of the log is gone or was changed")
+            return NotALog(what, why=why, hint="everlog verify; a table of the log is missing or was changed")
         case pg.DiskFull():
             return StorageFull(
                 what,
@@ -226,7 +226,7 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
     if state.startswith(("23", "XX", "EV")):
         return Damaged(what, why=why, hint="everlog verify")
     if _NO_DATABASE.search(why):
-        return NotFound(what, why=why, hint="createdb, or name a database that is there")
+        return NotFound(what, why=why, hint="createdb, or name an existing database")
     if state.startswith("28") or _NOT_LET_IN.search(why):
         return Unavailable(what, why=why, hint="check the user and password of the URL, or ~/.pgpass")
     if lost(error) or isinstance(error, psycopg.OperationalError):
@@ -235,7 +235,7 @@ def translated(error: psycopg.Error, address: Address, doing: str) -> EverlogErr
 
 
 def denied(what: str, why: str, address: Address, doing: str) -> EverlogError:
-    """A refusal that names the role, the privilege that it lacks, and who can grant it."""
+    """Return an error that names the role, the missing privilege, and the role that can grant it."""
     hint, details = "docs/operations.md lists the roles and what each may do", {}
     try:
         with connect(address) as connection:
@@ -256,14 +256,14 @@ def denied(what: str, why: str, address: Address, doing: str) -> EverlogError:
 
 
 def _locked(what: str, why: str, address: Address) -> Busy:
-    """A wait that took too long, with the sessions that hold the log."""
+    """Return the error of a wait that took too long, with the sessions that hold the log."""
     try:
         with connect(address) as connection:
             found = holders(connection, address.schema)
     except (psycopg.Error, EverlogError) as error:
-        return Busy(what, why=f"{why}; who holds the log could not be asked: {error}", hint="try again")
+        return Busy(what, why=f"{why}; the sessions that hold the log could not be read: {error}", hint="try again")
     if not found:
-        return Busy(what, why=f"{why}; nobody holds the log any more", hint="try again")
+        return Busy(what, why=f"{why}; no session holds the log any more", hint="try again")
     listed = "; ".join(map(str, found))
     return Busy(
         what,

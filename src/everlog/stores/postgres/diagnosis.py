@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL leaves out: who holds the lock that was waited for, and what a role lacks."""
+"""What an error of PostgreSQL omits: the sessions that hold the lock, and the privilege that a role lacks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-# A write holds a row of "state". Nearly everything else that makes one wait is a lock of a whole table.
+# A write locks a row of "state". Nearly every other wait is for a lock on a whole table.
 _HOLDERS = """
 SELECT DISTINCT activity.pid, activity.usename, activity.application_name, activity.xact_start
 FROM pg_locks AS held JOIN pg_stat_activity AS activity USING (pid), (
@@ -34,7 +34,7 @@ READING = ("opening", "reading", "checking")
 
 
 class Holder(NamedTuple):
-    """A session that keeps others from writing. The server tells the time of other roles' sessions to few."""
+    """A session that blocks other writers. The server shows the times of other roles' sessions only to some roles."""
 
     pid: int
     role: str
@@ -52,7 +52,7 @@ class Holder(NamedTuple):
 
 
 def holders(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> list[Holder]:
-    """The sessions that hold the log now, the one that began first before the others."""
+    """Return the sessions that hold the log now, oldest first."""
     return [Holder(*row) for row in connection.execute(_HOLDERS, {"schema": schema}, prepare=False).fetchall()]
 
 
@@ -66,7 +66,7 @@ class Lack(NamedTuple):
 
 
 def lack(connection: psycopg.Connection[tuple[Any, ...]], schema: str, message: str, doing: str) -> Lack | None:
-    """What is missing, by the words of the server's refusal; None if they are about something else."""
+    """Return what is missing, from the text of the server's refusal; None if it is about something else."""
     found = _DENIED.search(message)
     if found is None:
         return None
@@ -91,7 +91,7 @@ def _missing(kind: str, name: str, *, reading: bool) -> tuple[str, str]:
         case _, "derived":
             return "SELECT, INSERT, UPDATE and DELETE", "grant_views"
         case _, "purged" | "purges" | "chains" if not reading:
-            return "INSERT", ""  # a copy of another log: only the owner makes one
+            return "INSERT", ""  # a copy of another log: only the owner can make one
         case _, "state" if not reading:
             return "UPDATE", "grant_writer"
     return ("SELECT" if reading else "INSERT"), writer

@@ -1,4 +1,4 @@
-"""Turning one staged write into rows: the hot path of every append.
+"""Insert the rows of one staged write: the hot path of every append.
 
 Many rows are sent by COPY, in its binary form, which is made here by hand:
 
@@ -20,17 +20,17 @@ from msgspec.structs import astuple
 from everlog.core.event import Link, Position, Purge, Recorded
 from everlog.core.ids import id_value
 from everlog.errors import Damaged
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Sealed
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Encoded
+from everlog.stores.open_write import OpenWrite
 from everlog.stores.postgres.connection import Connection
-from everlog.stores.postgres.shelf import write_changes
+from everlog.stores.postgres.small_state import write_changes
 from everlog.stores.postgres.statements import statements
 from everlog.stores.postgres.wire import BYTEA, INT4, INT8, TEXT, UUID, Statement, Wire, array, number, small_number
-from everlog.stores.staging import Staged
 
 _COPY_ROWS_MIN = 48
 _ROWS_A_PIECE = 128
 _NAMES_REMEMBERED_MAX = 100_000
-# Expired notes and claims are looked for once in so many.
+# Expired notes and claims are removed once per this many.
 _BETWEEN_PRUNES = 5_000
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">II", 0, 0)
@@ -42,7 +42,7 @@ _EMPTY = _LENGTH(0)
 
 
 class Inserter:
-    """Sends what a write has staged. Remembers the encoded form of names, which repeat."""
+    """Sends what a write has staged. It caches the encoded form of names, which repeat."""
 
     def __init__(self, claims_kept_us: int) -> None:
         self._sql = {name: text.encode() for name, text in statements("write").items()}
@@ -52,14 +52,16 @@ class Inserter:
         self._claims_since_prune = _BETWEEN_PRUNES  # the first of a process prunes
         self._notes_since_prune = _BETWEEN_PRUNES
 
-    def insert(self, connection: Connection, wire: Wire, staged: Staged) -> None:
-        """Everything of a write, and its commit last."""
+    def insert(self, connection: Connection, wire: Wire, staged: OpenWrite) -> None:
+        """Send everything of a write, and its commit last."""
+        if staged.may_be_lost:
+            connection.execute(b"SET LOCAL synchronous_commit TO off")
         rows = staged.records
         purges = [purge for purge, removed in staged.staged_purges if removed]
         if staged.placed_purged or len(purges) < len(staged.staged_purges):
             self._place(connection, staged)
         for purge in purges:
-            # Positions are given in order, so what was appended before a purge is sent before it.
+            # Positions are assigned in order, so events appended before a purge are sent before it.
             before = [row for row in rows if row[0].position < purge.reserved]
             rows = rows[len(before) :]
             self._copy(connection, before)
@@ -68,13 +70,13 @@ class Inserter:
             self._copy(connection, rows)
             rows = []
         if purges:
-            # What has expired is shown to nobody, but its bytes may be of what is purged.
+            # Expired notes are not returned, but may hold bytes of purged events.
             connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
         if staged.staged_notes:
             self._write_notes(connection, staged)
         self._forget_claims(connection, staged)
-        if staged.shelved:
-            write_changes(connection, staged.shelved)
+        if staged.state_changes:
+            write_changes(connection, staged.state_changes)
         last = self._last(rows, staged)
         if (staged.staged_purges or staged.placed_purged) and not purges:
             wire.run(*last)
@@ -84,8 +86,8 @@ class Inserter:
         else:
             wire.run(*last, self._commit)
 
-    def _last(self, rows: Sequence[tuple[Recorded, Sealed]], staged: Staged) -> list[Statement]:
-        """What is left of a write, to be sent at once: events, claims, and the clock where no event carries it."""
+    def _last(self, rows: Sequence[tuple[Recorded, Encoded]], staged: OpenWrite) -> list[Statement]:
+        """Return the rest of a write, to be sent at once: events, claims, and the clock if no event carries it."""
         found = []
         if rows:
             found.append(Statement(b"everlog_insert_events", self._sql["insert_events"], self._columns(rows)))
@@ -96,18 +98,18 @@ class Inserter:
             found.append(Statement(b"everlog_move_clock", self._sql["move_clock"], [number(staged.clock)]))
         return found
 
-    def _copy(self, connection: Connection, rows: Sequence[tuple[Recorded, Sealed]]) -> None:
+    def _copy(self, connection: Connection, rows: Sequence[tuple[Recorded, Encoded]]) -> None:
         if not rows:
             return
         with connection.cursor() as cursor, cursor.copy(self._sql["copy_events"]) as copy:
             copy.write(_SIGNATURE)
-            # In pieces, so that the server files the first rows while the next are made.
+            # In pieces, so that the server stores the first rows while the next are encoded.
             for start in range(0, len(rows), _ROWS_A_PIECE):
                 copy.write(self._copy_bytes(rows[start : start + _ROWS_A_PIECE]))
             copy.write(_END)
 
-    def _columns(self, rows: Sequence[tuple[Recorded, Sealed]]) -> list[bytes]:
-        """The values of `insert_events`, in the order of its numbers."""
+    def _columns(self, rows: Sequence[tuple[Recorded, Encoded]]) -> list[bytes]:
+        """Return the values of `insert_events`, in the order of its parameters."""
         events = [sealed.event for _, sealed in rows]
         return [
             array(INT8, [number(recorded.position) for recorded, _ in rows]),
@@ -124,7 +126,7 @@ class Inserter:
             array(BYTEA, [b"".join(event.path) for event in events]),
         ]
 
-    def _claims(self, staged: Staged) -> list[bytes]:
+    def _claims(self, staged: OpenWrite) -> list[bytes]:
         claims = staged.staged_claims
         return [
             array(UUID, list(claims)),
@@ -137,15 +139,15 @@ class Inserter:
         values = {"stream": purge.stream, "actor": purge.actor, "reason": purge.reason, "now": purge.purged_us}
         done = connection.execute(self._sql["purge"], values).fetchone()
         if done != (purge.reserved, purge.sequence, purge.count):
-            # The database purges by its own count; if that is not what was staged, nothing of it is kept.
+            # The database counts the purged events itself; if the count differs, nothing is kept.
             raise Damaged(
                 f"the purge of {purge.stream} was undone",
-                why=f"{purge.count} events up to sequence {purge.sequence} were to go, and the database found {done}",
+                why=f"{purge.count} events up to sequence {purge.sequence} were expected, the database found {done}",
                 hint="everlog verify",
             )
 
-    def _place(self, connection: Connection, staged: Staged) -> None:
-        """The holes of a copied log, before its events: each must be on record when they come. Only the owner may."""
+    def _place(self, connection: Connection, staged: OpenWrite) -> None:
+        """Send the purged slots of a copied log before its events, which need them. Only the owner can do this."""
         with connection.cursor() as cursor:
             purged = [
                 (*astuple(gone)[:2], uuid.UUID(int=id_value(gone.id)), *astuple(gone)[3:])
@@ -156,8 +158,8 @@ class Inserter:
             rows = [(*astuple(purge)[:2], list(purge.scopes), *astuple(purge)[3:]) for purge in purges]
             cursor.executemany(self._sql["place_purges"], rows)
 
-    def _place_links(self, connection: Connection, staged: Staged) -> None:
-        """The ends of the chains of a copied log. Those that end with an event were moved by it already."""
+    def _place_links(self, connection: Connection, staged: OpenWrite) -> None:
+        """Send the ends of the chains of a copied log. A chain that ends with an event was advanced by it."""
         links = staged.links.items()
         values = {
             "origins": [origin for origin, _ in links],
@@ -167,7 +169,7 @@ class Inserter:
         }
         connection.execute(self._sql["place_links"], values)
 
-    def _copy_bytes(self, rows: Sequence[tuple[Recorded, Sealed]]) -> bytes:
+    def _copy_bytes(self, rows: Sequence[tuple[Recorded, Encoded]]) -> bytes:
         names, named = self._names, self._named
         parts: list[bytes] = []
         add = parts.extend
@@ -212,14 +214,14 @@ class Inserter:
         encoded = self._names[name] = _LENGTH(len(data)) + data
         return encoded
 
-    def _forget_claims(self, connection: Connection, staged: Staged) -> None:
+    def _forget_claims(self, connection: Connection, staged: OpenWrite) -> None:
         self._claims_since_prune += len(staged.staged_claims)
         if staged.staged_claims and self._claims_since_prune >= _BETWEEN_PRUNES:
             before = staged.now_us - self._claims_kept_us
             connection.execute(self._sql["forget_claims"], {"limit": 2 * self._claims_since_prune, "before": before})
             self._claims_since_prune = 0
 
-    def _write_notes(self, connection: Connection, staged: Staged) -> None:
+    def _write_notes(self, connection: Connection, staged: OpenWrite) -> None:
         kept = [
             (key, None if value is None else value.encode(), end) for key, (value, end) in staged.staged_notes.items()
         ]
@@ -231,8 +233,8 @@ class Inserter:
             connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
 
 
-def _place_of(staged: Staged, origin: str, link: Link) -> Position:
-    """Where the end of an origin's chain stands: nearly always the last event of this write."""
+def _place_of(staged: OpenWrite, origin: str, link: Link) -> Position:
+    """Return the position of the end of an origin's chain: nearly always the last event of this write."""
     for recorded, sealed in reversed(staged.records):
         if sealed.hash == link.hash and sealed.event.origin == origin:
             return recorded.position

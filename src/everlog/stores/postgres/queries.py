@@ -1,4 +1,4 @@
-"""Reading records by query: which index leads, and what is filtered on the way. The statements are in read.sql.
+"""Read records by query: choose the index, and filter the rows. The statements are in read.sql.
 
 A stream is read along its sequence; types and scopes each along their own index, merged by position; everything else
 is a scan. The order is always that of positions, so a filter never changes it (G6).
@@ -16,20 +16,21 @@ from everlog.core.codec import Packed, assemble
 from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.ids import id_text
 from everlog.core.query import Query
-from everlog.stores.contract import Claim, Claimed, Note, Slab
+from everlog.stores.contract import Block, Claim
 from everlog.stores.lost import first_gap, lost
 from everlog.stores.postgres.statements import statements
+from everlog.stores.small_state import Row, claim_row, note_row
 
 PAGE_ROWS = 1000
 SLAB_ROWS = 5000
 END = 2**62
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
-"""Runs one statement to its end on some connection, so that no read holds one while its caller thinks."""
+"""Run one statement to its end on some connection, so that no read holds a connection while its caller works."""
 
 
 class Reading:
-    """The statements for reading, on the table itself or on what a tenant may see of it."""
+    """The statements for reading, on the table itself or on a tenant's view of it."""
 
     def __init__(self, *, tenant: bool) -> None:
         self._named = statements("read")
@@ -62,12 +63,12 @@ class Reading:
         for rows in self._pages(fetch, query, after, upto, left, newest_first=newest_first):
             yield from recorded(rows)
 
-    def slabs(self, fetch: Fetch, query: Query, *, after: Position, upto: Position | None) -> Iterator[Slab]:
-        """What `records` gives, as the stored bytes by the column."""
+    def blocks(self, fetch: Fetch, query: Query, *, after: Position, upto: Position | None) -> Iterator[Block]:
+        """Return what `records` returns, as columns of stored bytes."""
         for rows in self._pages(fetch, query, after, upto, END, size_max=SLAB_ROWS):
             positions, sequences, received_us, headers, payloads, salts, signatures, paths = zip(*rows, strict=True)
             proofs = (signatures, paths) if any(signatures) else ((), ())
-            yield Slab(positions, sequences, received_us, headers, (), payloads, salts, *proofs)
+            yield Block(positions, sequences, received_us, headers, (), payloads, salts, *proofs)
 
     def _pages(
         self,
@@ -80,7 +81,7 @@ class Reading:
         newest_first: bool = False,
         size_max: int = PAGE_ROWS,
     ) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows that match, page by page."""
+        """Return the matching rows, page by page."""
         if left <= 0:
             return
         lead, where, values = self._plan(query)
@@ -94,7 +95,7 @@ class Reading:
             gap = None
             if not where and lead == "by_position":
                 low, high = values["after"], values["upto"]
-                if len(rows) == size:  # there may be more: what was looked at ends with the last of them
+                if len(rows) == size:  # there may be more: the page covers positions up to its last row
                     low, high = (rows[-1][0] - 1, high) if newest_first else (low, rows[-1][0])
                 gap = self._missing(fetch, rows, low, high, newest_first=newest_first)
             elif not where and lead == "by_stream" and not _follow(rows, values["high" if newest_first else "low"]):
@@ -119,13 +120,13 @@ class Reading:
     def _missing(
         self, fetch: Fetch, rows: list[tuple[Any, ...]], low: int, high: int, *, newest_first: bool
     ) -> tuple[int, int] | None:
-        """The positions that nothing accounts for, where `rows` are all events above `low` up to `high`. Only for a
-        role that sees every row."""
+        """Return the positions that nothing accounts for, where `rows` are all events above `low` up to `high`.
+        Only for a role that sees every row."""
         if len(rows) == high - low:
             return None
         last = max((row[0] for row in rows), default=low)
         if high > last:
-            # Asked after the rows were read: events that came since are there, and only what is not is missed.
+            # Read after the rows: events that were added since are found, and only lost ones are missing.
             ((head,),) = fetch(self.sql("head"), {})
             high = max(last, min(high, head))
             if high > last and self._accounted(fetch, last, high):
@@ -137,7 +138,8 @@ class Reading:
         return first_gap(there, low, high, newest_first=newest_first)
 
     def _missing_between(self, fetch: Fetch, rows: list[tuple[Any, ...]]) -> tuple[int, int] | None:
-        """The positions between the rows of a stream that nothing accounts for: one of them was the stream's."""
+        """Return the positions between the rows of a stream that nothing accounts for: one of them was in the
+        stream."""
         low, high = sorted((rows[0][0], rows[-1][0]))
         if self._accounted(fetch, low, high):
             return None
@@ -149,7 +151,7 @@ class Reading:
         return bool(count == high - low)
 
     def _plan(self, query: Query) -> tuple[str, str, dict[str, Any]]:
-        """The statement whose index leads, the conditions for the rest, and the values of both."""
+        """Return the statement for the chosen index, the conditions for the rest, and the values of both."""
         conditions: list[str] = []
         values: dict[str, Any] = {}
         lead = self._everything
@@ -182,7 +184,7 @@ class Reading:
         return lead, " ".join(self._named[name] for name in conditions), values
 
     def places(self, fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
-        """Every place after one, as stored bytes, what is left of purged events included."""
+        """Return every slot after a position as stored bytes, including purged ones."""
         while True:
             rows = fetch(self.sql(self._everything), {"after": after, "upto": END, "limit": PAGE_ROWS})
             last = Position(rows[-1][0] if len(rows) == PAGE_ROWS else END)
@@ -207,20 +209,20 @@ class Reading:
                 return
             after = last
 
-    def kept(self, fetch: Fetch, *, now_us: int) -> Iterator[Note | Claimed]:
-        """Every claim and every note, page by page."""
+    def kept(self, fetch: Fetch, *, now_us: int) -> Iterator[Row]:
+        """Return every claim and every note, page by page."""
         name = UUID(int=0)  # no hash is all zeros
         while rows := fetch(self.sql("every_claim"), {"after": name, "limit": PAGE_ROWS}):
-            yield from (Claimed(found.bytes, Claim(Position(first), count)) for found, first, count in rows)
+            yield from (claim_row(found.bytes, Claim(Position(first), count)) for found, first, count in rows)
             name = rows[-1][0]
         key = ""
         while rows := fetch(self.sql("every_note"), {"after": key, "now": now_us, "limit": PAGE_ROWS}):
-            yield from (Note(key, value.decode(), expires_us) for key, value, expires_us in rows)
+            yield from (note_row(key, value.decode(), expires_us) for key, value, expires_us in rows)
             key = rows[-1][0]
 
 
 def _follow(rows: list[tuple[Any, ...]], seen: int) -> bool:
-    """True if the sequences of a stream's rows have no gap, up or down, also to the one seen before them."""
+    """Return whether the sequences of a stream's rows have no gap, in either direction, and continue those before."""
     if not rows:
         return True
     first, last = rows[0][1], rows[-1][1]
@@ -242,5 +244,5 @@ def recorded(rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:
 
 
 def split_path(path: bytes) -> tuple[bytes, ...]:
-    """The hashes of a path, which are stored one after the other."""
+    """Return the hashes of a path, which are stored contiguously."""
     return tuple(path[start : start + 32] for start in range(0, len(path), 32))

@@ -24,22 +24,22 @@ from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, 
 from everlog.core.ids import EventId, id_value
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, Unavailable
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
 from everlog.stores.identity import new_identity
-from everlog.stores.inherited import WHY_ABANDONED, tell_of_forks
-from everlog.stores.postgres import checks
+from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.postgres import check
 from everlog.stores.postgres.address import address_of
 from everlog.stores.postgres.claims import ClaimNames
 from everlog.stores.postgres.connection import READERS_MAX, Connection, Pool, connect, keep_for_ever, lost, own_errors
 from everlog.stores.postgres.insert import Inserter
-from everlog.stores.postgres.listening import Listener
-from everlog.stores.postgres.migrating import open_log
+from everlog.stores.postgres.listener import Listener
+from everlog.stores.postgres.migrate import open_log
 from everlog.stores.postgres.queries import END, Reading, recorded
-from everlog.stores.postgres.shelf import DerivedTable
+from everlog.stores.postgres.small_state import DerivedTable
 from everlog.stores.postgres.statements import statements
 from everlog.stores.postgres.wire import Statement, Wire
-from everlog.stores.shelf import MemoryShelf, Shelf
-from everlog.stores.staging import Staged
+from everlog.stores.small_state import Beside, MemoryState, Row, SmallState, StoreState
 
 _STREAMS_REMEMBERED_MAX = 200_000
 # So many events of others are looked through to keep what is remembered; more, and it is forgotten.
@@ -89,21 +89,14 @@ class PostgresStore:
             self._pool.close()
             raise
         self._tenant = row == (False,)
-        self._shelf: Shelf | None = None
+        beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
+        self.small_state = StoreState(beside, self._open_derived)
         self._reading = Reading(tenant=self._tenant)
-        tell_of_forks(self)
+        abandon_in_forks(self)
 
     @property
     def identity(self) -> Identity:
         return self._identity
-
-    @property
-    def shelf(self) -> Shelf:
-        """Where views keep what they derive: in this schema, or in memory for a role that may not write it there."""
-        if self._shelf is None:
-            table = DerivedTable(self._fetch, self.write)
-            self._shelf = table if table.may_write() else MemoryShelf()
-        return self._shelf
 
     @property
     def hides_events(self) -> bool:
@@ -125,10 +118,10 @@ class PostgresStore:
             self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first
         )
 
-    def scan(
+    def blocks(
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
-    ) -> Iterator[Slab]:
-        return self._reading.slabs(self._fetch, query, after=after, upto=upto)
+    ) -> Iterator[Block]:
+        return self._reading.blocks(self._fetch, query, after=after, upto=upto)
 
     def get(self, event_id: EventId) -> Recorded | None:
         rows = self._fetch(self._reading.sql("by_id"), {"id": UUID(int=id_value(event_id))})
@@ -144,70 +137,25 @@ class PostgresStore:
         rows = self._fetch(self._reading.sql("purges"), {"after": after})
         return [Purge(row[0], row[1], tuple(row[2]), *row[3:]) for row in rows]
 
-    def claimed(self, name: bytes) -> Claim | None:
-        if self._tenant:
-            return None  # what is kept beside the events is not for tenants
-        if self._in_write() and not self._claims.maybe_claimed(self._fetch, (name,)):
-            return None
-        rows = self._fetch(self._reading.sql("claimed"), {"name": UUID(bytes=name)})
-        return Claim(*rows[0]) if rows else None
-
-    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        if self._in_write():
-            names = self._claims.maybe_claimed(self._fetch, names)
-        if self._tenant or not names:
-            return set()
-        rows = self._fetch(self._reading.sql("claimed_among"), {"names": [UUID(bytes=name) for name in names]})
-        return {found.bytes for (found,) in rows}
-
-    def noted(self, key: str) -> str | None:
-        if self._tenant:
-            return None
-        rows = self._fetch(self._reading.sql("noted"), {"key": key})
-        if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
-            return None
-        value: bytes = rows[0][0]
-        return value.decode()
-
-    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
-        if self._tenant:
-            return {}
-        rows = self._fetch(
-            self._reading.sql("notes", newest_first=newest_first),
-            {
-                "prefix": prefix,
-                "prefix_end": prefix + "\U0010ffff",
-                "now": self._now_us(),
-                "limit": END if limit is None else limit,
-            },
-        )
-        return {key: value.decode() for key, value in rows}
-
-    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+    def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         with self._snapshot("reading") as fetch:
             yield from self._reading.places(fetch, after)
 
-    def kept(self) -> Iterator[Note | Claimed]:
-        if self._tenant:
-            return
-        with self._snapshot("reading") as fetch:
-            yield from self._reading.kept(fetch, now_us=self._now_us())
-
     def check(self) -> Iterator[Problem]:
         with self._snapshot("checking") as fetch:
-            yield from checks.problems(fetch, tenant=self._tenant)
+            yield from check.problems(fetch, tenant=self._tenant)
 
     # ---- writing
 
     @contextmanager
-    def write(self) -> Iterator[Staged]:
+    def open_write(self) -> Iterator[OpenWrite]:
         with self._mutex:
             self._require_open()
             try:
                 with own_errors(self._address, "opening a write in"):
                     self._begin()
                 self._writing_thread = threading.get_ident()
-                staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
+                staged = OpenWrite(self, now_us=self._now_us(), head=self._head, clock=self._clock)
                 yield staged
                 self._commit(staged)
             except BaseException:
@@ -216,7 +164,7 @@ class PostgresStore:
             finally:
                 self._writing_thread = 0
 
-    def call_on_commit(self, callback: Callable[[], None]) -> None:
+    def watch(self, callback: Callable[[], None]) -> None:
         """Have a callback called when any process has recorded something: a hint, which may come late or never."""
         with self._mutex:
             self._require_open()
@@ -235,51 +183,104 @@ class PostgresStore:
 
     # ---- what a write starts from
 
-    def clock(self) -> int:
+    def ends(
+        self,
+        *,
+        streams: Collection[str] = (),
+        origins: Collection[str] = (),
+        ids: Collection[EventId] = (),
+        purging: str = "",
+    ) -> Ends:
+        if streams:
+            self._meet(streams)
+        return Ends(
+            self._last_clock(),
+            {stream: self._sequences.get(stream, 0) for stream in streams},
+            {origin: self._link(origin) for origin in origins},
+            {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None},
+            self._removable(purging) if purging else None,
+        )
+
+    def _last_clock(self) -> int:
         if self._in_write():
             return self._clock
         ((clock,),) = self._fetch(self._reading.sql("clock"), {})
         return int(clock)
 
-    def link(self, origin: str) -> Link:
+    def _link(self, origin: str) -> Link:
         found = self._links.get(origin)
         if found is None:
             rows = self._fetch_in_write("link", {"origin": origin})
             found = self._links[origin] = Link(*rows[0]) if rows else BEGINNING
         return found
 
-    def sequence(self, stream: str) -> int:
-        found = self._sequences.get(stream)
-        if found is None:
-            if self._every_stream_known:
-                return 0
-            self.meet((stream,))
-            found = self._sequences[stream]
-        return found
-
-    def meet(self, streams: Collection[str]) -> None:
+    def _meet(self, streams: Collection[str]) -> None:
         new = [] if self._every_stream_known else [stream for stream in streams if stream not in self._sequences]
         if new:
             if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
                 self._sequences.clear()
             self._sequences.update(self._fetch_in_write("last_sequences", {"streams": new}))
 
-    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
+    def _find_known(self, event_id: EventId) -> Known | None:
         values = {"id": UUID(int=id_value(event_id))}
         rows = self._fetch(self._reading.sql("by_id"), values)
         if rows:
-            return header_hash(rows[0][3].encode()), False
+            return Known(header_hash(rows[0][3].encode()), False)
         rows = self._fetch(self._reading.sql("purged_by_id"), values)
-        return (rows[0][0], True) if rows else None
+        return Known(rows[0][0], True) if rows else None
 
-    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+    def _removable(self, stream: str) -> Removable:
         removed, scopes = [], set()
         for position, sequence, header in self._fetch_in_write("purgeable", {"stream": stream}):
             event = assemble(header, b"", b"")  # the payload may be the very thing that cannot be read any more
-            place = (position, sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*place, header_hash(header.encode()), event.previous))
+            slot = (position, sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*slot, header_hash(header.encode()), event.previous))
             scopes.add(event.scope)
-        return removed, tuple(sorted(scopes))
+        return Removable(removed, tuple(sorted(scopes)))
+
+    # ---- claims and notes, which are not for tenants
+
+    def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
+        if self._in_write():
+            names = self._claims.maybe_claimed(self._fetch, names)
+        if self._tenant or not names:
+            return {}
+        rows = self._fetch(self._reading.sql("claims"), {"names": [UUID(bytes=name) for name in names]})
+        return {name.bytes: Claim(first, count) for name, first, count in rows}
+
+    def _find_note(self, key: str) -> str | None:
+        if self._tenant:
+            return None
+        rows = self._fetch(self._reading.sql("noted"), {"key": key})
+        if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
+            return None
+        value: bytes = rows[0][0]
+        return value.decode()
+
+    def _find_notes(self, prefix: str, limit: int | None, newest_first: bool) -> dict[str, str]:
+        if self._tenant:
+            return {}
+        rows = self._fetch(
+            self._reading.sql("notes", newest_first=newest_first),
+            {
+                "prefix": prefix,
+                "prefix_end": prefix + "\U0010ffff",
+                "now": self._now_us(),
+                "limit": END if limit is None else limit,
+            },
+        )
+        return {key: value.decode() for key, value in rows}
+
+    def _every_row(self) -> Iterator[Row]:
+        if self._tenant:
+            return
+        with self._snapshot("reading") as fetch:
+            yield from self._reading.kept(fetch, now_us=self._now_us())
+
+    def _open_derived(self) -> SmallState:
+        """Open what views derive: in this schema, or in memory for a role that may not write it there."""
+        table = DerivedTable(self._fetch, self.open_write)
+        return table if table.may_write() else MemoryState()
 
     # ---- inside: reading
 
@@ -329,7 +330,7 @@ class PostgresStore:
             raise LogClosed(f"{self._address} is closed", hint=self._why_closed)
 
     def _begin(self) -> None:
-        """Take the lock and learn what is committed; a connection that broke while it was idle is made anew."""
+        """Take the lock and learn what is committed; a connection that broke while it was idle is replaced."""
         for last_try in (self._writer is None, True):
             if self._writer is None:
                 self._writer = connect(self._address)
@@ -374,7 +375,7 @@ class PostgresStore:
         self._links.update((origin, Link(number, digest)) for origin, number, digest in links.fetchall())
         self._claims.others_claimed(names.fetchall())
 
-    def _commit(self, staged: Staged) -> None:
+    def _commit(self, staged: OpenWrite) -> None:
         writer = self._writer
         assert writer is not None
         if not staged.dirty:
@@ -407,7 +408,7 @@ class PostgresStore:
             self._sequences.clear()
             self._every_stream_known = False
 
-    def _was_recorded(self, staged: Staged, error: Unavailable) -> bool:
+    def _was_recorded(self, staged: OpenWrite, error: Unavailable) -> bool:
         """After a connection was lost in a commit: whether it happened. Who cannot find out must not say either."""
         deadline = time.monotonic() + _RESOLVE_S
         while staged.records:
@@ -457,7 +458,7 @@ class PostgresStore:
 
     def _refuse_cut_log(self, writer: Connection) -> None:
         """Refuse to write onto a log whose last event is not the one that is remembered (G10, F60)."""
-        problem = next(checks.state_problems(lambda statement, values: _run(writer, statement, values)), None)
+        problem = next(check.state_problems(lambda statement, values: _run(writer, statement, values)), None)
         if problem is not None:
             raise Damaged(
                 f"{self._address} is damaged and takes no writes",

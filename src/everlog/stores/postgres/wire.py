@@ -1,4 +1,4 @@
-"""The few statements of every write, sent as bytes: prepared once, several at a time, one wait for all their answers.
+"""Send the few statements of every write as bytes: prepared once, several at a time, with one wait for all answers.
 
 psycopg's cursors adapt every value and run every statement as a coroutine, which costs more than the server needs for
 the write. Here the values are made in PostgreSQL's binary form by hand:
@@ -21,7 +21,7 @@ from psycopg.errors import error_from_result
 from everlog.stores.postgres.connection import Connection
 
 INT8, INT4, TEXT, BYTEA, UUID = 20, 23, 25, 17, 2950
-"""The numbers of the types, which are the same in every PostgreSQL."""
+"""The type numbers, which are the same in every PostgreSQL."""
 
 number = struct.Struct(">q").pack
 small_number = struct.Struct(">i").pack
@@ -47,7 +47,7 @@ class Statement(NamedTuple):
 
 
 class Wire:
-    """One connection, seen as what goes over it."""
+    """The protocol of one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self._pgconn = connection.pgconn
@@ -56,7 +56,7 @@ class Wire:
         self._poll.register(self._pgconn.socket)
 
     def run(self, *wanted: Statement) -> list[pq.abc.PGresult]:
-        """Run the statements in their order and return the answer to each; the first that fails is raised."""
+        """Run the statements in order and return the result of each. Raise the first error."""
         pgconn = self._pgconn
         for statement in wanted:
             if statement.name not in self._prepared:
@@ -75,7 +75,7 @@ class Wire:
         return answers
 
     def _answer(self) -> pq.abc.PGresult:
-        """The answer to the next statement; nothing must follow it but the end of it."""
+        """Return the result of the next statement, which must be a single one."""
         answer = self._next()
         self._await()
         if self._pgconn.get_result() is not None:
@@ -85,12 +85,12 @@ class Wire:
     def _next(self) -> pq.abc.PGresult:
         self._await()
         answer = self._pgconn.get_result()
-        if answer is None:  # there is nobody who would answer
+        if answer is None:  # the connection is lost
             raise psycopg.OperationalError(self._pgconn.get_error_message())
         return answer
 
     def _await(self) -> None:
-        """Until there is an answer. In poll, so that other threads run: libpq's own waits would keep them out."""
+        """Wait for an answer with poll, so that other threads run: libpq's own waits would block them."""
         pgconn = self._pgconn
         unsent = pgconn.flush()
         while pgconn.is_busy():
@@ -100,7 +100,8 @@ class Wire:
             unsent = unsent and pgconn.flush()
 
     def roll_back(self) -> None:
-        """Undo the open transaction. Not by a cursor: psycopg forgets every prepared statement then."""
+        """Undo the open transaction. A cursor is not used, because psycopg would then drop every prepared
+        statement."""
         _require_done(self._pgconn.exec_(b"ROLLBACK"), self._pgconn)
 
 

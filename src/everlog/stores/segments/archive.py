@@ -1,23 +1,23 @@
-"""Packing old segments: the same bytes in a third of the room, read where they are.
+"""Pack old segments: the same bytes in a third of the space, readable without unpacking the file.
 
-The packed file gets its name when it is whole and on the disk, and only then the plain one goes. A crash between
-leaves both, and the plain one counts: it is the same, or a purge has written it anew since. The next writer makes
-sure that it is whole and removes the packed one, so that a purge reaches every copy.
+The packed file gets its name when it is complete and on the disk; only then is the plain file removed. A crash in
+between leaves both, and the plain one counts: it is equal, or a purge has rewritten it since. The next writer
+verifies the plain file and removes the packed one, so that a purge reaches every copy.
 """
 
 from __future__ import annotations
 
 from everlog.errors import Damaged
 from everlog.files import Files, replace_file
-from everlog.stores.segments.book import Book
-from everlog.stores.segments.frame import mark_of
-from everlog.stores.segments.layout import Layout
-from everlog.stores.segments.source import PIECE_BYTES, PlainSource, member
-from everlog.stores.segments.walk import Gap, Tail, Walk
+from everlog.stores.segments.format.frame import mark_of
+from everlog.stores.segments.format.frames import Gap, Tail, Walk
+from everlog.stores.segments.format.layout import Layout
+from everlog.stores.segments.format.source import PIECE_BYTES, PlainSource, member
+from everlog.stores.segments.state import LogState
 
 
 def archive_segment(files: Files, layout: Layout, number: int) -> tuple[int, int]:
-    """Pack one segment; its size before and after."""
+    """Pack one segment. Return its size before and after."""
     source = PlainSource(files, layout.segment(number))
     packed = bytearray()
     try:
@@ -32,22 +32,22 @@ def archive_segment(files: Files, layout: Layout, number: int) -> tuple[int, int
     return size, len(packed)
 
 
-def remove_superseded(files: Files, layout: Layout, book: Book) -> None:
-    """Finish what a crash cut off: of a segment that is there plain and packed, the packed one goes."""
+def remove_superseded(files: Files, layout: Layout, state: LogState) -> None:
+    """Remove the packed copy of each segment that exists both plain and packed, as a crash can leave it."""
     doubled = layout.doubled(files)
-    for segment in book.segments:
+    for segment in state.segments:
         if segment.number not in doubled:
             continue
         path = layout.segment(segment.number)
-        assert segment.header is not None  # the writer has looked
-        mark = mark_of(book.identity.log_id, segment.number)
-        with book.source(segment) as source:
+        assert segment.header is not None  # checked when the writer opened the log
+        mark = mark_of(state.identity.log_id, segment.number)
+        with state.source(segment) as source:
             walk = Walk(source, mark=mark, start=segment.start, head=segment.header.before, limit=segment.limit)
             whole = not any(isinstance(found, Gap) for found in walk) and walk.tail is Tail.END
         if not whole:
             raise Damaged(
-                f"{path} is damaged, and {layout.archive(segment.number).name} stands beside it",
-                why="the packed file may be older than a purge, so that it does not take the place of the plain one",
+                f"{path} is damaged, and {layout.archive(segment.number).name} is beside it",
+                why="the packed file may be older than a purge, so it is not used instead of the plain one",
                 hint="everlog dump shows both; keep the one that is whole, or restore a backup",
             )
         files.unlink(layout.archive(segment.number))

@@ -1,4 +1,5 @@
-"""What a segment file holds, frame by frame, with offsets; of damaged files, too, and without opening the log."""
+"""List the content of a segment file, frame by frame, with offsets. The log is not opened; damaged files work,
+too."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from everlog.core.counted import counted
 from everlog.core.event import START, Recorded
+from everlog.core.text import counted
 from everlog.errors import NotALog
 from everlog.files import Files
-from everlog.stores.segments.frame import (
+from everlog.stores.segments.format.frame import (
     CLOSED,
     COMMIT,
     LENGTH,
@@ -22,16 +23,16 @@ from everlog.stores.segments.frame import (
     mark_of,
     open_body,
 )
-from everlog.stores.segments.header import HEAD_READ_BYTES, HEAD_START, MAGIC, Header, decode_header, head_size
-from everlog.stores.segments.source import ArchiveSource, PlainSource, Source
-from everlog.stores.segments.walk import Gap, Tail, Walk
+from everlog.stores.segments.format.frames import Gap, Tail, Walk
+from everlog.stores.segments.format.header import HEAD_READ_BYTES, HEAD_START, MAGIC, Header, decode_header, head_size
+from everlog.stores.segments.format.source import ArchiveSource, PlainSource, Source
 
 KINDS = {COMMIT: "write", CLOSED: "closed", PURGING: "purge", SWEPT: "swept"}
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing in a segment file: its head, a frame, bytes that are none, or how it ends."""
+    """One entry of a segment file: its head, a frame, bytes that are not a frame, or its end."""
 
     start: int
     end: int
@@ -41,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def dump(files: Files, path: Path) -> Iterator[Entry]:
-    """The entries of a segment file, packed or not."""
+    """Return the entries of a segment file, packed or plain."""
     source = ArchiveSource(files, path) if path.suffix == ".gz" else PlainSource(files, path)
     try:
         yield from _entries(source, path)
@@ -52,46 +53,48 @@ def dump(files: Files, path: Path) -> Iterator[Entry]:
 def _entries(source: Source, path: Path) -> Iterator[Entry]:
     data = source.read(0, HEAD_READ_BYTES)
     if data[: len(MAGIC)] != MAGIC and not any(data.find(word) >= 0 for word in (b"\x95\xce", b"\x96\xce")):
-        raise NotALog(f"{path} is no segment file", why="it does not begin as one", hint="name a file of segments/")
+        raise NotALog(
+            f"{path} is not a segment file", why="it does not start like one", hint="name a file of segments/"
+        )
     found = decode_header(source.read(0, max(head_size(data), len(data))), name=str(path))
     if found is not None:
         header, start = found
-        yield Entry(start=0, end=start, kind="head", text=_told(header))
+        yield Entry(start=0, end=start, kind="head", text=_describe_header(header))
         mark, head = mark_of(header.identity.log_id, header.number), header.before
     else:
-        yield Entry(start=0, end=HEAD_START, kind="damaged", text="the head is not what was written")
+        yield Entry(start=0, end=HEAD_START, kind="damaged", text="the head is damaged")
         start, head = HEAD_START, START
         mark = _guessed_mark(data)
     walk = Walk(source, mark=mark, start=start, head=head)
     last: Frame | None = None
     for item in walk:
         if isinstance(item, Gap):
-            yield Entry(start=item.start, end=item.end, kind="damaged", text="these bytes are no frame")
+            yield Entry(start=item.start, end=item.end, kind="damaged", text="these bytes are not a frame")
             continue
         frame = last = item.frame
-        told = f"positions {frame.before + 1} to {frame.head}, " if frame.head > frame.before else ""
+        positions = f"positions {frame.before + 1} to {frame.head}, " if frame.head > frame.before else ""
         yield Entry(
             start=item.start,
             end=item.end,
             kind=KINDS.get(frame.rest.kind, "write"),
-            text=f"{told}{counted(len(frame.records), 'event')}, clock {frame.clock}, fence {frame.fence}",
+            text=f"{positions}{counted(len(frame.records), 'event')}, clock {frame.clock}, fence {frame.fence}",
             records=tuple(frame.records),
         )
     if walk.tail is not Tail.END:
         kind, text = {
             Tail.TORN: ("torn", "a write that was never acknowledged"),
-            Tail.DAMAGED: ("damaged", "bytes that were a frame once"),
+            Tail.DAMAGED: ("damaged", "a damaged frame"),
         }[walk.tail]
         if last is not None and _is_of_a_mark(walk.tail_bytes, last, walk.end):
             kind = "cut" if walk.tail is Tail.TORN else kind
-            text = "the mark of a clean end, not whole: no event was in it"
+            text = "the mark of a clean end, incomplete: it holds no event"
         yield Entry(start=walk.end, end=source.size, kind=kind, text=text)
     if source.damage:
         yield Entry(start=source.size, end=source.size, kind="damaged", text=source.damage)
 
 
 def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:
-    """True when the bytes are the beginning of the mark that would follow the last frame, or it but for one byte."""
+    """Return whether the bytes start the mark that would follow the last frame, or differ from it in one byte."""
     if last.rest.kind == CLOSED:
         return False
     mark = closing_frame(last.mark, at, last.fence, last.clock, last.head)
@@ -99,16 +102,16 @@ def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:
     return wrong == 0 if len(found) < len(mark) else len(found) == len(mark) and wrong == 1
 
 
-def _told(header: Header) -> str:
-    anew = f", written anew {counted(header.generation, 'time')}" if header.generation else ""
+def _describe_header(header: Header) -> str:
+    rewritten = f", rewritten {counted(header.generation, 'time')}" if header.generation else ""
     return (
         f"segment {header.number} of log {header.identity.log_id}, after position {header.before},"
-        f" fence {header.fence}{anew}"
+        f" fence {header.fence}{rewritten}"
     )
 
 
 def _guessed_mark(data: bytes) -> int:
-    """The mark of the first frame that can be read, if the head does not say whose they are."""
+    """Return the mark of the first readable frame, for a file whose head is damaged."""
     view = memoryview(data)
     for sign in (b"\x95\xce", b"\x96\xce"):
         place = data.find(sign)

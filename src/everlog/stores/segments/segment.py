@@ -8,10 +8,10 @@ import msgspec
 
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
-from everlog.stores.segments.header import HEAD_START, Header
-from everlog.stores.segments.layout import Layout
-from everlog.stores.segments.lookup import Part
-from everlog.stores.segments.walk import Gap, Tail
+from everlog.stores.segments.format.frames import Gap, Tail
+from everlog.stores.segments.format.header import HEAD_START, Header
+from everlog.stores.segments.format.layout import Layout
+from everlog.stores.segments.index.lookup import Part
 
 
 class Segment:
@@ -33,6 +33,7 @@ class Segment:
         self.index_head = START  # and to which position
         self.lost_mark = b""  # the frame of its clean end, if all that it lost is that
         self.problems: list[Problem] = []
+        self.index_problems: list[Problem] = []  # of its index files, which matter to `verify` alone
 
     @property
     def generation(self) -> int:
@@ -62,9 +63,9 @@ def file_of_segment(layout: Layout, segment: Segment) -> Path:
     return layout.archive(segment.number) if segment.archived else layout.segment(segment.number)
 
 
-def told_of_gap(layout: Layout, segment: Segment, gap: Gap) -> str:
+def describe_gap(layout: Layout, segment: Segment, gap: Gap) -> str:
     name = file_of_segment(layout, segment).name
     lost = (
         "no position is missing" if gap.head <= gap.before else f"positions {gap.before + 1} to {gap.head} were there"
     )
-    return f"{name}, bytes {gap.start} to {gap.end - 1} are no frame; {lost}"
+    return f"{name}, bytes {gap.start} to {gap.end - 1} are not a frame; {lost}"

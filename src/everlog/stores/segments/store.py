@@ -1,8 +1,8 @@
-"""The segments store: numbered append-only files of frames, one frame a write, one writer, any number of readers.
+"""The segments store: numbered append-only files of frames, one frame per write, one writer, any number of readers.
 
-Reading takes no lock. Whoever writes first holds the lock until the log is closed; a second writer is refused and
-told who holds it. What a write starts from, and the index of the newest frames, are in memory and true at the moment
-of the commit; everything else is found through the index files, which are derived.
+Reading takes no lock. The process that writes first holds the lock until it closes the log; a second writer is
+refused, and the error names the first. What a write starts from, and the index of the newest frames, are in memory
+and true at the moment of the commit; everything else is found through the index files, which are derived.
 """
 
 from __future__ import annotations
@@ -21,18 +21,25 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Busy, LogClosed, NotFound, Unavailable, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
 from everlog.stores.identity import new_identity
-from everlog.stores.inherited import WHY_ABANDONED, tell_of_forks
-from everlog.stores.segments import checking, reading, scanning, sweeping
+from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.segments import check, columns, reader
 from everlog.stores.segments.archive import archive_segment, remove_superseded
-from everlog.stores.segments.book import Book, Moved, no_segments
-from everlog.stores.segments.frame import SWEPT
-from everlog.stores.segments.layout import Layout, Manifest, read_manifest, write_manifest
-from everlog.stores.segments.opening import identity_of, make_folders
-from everlog.stores.segments.writing import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage, refuse_lost_file
-from everlog.stores.shelf import Shelf
-from everlog.stores.staging import Staged
+from everlog.stores.segments.format.frame import SWEPT
+from everlog.stores.segments.format.layout import (
+    Layout,
+    Manifest,
+    identity_of,
+    make_folders,
+    read_manifest,
+    write_manifest,
+)
+from everlog.stores.segments.purge import refuse_damage_under, sweep
+from everlog.stores.segments.state import LogState, Moved, no_segments
+from everlog.stores.segments.writer import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage, refuse_lost_file
+from everlog.stores.small_state import Beside, Row, SmallState, StoreState, claim_row, note_row
 
 SEGMENT_BYTES_MAX = 100 * 1024 * 1024
 SEGMENT_HOURS_MAX = 24
@@ -73,25 +80,17 @@ class SegmentsStore:
         self._closed = False
         self._why_closed = "open it again"
         self._sequences: dict[str, int] = {}
-        self._shelf: Shelf | None = None
+        beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
+        self.small_state = StoreState(beside, self._open_derived)
         if not self.layout.numbers(self.files):
             self._begin(create, identity)
         self._identity, newest = identity_of(self.files, self.layout)
-        self.book = Book(self.files, self.layout, self._identity, newest=newest)
-        tell_of_forks(self)
+        self.state = LogState(self.files, self.layout, self._identity, newest=newest)
+        abandon_in_forks(self)
 
     @property
     def identity(self) -> Identity:
         return self._identity
-
-    @property
-    def shelf(self) -> Shelf:
-        """Where views keep what they derive: a file that may be deleted. Most logs here never need its library."""
-        if self._shelf is None:
-            from everlog.stores.shelf_rows import ShelfFile
-
-            self._shelf = ShelfFile(self.layout.views, self.files)
-        return self._shelf
 
     # ---- reading
 
@@ -119,10 +118,10 @@ class SegmentsStore:
         left = -1 if limit is None else limit  # below zero: no end
         end: Position | None = upto
         while left != 0:
-            book = self._look()
-            head = book.head if end is None else min(end, book.head)
+            state = self._look()
+            head = state.head if end is None else min(end, state.head)
             try:
-                for found in reading.records(book, query, after, head, newest_first=newest_first):
+                for found in reader.records(state, query, after, head, newest_first=newest_first):
                     if not found:
                         continue
                     if 0 <= left <= len(found):
@@ -136,20 +135,22 @@ class SegmentsStore:
                     yield found
                 return
             except Moved:
-                self._look_anew()
+                self._reload()
 
-    def scan(
+    def blocks(
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
-    ) -> Iterator[Slab]:
+    ) -> Iterator[Block]:
         while True:
-            book = self._look()
+            state = self._look()
             try:
-                for slab in scanning.slabs(book, query, after, book.head if upto is None else min(upto, book.head)):
-                    after = Position(slab.positions[-1])
-                    yield slab
+                for block in columns.blocks(
+                    state, query, after, state.head if upto is None else min(upto, state.head)
+                ):
+                    after = Position(block.positions[-1])
+                    yield block
                 return
             except Moved:
-                self._look_anew()
+                self._reload()
 
     def get(self, event_id: EventId) -> Recorded | None:
         found = self._find(event_id)
@@ -161,65 +162,31 @@ class SegmentsStore:
     def purges(self, *, after: Position = START) -> list[Purge]:
         return [purge for purge in self._look().purges if purge.reserved > after]
 
-    def claimed(self, name: bytes) -> Claim | None:
-        since_us = self._now_us() - self._claims_kept_us
-        return self._asked(lambda book: book.claim(name, since_us=since_us))
-
-    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        since_us = self._now_us() - self._claims_kept_us
-        return self._asked(lambda book: book.claimed_among(names, since_us=since_us))
-
-    def noted(self, key: str) -> str | None:
-        with self._mutex:
-            value, expires = self._now().notes.get(key, (None, None))
-        return None if expires is not None and expires <= self._now_us() else value
-
-    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
-        now = self._now_us()
-        with self._mutex:
-            found = [
-                (key, value)
-                for key, (value, expires) in self._now().notes.items()
-                if key.startswith(prefix) and (expires is None or expires > now)
-            ]
-        return dict(sorted(found, reverse=newest_first)[:limit])
-
-    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+    def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         while True:
-            book = self._look()
+            state = self._look()
             try:
-                for place in reading.places(book, after, book.head):
+                for place in reader.places(state, after, state.head):
                     after = place.position
                     yield place
                 return
             except Moved:
-                self._look_anew()
-
-    def kept(self) -> Iterator[Note | Claimed]:
-        now = self._now_us()
-        notes, claims = self._asked(
-            lambda book: (
-                [Note(key, value, expires) for key, (value, expires) in book.notes.items()],
-                {name: claim for part in book.parts for name, claim in part.claims()},
-            )
-        )
-        yield from (Claimed(name, claim) for name, claim in claims.items())
-        yield from (note for note in notes if note.expires_us is None or note.expires_us > now)
+                self._reload()
 
     def check(self) -> Iterator[Problem]:
         self._require_open()
-        yield from checking.problems(self.files, self.layout, self._identity)
+        yield from check.problems(self.files, self.layout, self._identity)
 
     def file_of(self, position: Position) -> str:
-        return checking.file_name_of(self.layout, self._look(), position)
+        return check.file_name_of(self.layout, self._look(), position)
 
     # ---- writing
 
     @contextmanager
-    def write(self) -> Iterator[Staged]:
+    def open_write(self) -> Iterator[OpenWrite]:
         with self._mutex:
             writer = self._begin_write()
-            staged = Staged(self, now_us=self._now_us(), head=self.book.head, clock=self.book.clock)
+            staged = OpenWrite(self, now_us=self._now_us(), head=self.state.head, clock=self.state.clock)
             self._writing = True
             try:
                 yield staged
@@ -227,6 +194,9 @@ class SegmentsStore:
                     self._commit(writer, staged)
             finally:
                 self._writing = False
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Do nothing: commits of other processes are noticed by looking at the head."""
 
     def close(self) -> None:
         with self._mutex:
@@ -242,46 +212,109 @@ class SegmentsStore:
                     else:
                         writer.abandon()
             finally:
-                if self._shelf is not None:
-                    self._shelf.close()
+                self.small_state.close()
                 self._lock.close()
 
     # ---- what a write starts from
 
-    def clock(self) -> int:
-        with self._mutex:
-            return self._now().clock
+    def ends(
+        self,
+        *,
+        streams: Collection[str] = (),
+        origins: Collection[str] = (),
+        ids: Collection[EventId] = (),
+        purging: str = "",
+    ) -> Ends:
+        # Loops, because this runs in every append: a comprehension would be a call each.
+        sequences: dict[str, int] = {}
+        for stream in streams:
+            sequences[stream] = self._sequence(stream)
+        links: dict[str, Link] = {}
+        for origin in origins:
+            links[origin] = self.state.link(origin)
+        if self._writing:
+            clock = self.state.clock
+        else:
+            with self._mutex:
+                clock = self._now().clock
+        if not ids and not purging:
+            return Ends(clock, sequences, links)
+        known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
+        return Ends(clock, sequences, links, known, self._removable(purging) if purging else None)
 
-    def link(self, origin: str) -> Link:
-        return self.book.link(origin)
-
-    def sequence(self, stream: str) -> int:
+    def _sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)
         if found is None:
             if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
                 self._sequences.clear()
-            found = self._sequences[stream] = self._asked(lambda book: book.sequence(stream))
+            found = self._sequences[stream] = self._query(lambda state: state.sequence(stream))
         return found
 
-    def meet(self, streams: Collection[str]) -> None:
-        pass  # the book is in memory
-
-    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
-        gone = self.book.purged.get(event_id)
+    def _find_known(self, event_id: EventId) -> Known | None:
+        gone = self.state.purged.get(event_id)
         if gone is not None:
-            return gone.hash, True
+            return Known(gone.hash, True)
         found = self._find(event_id)
-        return None if found is None else (header_hash(found[1]), False)
+        return None if found is None else Known(header_hash(found[1]), False)
 
-    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+    def _removable(self, stream: str) -> Removable:
         query = Query(stream=stream)
         removed, scopes = [], set()
-        for record, header in self._asked(lambda book: [*reading.with_headers(book, query, START, book.head)]):
+        for record, header in self._query(lambda state: [*reader.with_headers(state, query, START, state.head)]):
             event = record.event
-            place = (record.position, record.sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*place, header_hash(header), event.previous))
+            slot = (record.position, record.sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*slot, header_hash(header), event.previous))
             scopes.add(event.scope)
-        return removed, tuple(sorted(scopes))
+        return Removable(removed, tuple(sorted(scopes)))
+
+    # ---- claims and notes
+
+    def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
+        since_us = self._now_us() - self._claims_kept_us
+        if len(names) == 1:  # as for nearly every append with a key
+            (name,) = names
+            claim = self._find_claim(name, since_us)
+            return {} if claim is None else {name: claim}
+        wanted = self._query(lambda state: state.claimed_among(names, since_us=since_us))
+        if not wanted:
+            return {}
+        found = {name: self._find_claim(name, since_us) for name in wanted}
+        return {name: claim for name, claim in found.items() if claim is not None}
+
+    def _find_claim(self, name: bytes, since_us: int) -> Claim | None:
+        return self._query(lambda state: state.claim(name, since_us=since_us))
+
+    def _find_note(self, key: str) -> str | None:
+        with self._mutex:
+            value, expires = self._now().notes.get(key, (None, None))
+        return None if expires is not None and expires <= self._now_us() else value
+
+    def _find_notes(self, prefix: str, limit: int | None, newest_first: bool) -> dict[str, str]:
+        now = self._now_us()
+        with self._mutex:
+            found = [
+                (key, value)
+                for key, (value, expires) in self._now().notes.items()
+                if key.startswith(prefix) and (expires is None or expires > now)
+            ]
+        return dict(sorted(found, reverse=newest_first)[:limit])
+
+    def _every_row(self) -> Iterator[Row]:
+        now = self._now_us()
+        notes, claims = self._query(
+            lambda state: (
+                [(key, *note) for key, note in state.notes.items()],
+                {name: claim for part in state.parts for name, claim in part.claims()},
+            )
+        )
+        yield from (claim_row(name, claim) for name, claim in claims.items())
+        yield from (note_row(*note) for note in notes if note[2] is None or note[2] > now)
+
+    def _open_derived(self) -> SmallState:
+        """Open the file of what views derive. Most logs here never need its library."""
+        from everlog.stores.small_state_sqlite import StateFile
+
+        return StateFile(self.layout.views, self.files)
 
     # ---- maintenance
 
@@ -292,7 +325,7 @@ class SegmentsStore:
             writer = self._begin_write()
             until_us = self._now_us() - days * 24 * _HOUR_US
             writer.outdated = True  # segments are swapped under it
-            for segment, following in pairwise(self.book.segments):
+            for segment, following in pairwise(self.state.segments):
                 complete_us = following.header.opened_us if following.header is not None else until_us + 1
                 if not segment.archived and complete_us <= until_us:
                     packed.append((segment.number, *self._archive(segment.number)))
@@ -310,31 +343,31 @@ class SegmentsStore:
 
     # ---- inside: reading
 
-    def _now(self) -> Book:
-        """The book, up to date. Under the mutex."""
+    def _now(self) -> LogState:
+        """The state, up to date. Under the mutex."""
         self._require_open()
         if self._writer is None:
             try:
-                self.book.refresh()
+                self.state.refresh()
             except WriterStopped as error:
                 self._stop(error)
                 raise
-        return self.book
+        return self.state
 
-    def _look(self) -> Book:
+    def _look(self) -> LogState:
         with self._mutex:
             return self._now().frozen()
 
-    def _asked(self, ask: Callable[[Book], T]) -> T:
-        """What the book answers; when a segment was written anew meanwhile, what it answers then."""
+    def _query(self, ask: Callable[[LogState], T]) -> T:
+        """Return what the state of the log answers; if a segment was rewritten meanwhile, what it answers then."""
         with self._mutex:
             while True:
                 try:
                     return ask(self._now())
                 except Moved:
-                    self._look_anew()
+                    self._reload()
 
-    def _look_anew(self) -> None:
+    def _reload(self) -> None:
         with self._mutex:
             writer = self._writer
             if writer is None:
@@ -342,14 +375,14 @@ class SegmentsStore:
                 return
             outdated, writer.outdated = writer.outdated, True  # until it is known what is there now
             self._load()
-            if self.book.unsound() is None:
+            if self.state.first_problem() is None:
                 writer.outdated = outdated
-            elif self._writing:  # it was made when nothing was wrong: whoever writes next is refused
-                refuse_damage(self.layout, self.book)
+            elif self._writing:  # the write began when nothing was wrong: it is refused now
+                refuse_damage(self.layout, self.state)
 
     def _load(self) -> None:
         try:
-            self.book.load()
+            self.state.load()
         except WriterStopped as error:
             self._stop(error)
             raise
@@ -357,9 +390,9 @@ class SegmentsStore:
     def _find(self, event_id: EventId) -> tuple[Recorded, bytes] | None:
         while True:
             try:
-                return reading.find(self._look(), event_id)
+                return reader.find(self._look(), event_id)
             except Moved:
-                self._look_anew()
+                self._reload()
 
     # ---- inside: writing
 
@@ -423,21 +456,21 @@ class SegmentsStore:
             ) from error
         self._lock_inode = self.files.inode(self.layout.lock)
         try:
-            self.book.load()
+            self.state.load()
             self._sequences.clear()
-            manifest = Manifest(self._identity, self.book.live.number)
+            manifest = Manifest(self._identity, self.state.live.number)
             self._writer = Writer(
                 self.files,
                 self.layout,
-                self.book,
+                self.state,
                 segment_bytes_max=self._segment_bytes_max,
                 segment_us_max=self._segment_us_max,
                 space_bytes=self._space_bytes,
             )
             if read_manifest(self.files, self.layout) != manifest:
                 write_manifest(self.files, self.layout, manifest)
-            remove_superseded(self.files, self.layout, self.book)
-            if self.book.sweep_owed:
+            remove_superseded(self.files, self.layout, self.state)
+            if self.state.sweep_owed:
                 self._sweep(self._writer)
         except BaseException as error:
             if isinstance(error, WriterStopped):
@@ -448,21 +481,21 @@ class SegmentsStore:
             self._lock.release()
             raise
 
-    def _commit(self, writer: Writer, staged: Staged) -> None:
+    def _commit(self, writer: Writer, staged: OpenWrite) -> None:
         try:
             self._refuse_if_stopped()
             if writer.outdated:
-                refuse_damage(self.layout, self.book)
+                refuse_damage(self.layout, self.state)
                 raise Unavailable(
-                    f"{self.path} could not be read anew while this was written",
-                    why="a segment was packed or written anew and looking at it failed; nothing was recorded",
+                    f"{self.path} could not be read again while this was written",
+                    why="a segment was packed or rewritten, and reading it failed; nothing was recorded",
                     hint="write it again",
                 )
             removed = {gone.position for _, purged in staged.staged_purges for gone in purged}
             if removed:
-                sweeping.refuse_damage_under(self.book, removed)
+                refuse_damage_under(self.state, removed)
             writer.commit(staged, self._now_us())
-            self._require_the_lock()  # before anybody is told: this process may have slept
+            self._require_the_lock()  # before the caller gets a receipt: this process may have slept
             if removed:
                 self._sweep(writer)
         except BaseException as error:
@@ -479,7 +512,7 @@ class SegmentsStore:
 
     def _step_back(self, writer: Writer) -> None:
         """Nothing is wrong with the log, but the writer does not know its files any more: the next write opens them
-        anew, and finishes what was begun."""
+        again, and finishes what was begun."""
         self._writer = None
         try:
             writer.abandon()
@@ -489,8 +522,8 @@ class SegmentsStore:
     def _sweep(self, writer: Writer) -> None:
         writer.rotate(self._now_us())
         writer.outdated = True  # segments are swapped under it
-        sweeping.sweep(self.files, self.layout, self.book)
-        self.book.load()
+        sweep(self.files, self.layout, self.state)
+        self.state.load()
         writer.outdated = False
         writer.mark(SWEPT)
         writer.save_index()

@@ -1,14 +1,13 @@
-"""Which request made which events: looked up for every append that carries a key, so it must cost next to nothing.
+"""Which request recorded which events. It is looked up for every append with a key, so it must be very cheap.
 
 A claim is first stored with the first event of its request; the tail (`tail.py`) moves it to a table later, a
-thousand at a time. Names are hashes: with a row for each, every one of them would land on a page of its own, and the
-more there are, the more pages. So the thousand are one row, a run; and when there are 16 runs, they are sorted into
-256 drawers by the first byte of their names, one row for what a drawer gets. Whoever looks for a name searches one
-drawer and the runs.
+thousand at a time. Names are hashes: with one row per claim, every claim of a write would change another page. So a
+thousand claims are one row, a run. When there are 16 runs, they are sorted into 256 drawers by the first byte of
+their names, with one row per drawer. A lookup searches one drawer and the runs.
 
-There are two tables that take turns: when the one in use is as old as claims must be kept, the other, which is older
-than that, is emptied and used from there on. So a claim is kept for its time at least and twice that at most, and
-forgetting needs neither an index on time nor a scan.
+Two tables take turns: when the current one is as old as claims must be kept, the other, which is older than that, is
+emptied and becomes the current one. So a claim is kept for at least its time and at most twice that, and removal
+needs neither an index on time nor a scan.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from everlog.core.event import Position
-from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Claimed
-from everlog.stores.sqlite.careful import Fetch
+from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim
+from everlog.stores.sqlite.damaged_read import Fetch
 from everlog.stores.sqlite.queries import INDEXED
 
 _IN_TAIL = f"SELECT position, claim FROM events WHERE position > {INDEXED}"
 _TABLES = ("claims_even", "claims_odd")
 
-# A row's place: the drawer, and which of its rows. Runs lie behind the last drawer.
+# The key of a row: the drawer, and the number of the row in it. Runs come after the last drawer.
 _DRAWERS = 256
 _PLACES = 1 << 32
 _RUNS = _DRAWERS * _PLACES
 _RUNS_MAX = 16
-_RUN_CLAIMS_MIN = 1_024  # fewer in all the runs, as of a copy: they become one run, and no drawer is opened
+_RUN_CLAIMS_MIN = 1_024  # fewer in all runs, as after a copy: they become one run, and no drawer is used
 
 _PLACE_BYTES, _COUNT_BYTES = 8, 4
 _RECORD_BYTES = CLAIM_BYTES + _PLACE_BYTES + _COUNT_BYTES
@@ -51,7 +50,7 @@ _ROWS_AT_ONCE = 64
 
 
 class Claims:
-    """The claims of one database, with a trace of every name kept while nobody else writes."""
+    """The claims of one database, with a trace of every name in memory while no other process writes."""
 
     def __init__(self, kept_us: int) -> None:
         self._kept_us = max(kept_us, CLAIMS_KEPT_US_MIN)
@@ -67,12 +66,12 @@ class Claims:
         if in_write and not self.perhaps(fetch, (name,)):
             return None
         found: list[Claim] = []
-        if not in_write:  # a writer knows the tail; and the tail is asked first, because claims move from it to here
+        if not in_write:  # a writer knows the tail; the tail is read first, because claims move from it to the tables
             found += [read_claim(*row)[1] for row in fetch(_IN_TAIL + " AND substr(claim, 1, 16) = ?", (name,))]
         for table in _TABLES:
             for (packed,) in fetch(_HOLDING[table], (name[0] * _PLACES, name)):
                 found += [claim for there, claim in _records(packed) if there == name]
-        # A name that was claimed again after its time is there twice.
+        # A name that was claimed again after its time is stored twice.
         return max(found, key=lambda claim: claim.first, default=None)
 
     def perhaps(self, fetch: Fetch, names: Collection[bytes]) -> Collection[bytes]:
@@ -80,10 +79,10 @@ class Claims:
         traces = self._known_traces(fetch)
         return names if traces is None else traces.of(names)
 
-    def every(self, fetch: Fetch) -> Iterator[Claimed]:
+    def every(self, fetch: Fetch) -> Iterator[tuple[bytes, Claim]]:
         """All that is remembered, drawer by drawer; of a name that is there twice the newer claim."""
         in_tail = dict(read_claim(*row) for row in fetch(_IN_TAIL + " AND claim IS NOT NULL ORDER BY position", ()))
-        yield from (Claimed(name, claim) for name, claim in in_tail.items())
+        yield from in_tail.items()
         in_runs = [record for table in _TABLES for record in _records(_joined(fetch, table, _RUNS))]
         for drawer in range(_DRAWERS):
             newest: dict[bytes, Claim] = {}
@@ -91,20 +90,20 @@ class Claims:
             for name, claim in (*kept, *(record for record in in_runs if record[0][0] == drawer)):
                 if name not in newest or claim.first > newest[name].first:
                     newest[name] = claim
-            yield from (Claimed(name, claim) for name, claim in newest.items() if name not in in_tail)
+            yield from ((name, claim) for name, claim in newest.items() if name not in in_tail)
 
     def insert(self, writer: sqlite3.Connection, claims: Mapping[bytes, Claim], *, now_us: int) -> None:
         """Put claims into the table whose turn it is."""
         if self._turn is None:
             row = writer.execute("SELECT number, position FROM state WHERE name = 'claims'").fetchone()
-            self._turn = row or (1, now_us - self._kept_us)  # a new log: as if the other table had had its time
+            self._turn = row or (1, now_us - self._kept_us)  # a new log: as if the other table had expired
         number, since_us = self._turn
         if now_us - since_us >= self._kept_us:
             number = 1 - number
             writer.execute(f"DELETE FROM {_TABLES[number]}")
             writer.execute("INSERT OR REPLACE INTO state VALUES ('claims', ?, x'', ?)", (number, now_us))
             self._turn = (number, now_us)
-            self._traces = None  # made again: they would tell of names that are free now
+            self._traces = None  # rebuilt: it has names that are free now
             self._writes_alone = min(self._writes_alone, _WRITES_ALONE_MIN)
         if self._traces is not None:
             self._traces.add(claims)
@@ -115,7 +114,7 @@ class Claims:
             _sort_runs(writer, _TABLES[number])
 
     def others_wrote(self) -> None:
-        """Another process did: perhaps the tables changed their turn, and this one must not empty the newer."""
+        """Another process wrote: the tables may have switched, and this process must not empty the newer one."""
         self._turn = None
 
     def learn(self, name: bytes) -> None:

@@ -24,7 +24,7 @@ from everlog.errors import (
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import FORMAT
 
-APPLICATION_ID = 0x65766C67  # "evlg", in the file's header, so that a foreign database is told apart
+APPLICATION_ID = 0x65766C67  # "evlg", in the file's header, so that a foreign database is recognised
 BUSY_TIMEOUT_MS = 30_000
 _MAGIC = b"SQLite format 3\x00"
 
@@ -57,7 +57,7 @@ def connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
 
 
 class Borrowed:
-    """A reader from the pool for the length of a `with`; one that must not be kept is closed."""
+    """A reader from the pool for the duration of a `with`; one that must not be kept is closed."""
 
     __slots__ = ("_idle", "_lasting", "_path", "_reader")
 
@@ -91,7 +91,7 @@ def create_database(path: Path, schema: str) -> sqlite3.Connection:
 
 
 def empty_journal(writer: sqlite3.Connection, *, wait_ms: int) -> bool:
-    """Move the write-ahead log into the file and cut it to nothing; False when a reader holds on to it."""
+    """Move the write-ahead log into the file and empty it. Return False if a reader still uses it."""
     writer.execute(f"PRAGMA busy_timeout = {wait_ms}")
     try:
         (held, _, _) = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -104,7 +104,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(
         f"file:{quote(str(path))}?mode={mode}",
         uri=True,
-        isolation_level=None,  # transactions are begun and ended by us, in words
+        isolation_level=None,  # transactions are started and ended explicitly
         check_same_thread=False,  # one thread at a time uses a connection, not always the same one
         timeout=BUSY_TIMEOUT_MS / 1000,
         cached_statements=256,  # a statement for every number of rows that is inserted at once
@@ -125,8 +125,8 @@ class Registry:
     """The files that this process has open as logs.
 
     POSIX drops every lock that a process has on a file as soon as the process closes any descriptor of that file. So
-    a file that SQLite has open here is never opened beside it: a process elsewhere that closes the log would take
-    itself for the last one, and remove the write-ahead log under those who still write.
+    a file that SQLite has open here is never opened a second time: another process that closes the log would take
+    itself for the last one and remove the write-ahead log that this process still writes.
     """
 
     def __init__(self) -> None:
@@ -134,10 +134,10 @@ class Registry:
         self._open: Counter[tuple[int, int] | None] = Counter()
 
     def enter(self, files: Files, path: Path) -> tuple[int, int] | None:
-        """Refuse what is no database, and count the file as open from here on; `leave` it when closing."""
+        """Refuse a file that is not a database, and count it as open until `leave`."""
         with self._mutex:
             inode = files.inode(path)
-            if not self._open[inode]:  # else another handle has looked at it, and it may not be opened
+            if not self._open[inode]:  # otherwise another handle has checked it, and it must not be opened
                 handle = files.open(path)
                 try:
                     _refuse_foreign_file(path, files.read(handle, 16, at=0))
@@ -147,7 +147,7 @@ class Registry:
             return inode
 
     def release_after_fork(self) -> None:
-        """In a child: whoever was opening a log just then is not there."""
+        """Replace the mutex in a child: the thread that may hold it does not exist there."""
         self._mutex = threading.Lock()
 
     def leave(self, inode: tuple[int, int] | None) -> None:
@@ -195,7 +195,7 @@ def refuse_foreign_database(path: Path, connection: sqlite3.Connection) -> None:
 
 
 class own_errors:  # noqa: N801 - used as a verb: with own_errors(path, "reading")
-    """SQLite's errors, raised inside, leave as everlog's. A class, because a generator costs 1 µs a read."""
+    """Convert SQLite's errors to everlog's. It is a class because a generator costs 1 µs per read."""
 
     __slots__ = ("_doing", "_path")
 
@@ -242,7 +242,7 @@ def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CONSTRAINT")):
         return Damaged(what, why=why, hint=_hint_for_damage(doing, path), path=str(path))
-    if not name and "UTF-8" in str(error):  # a text that is none: sqlite3 itself says so, and the text may be long
+    if not name and "UTF-8" in str(error):  # invalid text: sqlite3 reports it, and may quote a long text
         why = "a text in the database is not UTF-8"
         return Damaged(what, why=why, hint=_hint_for_damage(doing, path), path=str(path))
     if name == "SQLITE_IOERR_SHORT_READ":
@@ -270,7 +270,7 @@ _READING = ("reading", "checking", "opening")
 
 
 def _refused(path: Path) -> EverlogError | None:
-    """Why the system does not open the file, where SQLite says only that it cannot: too many files may be open."""
+    """Return why the system cannot open the file, which SQLite does not report: too many files may be open."""
     files = DiskFiles()
     try:
         files.close(files.open(path))
@@ -280,7 +280,7 @@ def _refused(path: Path) -> EverlogError | None:
         return Damaged(
             f"{path} is gone",
             why="it was removed while the log was open",
-            hint="put it back or restore a backup, then open the log again",
+            hint="restore it or a backup, then open the log again",
             path=str(path),
         )
     return None

@@ -1,19 +1,21 @@
-"""Turning one staged write into rows: the hot path of every append."""
+"""Insert the rows of one staged write: the hot path of every append."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from msgspec.structs import astuple
 
 from everlog.core.event import Link, Position
+from everlog.stores.open_write import OpenWrite
 from everlog.stores.sqlite.claims import claim_column
 from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
-from everlog.stores.sqlite.rows import insert_rows
 from everlog.stores.sqlite.tail import Tail
-from everlog.stores.staging import Staged
 
 _NAMES_REMEMBERED_MAX = 200_000
 # Expired notes are looked for once in so many: the look is a scan, and an index for it would cost every append.
@@ -25,7 +27,7 @@ _PURGED = "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Inserter:
-    """Remembers the numbers of names and the marks of the newest block, so that a row costs one insert."""
+    """Caches the numbers of names and the marks of the newest block, so that a row costs one insert."""
 
     def __init__(self, tail: Tail) -> None:
         self._tail = tail
@@ -39,20 +41,20 @@ class Inserter:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Another process wrote. Names and marks stay: nobody changes or removes them."""
+        """Another process wrote. Cached names and marks stay valid: they are never changed or removed."""
         self._scrub_noted: bool | None = None  # not known: the next write says it again
         self._newest_id = ""  # the greatest id so far, and the block that its row is in; empty means not known
         self._newest_block = -1
 
     def committed(self) -> None:
-        """A write ended well: keep what was remembered, within bounds."""
+        """The write was committed: keep the caches, within bounds."""
         for names in self._names.values():
             if len(names) > _NAMES_REMEMBERED_MAX:
                 names.clear()
         if len(self._marked) > 10_000:
             self._marked.clear()
 
-    def insert(self, writer: sqlite3.Connection, staged: Staged, *, scrub_owed: bool = False) -> None:
+    def insert(self, writer: sqlite3.Connection, staged: OpenWrite, *, scrub_owed: bool = False) -> None:
         if staged.records:
             self._insert_events(writer, staged)
         self._tail.index(writer, staged)
@@ -81,13 +83,13 @@ class Inserter:
             writer.executemany("DELETE FROM stream_places WHERE stream = ? AND sequence = ?", entries)
             writer.executemany("DELETE FROM proofs WHERE position = ?", places)
         if staged.staged_purges:
-            # What has expired is shown to nobody, but its bytes may be of what is purged.
+            # Expired notes are not returned, but may hold bytes of purged events.
             writer.execute("DELETE FROM notes WHERE expires_us <= ?", (staged.now_us,))
         if staged.staged_notes:
             self._write_notes(writer, staged)
         self._write_state(writer, staged, scrub_owed)
 
-    def _insert_events(self, writer: sqlite3.Connection, staged: Staged) -> None:
+    def _insert_events(self, writer: sqlite3.Connection, staged: OpenWrite) -> None:
         streams, types, scopes = self._names[STREAM], self._names[TYPE], self._names[SCOPE]
         events = [sealed.event for _, sealed in staged.records]
         self._meet(writer, STREAM, {event.stream for event in events})
@@ -153,17 +155,17 @@ class Inserter:
         return self._newest_id, self._newest_block
 
     def _meet(self, writer: sqlite3.Connection, family: int, names: set[str]) -> None:
-        """Learn the numbers of names that were not met before, and number those that are new."""
+        """Load the numbers of names that are not cached, and assign numbers to new names."""
         known = self._names[family]
         if not names <= known.keys():
             new = json.dumps(sorted(names - known.keys()))
             writer.execute(_NAMED, (family, new))
             known.update(writer.execute(_NUMBERS, (family, new)).fetchall())
 
-    def _write_state(self, writer: sqlite3.Connection, staged: Staged, scrub_owed: bool) -> None:
+    def _write_state(self, writer: sqlite3.Connection, staged: OpenWrite, scrub_owed: bool) -> None:
         rows: list[tuple[Any, ...]] = [("clock", staged.clock, b"", staged.position)]
         if scrub_owed != self._scrub_noted:
-            # Whoever opens the log after a kill learns by this that purged bytes may still lie about.
+            # After a kill, this shows that purged bytes may still be in the write-ahead log.
             rows.append(("scrub", int(scrub_owed), b"", 0))
             self._scrub_noted = scrub_owed
         if staged.records:
@@ -172,7 +174,7 @@ class Inserter:
             rows.append(("origin " + origin, link.origin_seq, link.hash, _place_of(staged, origin, link)))
         insert_rows(writer, "INSERT OR REPLACE INTO state VALUES ", rows)
 
-    def _write_notes(self, writer: sqlite3.Connection, staged: Staged) -> None:
+    def _write_notes(self, writer: sqlite3.Connection, staged: OpenWrite) -> None:
         kept = [(key, value, expires) for key, (value, expires) in staged.staged_notes.items() if value is not None]
         insert_rows(writer, "INSERT OR REPLACE INTO notes VALUES ", kept)
         if len(kept) < len(staged.staged_notes):
@@ -184,9 +186,26 @@ class Inserter:
             writer.execute("DELETE FROM notes WHERE expires_us <= ?", (staged.now_us,))
 
 
-def _place_of(staged: Staged, origin: str, link: Link) -> Position:
-    """Where the end of an origin's chain stands: nearly always the last event of this write."""
+def _place_of(staged: OpenWrite, origin: str, link: Link) -> Position:
+    """Return the position of the end of an origin's chain: nearly always the last event of this write."""
     for recorded, sealed in reversed(staged.records):
         if sealed.hash == link.hash and sealed.event.origin == origin:
             return recorded.position
     return next(gone.position for gone in staged.placed_purged if (gone.origin, gone.hash) == (origin, link.hash))
+
+
+# One statement for many rows saves most of the cost of calling SQLite, and releases the interpreter's lock once; one
+# statement per row would pass the lock to another thread every time.
+_ROWS_AT_ONCE = 64
+
+
+@lru_cache(maxsize=4 * _ROWS_AT_ONCE)
+def _rows(start: str, columns: int, rows: int) -> str:
+    row = "(" + ", ".join("?" * columns) + ")"
+    return start + ", ".join([row] * rows)
+
+
+def insert_rows(writer: sqlite3.Connection, start: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        some = rows[first : first + _ROWS_AT_ONCE]
+        writer.execute(_rows(start, len(some[0]), len(some)), tuple(chain.from_iterable(some)))

@@ -1,4 +1,4 @@
-"""Reading records by query: which index leads, and what is filtered on the way.
+"""Read records by query: choose the index, and filter the rows.
 
 A stream is read along its own index. Types and scopes are found through the marks, block by block; everything else
 is a scan. The order is always that of positions, so a filter never changes it (G6).
@@ -16,9 +16,17 @@ from everlog.core.codec import Packed, assemble
 from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
-from everlog.stores.contract import Slab
+from everlog.stores.contract import Block
 from everlog.stores.lost import lost
-from everlog.stores.sqlite.careful import HEAD, Accounted, Fetch, Suspicion, careful_rows, in_order, nothing_missing
+from everlog.stores.sqlite.damaged_read import (
+    HEAD,
+    Accounted,
+    Fetch,
+    Suspicion,
+    careful_rows,
+    in_order,
+    nothing_missing,
+)
 
 STREAM, TYPE, SCOPE = 0, 1, 2
 """The families of names."""
@@ -37,7 +45,7 @@ COLUMNS = (
 _BY_POSITION = f"SELECT {COLUMNS} FROM events WHERE position > ? AND position <= ?"
 
 INDEXED = "coalesce((SELECT number FROM state WHERE name = 'indexed'), 0)"
-"""Up to which position the index of streams and the table of claims hold everything."""
+"""The position up to which the index of streams and the table of claims are complete."""
 
 # A stream's events in its index, and those behind it. LEFT, because the order of the tables is the plan, and because
 # an entry of the index whose event is not there is a sign of damage: its columns are NULL.
@@ -71,20 +79,20 @@ def read_records(
             return
 
 
-def scan_slabs(
+def scan_blocks(
     fetch: Fetch, query: Query, *, after: Position, upto: Position | None, accounted: Accounted
-) -> Iterator[Slab]:
-    """What `read_records` gives, as the stored bytes by the column."""
+) -> Iterator[Block]:
+    """Return what `read_records` returns, as columns of stored bytes."""
     for rows in _pages(fetch, query, after, upto, SLAB_ROWS, newest_first=False, accounted=accounted):
         positions, sequences, received_us, headers, payloads, salts = zip(*rows, strict=True)
-        slab = Slab(positions, sequences, received_us, headers, (), payloads, salts)
+        block = Block(positions, sequences, received_us, headers, (), payloads, salts)
         proofs = read_proofs(fetch, rows)
         if proofs:
             found = [proofs.get(position, (b"", ())) for position in positions]
-            slab = slab._replace(
+            block = block._replace(
                 signatures=[signature for signature, _ in found], paths=[b"".join(path) for _, path in found]
             )
-        yield slab
+        yield block
 
 
 def _pages(
@@ -96,7 +104,8 @@ def _pages(
     newest_first: bool,
     accounted: Accounted,
 ) -> Iterator[list[Any]]:
-    """The rows that match, a list for each page that is not empty; read carefully behind the first sign of damage."""
+    """Return the matching rows, one list per non-empty page. After a sign of damage, `careful_rows` reads the
+    rest."""
     low, high = after, Position(_END) if upto is None else upto
     if size <= 0:
         return
@@ -117,7 +126,7 @@ def _pages(
 
 
 def _matching(fetch: Fetch, rows: list[Any], query: Query, accounted: Accounted) -> Iterator[list[Any]]:
-    """Those of some rows that match, by what their headers say; the columns may be what is damaged."""
+    """Return the rows whose headers match: the columns may be damaged."""
     if query == EVERYTHING:
         yield rows
         return
@@ -173,10 +182,10 @@ def _position_pages(
 def _stream_pages(
     fetch: Fetch, plan: _Plan, after: Position, last: Position, size: int, newest_first: bool, accounted: Accounted
 ) -> Iterator[list[Any]]:
-    """A stream's events from its index and from behind it, page by page.
+    """Return a stream's events from its index and from the tail after it, page by page.
 
-    Events move from behind the index into it, so whoever reads forward looks there once more when he has come to its
-    end, in the same statement as behind it; whoever reads backward has been behind it before.
+    Events move from the tail into the index. So at the end of the index a forward read searches the index again, in
+    the same statement as the tail. A backward read has read the tail before.
     """
     if accounted.indexed is None:
         ((accounted.indexed,),) = fetch(f"SELECT {INDEXED}", ())
@@ -208,7 +217,7 @@ def _stream_pages(
 
 
 def _follow(rows: list[Any], seen: int) -> bool:
-    """True if the sequences of a stream's rows have no gap, up or down, also to the one seen before them."""
+    """Return whether the sequences of a stream's rows have no gap, in either direction, and continue those before."""
     first, last = rows[0][1], rows[-1][1]
     return abs(last - first) == len(rows) - 1 and (not seen or abs(first - seen) == 1)
 
@@ -231,7 +240,7 @@ def records(fetch: Fetch, rows: list[Any], file: str = "") -> Iterator[Recorded]
 
 
 def read_proofs(fetch: Fetch, rows: list[Any]) -> dict[int, tuple[bytes, tuple[bytes, ...]]]:
-    """The signatures of a page of rows; an unsigned log has none."""
+    """Return the signatures of a page of rows; an unsigned log has none."""
     if not rows:
         return {}
     ends = sorted((rows[0][0], rows[-1][0]))
@@ -240,7 +249,7 @@ def read_proofs(fetch: Fetch, rows: list[Any]) -> dict[int, tuple[bytes, tuple[b
 
 
 def _split_path(path: bytes) -> tuple[bytes, ...]:
-    """The hashes of a path, which are stored one after the other."""
+    """Return the hashes of a path, which are stored contiguously."""
     return tuple(path[start : start + 32] for start in range(0, len(path), 32))
 
 
@@ -253,14 +262,14 @@ _BLOCK_OF_ID = (
 
 
 def find_row(fetch: Fetch, event_id: str) -> list[Any]:
-    """The row of an id, as a list of none or one."""
+    """Return the row of an id in a list, which is empty if there is none."""
     places = fetch("SELECT position, position FROM id_strays WHERE id = ?", (event_id,))
     places = places or fetch(_BLOCK_OF_ID, (event_id,))
     return fetch(_BY_ID, (*places[0], event_id)) if places else []
 
 
 def get_record(fetch: Fetch, event_id: str, accounted: Accounted) -> Recorded | None:
-    """The record of an id. If it is not found, and a place where it would be is lost, that is Damaged."""
+    """Return the record of an id. Raise Damaged if it is not found and a position that may have held it is lost."""
     try:
         rows = find_row(fetch, event_id)
         places = [] if rows else fetch(_BLOCK_OF_ID, (event_id,))
@@ -285,7 +294,7 @@ def name_ids(fetch: Fetch, family: int, names: list[str]) -> list[int]:
 
 
 def scope_ids(fetch: Fetch, prefix: str) -> list[int]:
-    """The scopes that are this one or lie below it. "0" is the character after "/"."""
+    """Return the scopes that are equal to or below this one. "0" is the character after "/"."""
     rows = fetch(
         "SELECT name_id FROM names WHERE family = ? AND (name = ? OR (name >= ? AND name < ?))",
         (SCOPE, prefix, prefix + "/", prefix + "0"),
@@ -294,7 +303,7 @@ def scope_ids(fetch: Fetch, prefix: str) -> list[int]:
 
 
 def _plan(fetch: Fetch, query: Query) -> _Plan | None:
-    """The conditions of a query, and what the marks should be asked for; None when nothing can match."""
+    """Return the conditions of a query and the marks to search for; None if nothing can match."""
     conditions: list[str] = []
     values: list[Any] = []
     stream, marked = 0, None
@@ -338,7 +347,8 @@ def _plan(fetch: Fetch, query: Query) -> _Plan | None:
 def _marked_ranges(
     fetch: Fetch, marked: tuple[int, str], after: Position, upto: Position, newest_first: bool
 ) -> Iterator[tuple[Position, Position]]:
-    """Ranges of positions (low exclusive, high inclusive) whose blocks are marked; neighbours are joined."""
+    """Return ranges of positions (low exclusive, high inclusive) whose blocks are marked; adjacent ones are
+    joined."""
     family, ids = marked
     low_block, high_block = (after + 1) // BLOCK, upto // BLOCK
     order = "DESC" if newest_first else "ASC"
@@ -364,7 +374,7 @@ def _marked_ranges(
 def _in_parts(
     fetch: Fetch, ranges: Iterator[tuple[Position, Position]], accounted: Accounted, newest_first: bool
 ) -> Iterator[tuple[Position, Position]]:
-    """Ranges in parts that are counted while their pages are still in SQLite's cache, where that was not done yet."""
+    """Return the ranges in parts, each counted, if not done before, while its pages are in SQLite's cache."""
     head = None
     for low, high in ranges:
         if head is None:
@@ -389,7 +399,7 @@ def _runs(blocks: list[int], newest_first: bool) -> list[tuple[int, int]]:
 
 
 def read_places(fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
-    """Every place after one, as stored bytes, what is left of purged events included."""
+    """Return every slot after a position as stored bytes, including purged ones."""
     while True:
         events = fetch(
             f"SELECT {COLUMNS} FROM events WHERE position > ? ORDER BY position LIMIT ?", (after, PAGE_ROWS)

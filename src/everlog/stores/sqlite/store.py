@@ -24,15 +24,17 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Claim, Claimed, Identity, Note, Problem, Slab
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
 from everlog.stores.identity import new_identity
-from everlog.stores.inherited import WHY_ABANDONED, refuse_stopped_writer, tell_of_forks
-from everlog.stores.shelf_rows import ShelfTable, write_changes
-from everlog.stores.sqlite import checks, connection
-from everlog.stores.sqlite.careful import HEAD, Accounted
+from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
+from everlog.stores.small_state_sqlite import StateTable, write_changes
+from everlog.stores.sqlite import check, connection
 from everlog.stores.sqlite.claims import Claims
+from everlog.stores.sqlite.create import identity_hash, make_log, schema_text
+from everlog.stores.sqlite.damaged_read import HEAD, Accounted
 from everlog.stores.sqlite.insert import Inserter
-from everlog.stores.sqlite.making import identity_hash, make_log, schema_text
 from everlog.stores.sqlite.queries import (
     INDEXED,
     STREAM,
@@ -41,11 +43,10 @@ from everlog.stores.sqlite.queries import (
     name_ids,
     read_places,
     read_records,
-    scan_slabs,
+    scan_blocks,
 )
-from everlog.stores.sqlite.scrubbing import Scrub
+from everlog.stores.sqlite.scrub import Scrub
 from everlog.stores.sqlite.tail import Tail
-from everlog.stores.staging import Staged
 
 
 class SqliteStore:
@@ -80,7 +81,8 @@ class SqliteStore:
         self._head: Position | None = None
         self._clock: int | None = None
         self._links: dict[str, Link] = {}
-        self.shelf = ShelfTable(self._fetch, self.write)
+        beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
+        self.small_state = StoreState(beside, lambda: StateTable(self._fetch, self.open_write))
         if not self._files.exists(self.path):
             make_log(self._files, self._lock, self.path, identity or new_identity(now_us()), allowed=create)
         self._inode = connection.open_files.enter(self._files, self.path)
@@ -89,7 +91,7 @@ class SqliteStore:
         except BaseException:
             self.close()
             raise
-        tell_of_forks(self)
+        abandon_in_forks(self)
 
     @property
     def identity(self) -> Identity:
@@ -116,10 +118,10 @@ class SqliteStore:
             accounted=self._accounted,
         )
 
-    def scan(
+    def blocks(
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
-    ) -> Iterator[Slab]:
-        return scan_slabs(self._fetch, query, after=after, upto=upto, accounted=self._accounted)
+    ) -> Iterator[Block]:
+        return scan_blocks(self._fetch, query, after=after, upto=upto, accounted=self._accounted)
 
     def get(self, event_id: EventId) -> Recorded | None:
         return get_record(self._fetch, event_id, self._accounted)
@@ -141,41 +143,8 @@ class SqliteStore:
         )
         return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
 
-    def claimed(self, name: bytes) -> Claim | None:
-        if self._in_write():
-            return self._tail.claimed(self._fetch, name)
-        return self._claims.find(self._fetch, name, in_write=False)
-
-    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
-        if self._in_write():
-            return self._tail.claimed_among(self._fetch, names)
-        return {name for name in names if self.claimed(name) is not None}
-
-    def noted(self, key: str) -> str | None:
-        rows = self._fetch("SELECT value, expires_us FROM notes WHERE key = ?", (key,))
-        if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
-            return None
-        value: str = rows[0][0]
-        return value
-
-    def notes(self, prefix: str, *, limit: int | None = None, newest_first: bool = False) -> dict[str, str]:
-        order = "DESC" if newest_first else "ASC"
-        rows = self._fetch(
-            "SELECT key, value FROM notes WHERE key >= ? AND key < ? AND (expires_us IS NULL OR expires_us > ?)"
-            f" ORDER BY key {order} LIMIT ?",
-            (prefix, prefix + "\U0010ffff", self._now_us(), -1 if limit is None else limit),
-        )
-        return dict(rows)
-
-    def packed(self, *, after: Position = START) -> Iterator[Packed | Purged]:
+    def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
         return self._merged_places(after)
-
-    def kept(self) -> Iterator[Note | Claimed]:
-        yield from self._claims.every(self._fetch)
-        rows = self._fetch(
-            "SELECT key, value, expires_us FROM notes WHERE expires_us IS NULL OR expires_us > ?", (self._now_us(),)
-        )
-        yield from (Note(*row) for row in rows)
 
     def check(self) -> Iterator[Problem]:
         with connection.own_errors(self.path, "checking"), self._reader() as reader:
@@ -185,7 +154,7 @@ class SqliteStore:
                 return reader.execute(sql, values).fetchall()
 
             try:
-                yield from checks.problems(fetch, schema_text())
+                yield from check.problems(fetch, schema_text())
             finally:
                 reader.execute("ROLLBACK")
 
@@ -195,7 +164,7 @@ class SqliteStore:
     # ---- writing
 
     @contextmanager
-    def write(self) -> Iterator[Staged]:
+    def open_write(self) -> Iterator[OpenWrite]:
         # `with`, and not acquire and release: between them an interrupt would leave the lock with nobody.
         with self._mutex:
             self._require_writable()
@@ -204,7 +173,9 @@ class SqliteStore:
                 try:
                     self._begin()
                     self._writing_thread = threading.get_ident()
-                    staged = Staged(self, now_us=self._now_us(), head=self.head(), clock=self.clock())
+                    head = self.head() if self._head is None else self._head
+                    clock = self._last_clock() if self._clock is None else self._clock
+                    staged = OpenWrite(self, now_us=self._now_us(), head=head, clock=clock)
                     yield staged
                     self._commit(staged)
                 except BaseException:
@@ -216,6 +187,9 @@ class SqliteStore:
                 self._lock.release()
             if self._writer is not None and self._scrub.owed_after(staged):
                 self._tidy_up(self._writer)
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Do nothing: commits of other processes are noticed by looking at the head."""
 
     def close(self) -> None:
         with self._mutex:
@@ -233,37 +207,49 @@ class SqliteStore:
 
     # ---- what a write starts from
 
-    def clock(self) -> int:
+    def ends(
+        self,
+        *,
+        streams: Collection[str] = (),
+        origins: Collection[str] = (),
+        ids: Collection[EventId] = (),
+        purging: str = "",
+    ) -> Ends:
+        # Loops, because this runs in every append: a comprehension would be a call each.
+        sequences = self._tail.sequences(self._fetch, streams) if streams else {}
+        links: dict[str, Link] = {}
+        for origin in origins:
+            links[origin] = self._links.get(origin) or self._link(origin)
+        if links and self._clock is not None and not ids and not purging:  # inside a write: the clock is known
+            return Ends(self._clock, sequences, links)
+        known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
+        return Ends(self._last_clock(), sequences, links, known, self._removable(purging) if purging else None)
+
+    def _last_clock(self) -> int:
         if not self._in_write():
             return self._state("clock")[0]  # another process may have written since this one last did
         if self._clock is None:
             self._clock = self._state("clock")[0]
         return self._clock
 
-    def link(self, origin: str) -> Link:
+    def _link(self, origin: str) -> Link:
         found = self._links.get(origin)
         if found is None:
             number, digest = self._state("origin " + origin)
             found = self._links[origin] = Link(number, digest) if number else BEGINNING
         return found
 
-    def sequence(self, stream: str) -> int:
-        return self._tail.sequence(self._fetch, stream)
-
-    def meet(self, streams: Collection[str]) -> None:
-        self._tail.meet(self._fetch, streams)
-
-    def find_hash(self, event_id: EventId) -> tuple[bytes, bool] | None:
+    def _find_known(self, event_id: EventId) -> Known | None:
         rows = find_row(self._fetch, event_id)
         if rows:
-            return header_hash(rows[0][3]), False
+            return Known(header_hash(rows[0][3]), False)
         rows = self._fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
-        return (rows[0][0], True) if rows else None
+        return Known(rows[0][0], True) if rows else None
 
-    def purgeable(self, stream: str) -> tuple[list[Purged], tuple[str, ...]]:
+    def _removable(self, stream: str) -> Removable:
         found = name_ids(self._fetch, STREAM, [stream])
         if not found:
-            return [], ()
+            return Removable([], ())
         rows = self._fetch(
             "SELECT position, sequence, CAST(header AS BLOB) FROM events WHERE position IN"
             f" (SELECT position FROM stream_places WHERE stream = ?) OR (position > {INDEXED} AND stream = ?)"
@@ -273,10 +259,43 @@ class SqliteStore:
         removed, scopes = [], set()
         for position, sequence, header in rows:
             event = assemble(header, b"", b"")  # the payload may be the very thing that cannot be read any more
-            place = (position, sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*place, header_hash(header), event.previous))
+            slot = (position, sequence, event.id, event.origin, event.origin_seq)
+            removed.append(Purged(*slot, header_hash(header), event.previous))
             scopes.add(event.scope)
-        return removed, tuple(sorted(scopes))
+        return Removable(removed, tuple(sorted(scopes)))
+
+    # ---- claims and notes
+
+    def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
+        if self._in_write():
+            return self._tail.find_claims(self._fetch, names)
+        found = {name: self._claims.find(self._fetch, name, in_write=False) for name in names}
+        return {name: claim for name, claim in found.items() if claim is not None}
+
+    def _find_note(self, key: str) -> str | None:
+        rows = self._fetch("SELECT value, expires_us FROM notes WHERE key = ?", (key,))
+        if not rows or (rows[0][1] is not None and rows[0][1] <= self._now_us()):
+            return None
+        value: str = rows[0][0]
+        return value
+
+    def _find_notes(self, prefix: str, limit: int | None, newest_first: bool) -> dict[str, str]:
+        order = "DESC" if newest_first else "ASC"
+        rows = self._fetch(
+            "SELECT key, value FROM notes WHERE key >= ? AND key < ? AND (expires_us IS NULL OR expires_us > ?)"
+            f" ORDER BY key {order} LIMIT ?",
+            (prefix, prefix + "\U0010ffff", self._now_us(), -1 if limit is None else limit),
+        )
+        return dict(rows)
+
+    def _every_row(self) -> Iterator[Row]:
+        for claimed in self._claims.every(self._fetch):
+            yield claim_row(*claimed)
+        rows = self._fetch(
+            "SELECT key, value, expires_us FROM notes WHERE expires_us IS NULL OR expires_us > ?", (self._now_us(),)
+        )
+        for row in rows:
+            yield note_row(*row)
 
     # ---- inside: reading
 
@@ -348,7 +367,7 @@ class SqliteStore:
         elif not self._tail.known:
             self._tail.catch_up(self._writer_fetch)
 
-    def _commit(self, staged: Staged) -> None:
+    def _commit(self, staged: OpenWrite) -> None:
         writer = self._writer
         assert writer is not None
         if not staged.dirty:
@@ -357,8 +376,8 @@ class SqliteStore:
         try:
             with connection.own_errors(self.path, "writing to"):
                 self._inserter.insert(writer, staged, scrub_owed=self._scrub.owed_after(staged))
-                if staged.shelved:
-                    write_changes(writer, staged.shelved)
+                if staged.state_changes:
+                    write_changes(writer, staged.state_changes)
                 writer.execute("COMMIT")
         except WriterStopped as error:
             self._failed = error  # G12: never again from this process
@@ -400,7 +419,7 @@ class SqliteStore:
             return writer.execute(sql, values).fetchall()
 
         with connection.own_errors(self.path, "opening a write in"):
-            problem = next(checks.state_problems(fetch), None)
+            problem = next(check.state_problems(fetch), None)
         if problem is not None:
             raise Damaged(
                 f"{self.path} is damaged and takes no writes",

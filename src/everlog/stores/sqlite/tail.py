@@ -1,9 +1,9 @@
 """The newest events, which the indexes do not hold yet.
 
-The index of streams and the claims are keyed at random: each entry would land on a page of its own, and every page
-that a write touches is written and flushed with it. So they are filled in bulk, a thousand events at once, inside the
-transaction of some write. Up to then a writer knows the newest events by heart, and a reader finds them by a short
-scan.
+The keys of the index of streams and of the claims are random: each entry would change another page, and every changed
+page is written and flushed with the write. So entries are added in bulk, a thousand events at once, within the
+transaction of some write. Until then a writer has the newest events in memory, and a reader finds them by a
+short scan.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Collection
 
 from everlog.core.event import START
 from everlog.stores.contract import Claim
-from everlog.stores.sqlite.careful import Fetch
+from everlog.stores.open_write import OpenWrite
 from everlog.stores.sqlite.claims import Claims, read_claim
+from everlog.stores.sqlite.damaged_read import Fetch
 from everlog.stores.sqlite.queries import INDEXED
-from everlog.stores.staging import Staged
 
 TAIL_MAX = 1_024
 """Events that may wait for the indexes."""
 
 _STREAMS_REMEMBERED_MAX = 200_000
-# More news than this from other processes: forgetting is cheaper than learning them.
+# If other processes wrote more events than this, dropping everything is cheaper than reading them.
 _LEARNT_AT_ONCE_MAX = 4 * TAIL_MAX
 
 _NEWS = (
@@ -40,7 +40,7 @@ _ALL = 2**62
 
 
 class Tail:
-    """What a writer knows of the newest events, and of the streams that it met."""
+    """What a writer has in memory of the newest events, and of the streams that it used."""
 
     def __init__(self, claims: Claims) -> None:
         self._table = claims
@@ -50,14 +50,14 @@ class Tail:
         """Drop everything remembered: a write was undone."""
         self.known = False
         self._indexed = START
-        self._seen = START  # all events up to here are in the indexes or known by heart
+        self._seen = START  # all events up to here are in the indexes or in memory
         self._purges = 0
         self._sequences: dict[str, int] = {}
-        self._claims: dict[bytes, Claim] = {}  # of the events behind the index
+        self._claims: dict[bytes, Claim] = {}  # of the events after the index
         self._table.forget()
 
     def catch_up(self, fetch: Fetch) -> None:
-        """Learn what other processes wrote. What is known of streams stays right: events are only added."""
+        """Load what other processes wrote. Cached sequences stay valid: events are only added."""
         ((indexed, purges),) = fetch(_STATE, ())
         rows = fetch(_NEWS, (self._seen, _LEARNT_AT_ONCE_MAX)) if self.known and purges == self._purges else []
         if not self.known or purges != self._purges or len(rows) == _LEARNT_AT_ONCE_MAX:
@@ -65,12 +65,12 @@ class Tail:
             rows = fetch(_NEWS, (indexed, _ALL))
             self._seen = indexed
         elif not rows:
-            self._table.forget()  # somebody wrote, and not events: perhaps claims without any, of a copy
+            self._table.forget()  # another process wrote no events: perhaps claims of a copy
         self._table.others_wrote()
         self.known = True
         self._indexed, self._purges = indexed, purges
         for name in [name for name, claim in self._claims.items() if claim.first <= indexed]:
-            self._table.learn(name)  # another process has moved it there
+            self._table.learn(name)  # another process has moved it to the table
             del self._claims[name]
         for position, stream, sequence, stored in rows:
             self._seen = position
@@ -82,11 +82,17 @@ class Tail:
                 else:
                     self._table.learn(name)
 
-    def sequence(self, fetch: Fetch, stream: str) -> int:
-        """The last sequence of a stream."""
-        if stream not in self._sequences:
-            self.meet(fetch, (stream,))
-        return self._sequences[stream]
+    def sequences(self, fetch: Fetch, streams: Collection[str]) -> dict[str, int]:
+        """Return the last sequences of streams."""
+        known = self._sequences
+        found: dict[str, int] = {}
+        for stream in streams:
+            sequence = known.get(stream)
+            if sequence is None:
+                self.meet(fetch, streams)
+                sequence = known[stream]
+            found[stream] = sequence
+        return found
 
     def meet(self, fetch: Fetch, streams: Collection[str]) -> None:
         """Learn the last sequences of streams that were not met before, all with one question."""
@@ -96,17 +102,20 @@ class Tail:
             for stream, live, purged in fetch(_LAST_SEQUENCES, (json.dumps(new),)):
                 known[stream] = max(live or 0, purged or 0)
 
-    def claimed(self, fetch: Fetch, name: bytes) -> Claim | None:
-        """What a request made, for a writer: from memory, where it is likely."""
-        return self._claims.get(name) or self._table.find(fetch, name, in_write=True)
+    def find_claims(self, fetch: Fetch, names: Collection[bytes]) -> dict[bytes, Claim]:
+        """Return what requests made, for a writer: from memory, where it is likely."""
+        found: dict[bytes, Claim] = {}
+        for name in names:
+            if name in self._claims:
+                found[name] = self._claims[name]
+        for name in self._table.perhaps(fetch, names):
+            if name not in found and (claim := self._table.find(fetch, name, in_write=True)) is not None:
+                found[name] = claim
+        return found
 
-    def claimed_among(self, fetch: Fetch, names: Collection[bytes]) -> set[bytes]:
-        found = {name for name in self._table.perhaps(fetch, names) if self._table.find(fetch, name, in_write=True)}
-        return found.union(self._claims.keys() & names) if self._claims else found
-
-    def index(self, writer: sqlite3.Connection, staged: Staged) -> None:
+    def index(self, writer: sqlite3.Connection, staged: OpenWrite) -> None:
         """Fill the indexes if it is time, with the events of this write included."""
-        # A purge leaves nothing in the rows to index later, so everything is indexed before it.
+        # A purge removes what would be indexed later, so everything is indexed before it.
         if staged.position - self._indexed <= TAIL_MAX and not staged.staged_purges:
             self._index_claims_of_others(writer, staged)
             return
@@ -120,15 +129,15 @@ class Tail:
         self._claims.clear()
         self._indexed = staged.position
 
-    def _index_claims_of_others(self, writer: sqlite3.Connection, staged: Staged) -> None:
+    def _index_claims_of_others(self, writer: sqlite3.Connection, staged: OpenWrite) -> None:
         """Claims on events of earlier writes, which a copy brings: those events cannot carry them any more."""
         first = staged.records[0][0].position if staged.records else staged.position + 1
         others = {name: claim for name, claim in staged.staged_claims.items() if claim.first < first}
         if others:
             self._table.insert(writer, others, now_us=staged.now_us)
 
-    def committed(self, staged: Staged) -> None:
-        """A write ended well: know what it wrote."""
+    def committed(self, staged: OpenWrite) -> None:
+        """Add a committed write."""
         sequences = self._sequences
         for purge, _ in staged.staged_purges:
             self._purges += 1

@@ -122,11 +122,8 @@ SELECT clock FROM state
 SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM {purges}
 WHERE reserved > %(after)s ORDER BY reserved
 
--- name: claimed
-SELECT first, count FROM claims WHERE name = %(name)s
-
--- name: claimed_among
-SELECT name FROM claims WHERE name = ANY(%(names)s::uuid[])
+-- name: claims
+SELECT name, first, count FROM claims WHERE name = ANY(%(names)s::uuid[])
 
 -- name: every_claim
 SELECT name, first, count FROM claims WHERE name > %(after)s ORDER BY name LIMIT %(limit)s

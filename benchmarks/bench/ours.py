@@ -1,0 +1,150 @@
+"""everlog itself at work, with everything on: validation, canonical form, hashing, chain, idempotency, flush."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from benchmarks.bench.events import CATALOG, Pool, chunks, fields
+from benchmarks.bench.floors import require_count
+from benchmarks.bench.rounds import Sample, timed, timed_each
+
+from everlog import aio, wiring
+from everlog.core.event import Event
+from everlog.core.query import EVERYTHING, Query
+from everlog.log.log import Log
+from everlog.log.prepare import Draft
+
+BATCH = 100
+READ_STREAM = "item/read"
+
+
+class Ours:
+    """One log, filled beforehand: an empty one would flatter the appends."""
+
+    def __init__(self, path: Path, pool: Pool, *, filled: int, scheme: str = "sqlite") -> None:
+        self.log = wiring.open(f"{scheme}:{path}", catalog=CATALOG)
+        self._pool = pool
+        self._filled = filled
+        self.log.append_batch(pool.on_one_stream(BATCH, READ_STREAM))
+        for drafts in chunks(pool.mixed(filled - BATCH), 500):
+            self.log.append_batch(drafts)
+
+    def filling(self) -> list[Event]:
+        """What was in the log before anything was measured."""
+        return [recorded.event for recorded in self.log.read(limit=self._filled)]
+
+    def one_writer(self, count: int) -> Sample:
+        drafts = self._pool.take(count)
+        return timed_each(1, [partial(self._append, draft, self._pool.key()) for draft in drafts])
+
+    def threads(self, threads: int, each: int) -> Sample:
+        """Threads that append one event at a time, each to streams of others as well."""
+        work = [[(draft, self._pool.key()) for draft in self._pool.take(each)] for _ in range(threads)]
+        barrier = threading.Barrier(threads + 1)
+        failures: list[BaseException] = []
+
+        def run(mine: Sequence[tuple[Draft, str]]) -> None:
+            barrier.wait()
+            try:
+                for draft, key in mine:
+                    self._append(draft, key)
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        started = [threading.Thread(target=run, args=(mine,)) for mine in work]
+        for thread in started:
+            thread.start()
+
+        def wait() -> None:
+            barrier.wait()
+            for thread in started:
+                thread.join()
+
+        sample = timed(threads * each, wait)
+        if failures:
+            raise failures[0]
+        return sample
+
+    def tasks(self, tasks: int, each: int) -> Sample:
+        """Tasks of one event loop that append one event at a time."""
+        work = [[(draft, self._pool.key()) for draft in self._pool.take(each)] for _ in range(tasks)]
+
+        async def run(mine: Sequence[tuple[Draft, str]]) -> None:
+            for draft, key in mine:
+                await aio.append(self.log, draft.type, key=key, **fields(draft))
+
+        async def run_all() -> Sample:
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            await asyncio.gather(*[run(mine) for mine in work])
+            return Sample(tasks * each / (loop.time() - start))
+
+        return asyncio.run(run_all())
+
+    def batches(self, count: int, *, one_stream: bool) -> Sample:
+        """Whole batches, one after the other, each with an idempotency key."""
+        return batches(self.log, self._pool, count, one_stream=one_stream)
+
+    def batches_never_seen(self, count: int) -> Sample:
+        """The same, but nothing that these batches say was ever said before."""
+        pool = self._pool
+        made = [pool.never_seen(BATCH) for _ in range(count)]
+        return timed_each(BATCH, [partial(self.log.append_batch, drafts, key=pool.key()) for drafts in made])
+
+    def read_all(self, events: int) -> Sample:
+        return self._read(EVERYTHING, events)
+
+    def read_stream(self, events: int, *, times: int) -> Sample:
+        return self._read(Query(stream=READ_STREAM), events, times=times)
+
+    def read_type(self, type: str, events: int, *, times: int) -> Sample:
+        return self._read(Query(types=frozenset([type])), events, times=times)
+
+    def verify(self) -> Sample:
+        """Everything that is in the log by now. A log that does not verify makes every other figure worthless."""
+        events = int(self.log.head())
+
+        def work() -> None:
+            report = self.log.verify()
+            if not report.ok:
+                raise AssertionError(f"the log of the benchmark does not verify: {report.problems[0]}")
+
+        return timed(events, work)
+
+    def close(self) -> None:
+        self.log.close()
+
+    def _append(self, draft: Draft, key: str) -> None:
+        self.log.append(draft.type, key=key, **fields(draft))
+
+    def _read(self, query: Query, events: int, *, times: int = 1) -> Sample:
+        def work() -> None:
+            found = 0
+            for _ in self.log.read(query, limit=events):
+                found += 1
+            require_count(found, events)
+
+        return timed_each(events, [work] * times)
+
+
+def batches_in_memory(pool: Pool, count: int) -> Sample:
+    """The same batches without a disk: what the rules cost alone."""
+    log = wiring.open("memory:", catalog=CATALOG)
+    try:
+        return batches(log, pool, count, one_stream=True)
+    finally:
+        log.close()
+
+
+def batches(log: Log, pool: Pool, count: int, *, one_stream: bool) -> Sample:
+    requests = []
+    for number in range(count):
+        stream = f"item/batch-{number % 10}"
+        drafts = pool.on_one_stream(BATCH, stream) if one_stream else pool.on_streams_of_their_own(BATCH)
+        requests.append(partial(log.append_batch, drafts, key=pool.key()))
+    return timed_each(BATCH, requests)

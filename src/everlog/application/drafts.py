@@ -1,0 +1,134 @@
+"""Drafts of events as people write them: lines of NDJSON, words such as FIELD=VALUE, and expectations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.canonical import parse_json
+from everlog.errors import InvalidField, NotCanonical, RejectedEvent
+from everlog.log.expect import Expect, Expectation
+from everlog.log.prepare import Draft
+
+PROBLEMS_SHOWN = 20
+
+
+class Line(msgspec.Struct, forbid_unknown_fields=True):
+    """One line of a batch."""
+
+    type: str
+    stream: str
+    payload: Any = msgspec.field(default_factory=dict)
+    actor: str = ""
+    scope: str = ""
+    expect: str | int = "any"
+    id: str = ""
+    occurred_at: datetime | None = None
+    request_id: str = ""
+    causation_id: str = ""
+    correlation_id: str = ""
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def drafts_from_ndjson(
+    data: bytes, *, source: str = "this", scope: str = "", correlation_id: str = "", request_id: str = ""
+) -> list[Draft]:
+    """Return one draft per line. The arguments are the defaults of every line. Every bad line is reported."""
+    drafts, problems = [], []
+    for number, text in enumerate(data.split(b"\n"), start=1):
+        if not text.strip():
+            continue
+        try:
+            line = msgspec.convert(parse_json(text), Line)
+            drafts.append(
+                Draft(
+                    type=line.type,
+                    stream=line.stream,
+                    payload=line.payload,
+                    actor=line.actor,
+                    scope=line.scope or scope,
+                    expect=parse_expectation(str(line.expect)),
+                    id=line.id,
+                    occurred_at=line.occurred_at,
+                    request_id=line.request_id or request_id,
+                    causation_id=line.causation_id,
+                    correlation_id=line.correlation_id or correlation_id,
+                    tags=line.tags,
+                )
+            )
+        except (msgspec.ValidationError, NotCanonical, InvalidField) as error:
+            problems.append(f"line {number}: {getattr(error, 'reason', '') or error}")
+    if problems:
+        raise InvalidField(
+            f"{source} is not a batch of drafts",
+            why="; ".join(problems[:PROBLEMS_SHOWN]),
+            hint='a line is {"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}',
+            problems=problems,
+        )
+    return drafts
+
+
+def parse_expectation(text: str) -> Expectation:
+    """Return what the stream must be for an event to be recorded: any, none, exists, or its sequence."""
+    try:
+        return int(text) if text.lstrip("-").isdigit() else Expect(text)
+    except ValueError:
+        raise InvalidField(
+            f"{text!r} is not any, none, exists or a number", hint="give the stream's sequence, or none for a new one"
+        ) from None
+
+
+def payload_from_words(words: Sequence[str], catalog: Catalog, event_type: str) -> dict[str, Any]:
+    """Return a payload from words such as `text=hello count=3`.
+
+    A value is JSON if it can be, except in a field that the type declares as text: there text=42 is the text 42.
+    """
+    payload: dict[str, Any] = {}
+    texts = _text_fields(catalog, event_type)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise InvalidField(f"{word!r} is neither FIELD=VALUE nor a JSON object", hint="text=hello", field=name)
+        if name in payload:
+            raise InvalidField(f"the field {name} is given twice", hint="leave one of them out", field=name)
+        payload[name] = value if name in texts else _json_or_text(value)
+    return payload
+
+
+def refused_drafts(catalog: Catalog, drafts: Sequence[Draft]) -> Iterator[tuple[int, Draft, RejectedEvent]]:
+    """Yield the number, the draft and the error of each draft whose payload is refused.
+
+    The refusal of a batch is about one event only; this finds all of them.
+    """
+    for number, draft in enumerate(drafts, start=1):
+        try:
+            catalog.validate(draft.type, draft.payload)
+        except RejectedEvent as error:
+            yield number, draft, error
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return parse_json(value)
+    except NotCanonical as error:
+        if "it is not JSON" in error.reason:
+            return value
+        raise  # JSON that cannot be stored, such as a number above 2^53, must not silently become text
+
+
+def _text_fields(catalog: Catalog, event_type: str) -> set[str]:
+    if not catalog.knows(event_type):
+        return set()
+    properties: Mapping[str, Any] = catalog.json_schema(event_type)["properties"]
+    return {name for name, schema in properties.items() if _is_text(schema)}
+
+
+def _is_text(schema: Mapping[str, Any]) -> bool:
+    choices = schema.get("enum")
+    if choices is not None:
+        return all(isinstance(choice, str) for choice in choices)
+    return schema.get("type") == "string"

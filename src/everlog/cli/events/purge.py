@@ -1,0 +1,164 @@
+"""`everlog purge`: remove events permanently, after an exact confirmation; and `log --purges`, its records."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.session import Session, actor_option, common_options, pass_session
+from everlog.core.text import counted
+
+if TYPE_CHECKING:
+    from everlog.core.query import Query
+    from everlog.log.log import Log
+
+
+@click.command("purge")
+@click.argument("stream", metavar="KIND/ID")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; it is recorded.")
+@click.option("--confirm", metavar="TEXT", help="The exact words: purge KIND/ID.")
+@click.option("--dry-run", is_flag=True, help="Count what would be removed, and remove nothing.")
+@actor_option
+@common_options
+@pass_session
+def purge_command(session: Session, stream: str, reason: str, confirm: str | None, dry_run: bool) -> None:
+    """Remove the events of a stream permanently.
+
+    Their positions, their hashes and a record of the purge remain, so that the log still verifies. Readers with a
+    cursor from before the purge get a reset.
+
+    \b
+    Examples:
+      everlog purge customer/42 --reason "erasure request 17" --dry-run
+      everlog purge customer/42 --reason "erasure request 17" --confirm "purge customer/42"
+    """
+    from everlog.core.fields import require_shape, require_text
+    from everlog.errors import NotFound
+
+    require_shape("stream", stream)
+    require_text("reason", reason)
+    log = session.log()
+    positions, payload_bytes, scopes = [], 0, set()
+    for recorded in log.stored.read(_of(stream)):
+        positions.append(recorded.position)
+        payload_bytes += _size(recorded.event.payload)
+        scopes.add(recorded.event.scope)
+    if not positions:
+        raise NotFound(
+            f"{stream} has no events to purge",
+            why="it never had any, or they were purged before",
+            hint="everlog log --purges",
+            stream=stream,
+        )
+    facts = {
+        "stream": stream,
+        "events": len(positions),
+        "first": positions[0],
+        "last": positions[-1],
+        "payload_bytes": payload_bytes,
+        "scopes": sorted(scope for scope in scopes if scope),
+    }
+    if dry_run:
+        lines = [
+            f"would remove {counted(len(positions), 'event')} of {safe(stream)}, #{positions[0]} to #{positions[-1]},"
+            f" {counted(payload_bytes, 'byte')} of payload",
+            "nothing was removed",
+        ]
+        found = {**facts, "dry_run": True}
+        session.out.answer(Answer.of_one(stream, found, lines=lines))
+        return
+    _require_confirmation(session, stream, len(positions), confirm)
+    purge = log.purge(stream, reason=reason)
+    found = {**facts, "events": purge.count, "reserved": purge.reserved, "reason": reason, "actor": purge.actor}
+    lines = [
+        f"removed {counted(purge.count, 'event')} of {safe(stream)} permanently",
+        f"position #{purge.reserved} holds the record; positions and hashes remain, so the log still verifies",
+    ]
+    session.out.answer(Answer.of_one(stream, found, lines=lines))
+    _warn_of_lake(session)
+
+
+def _warn_of_lake(session: Session) -> None:
+    """Warn if there is a lake: it contains the purged events until its next run."""
+    from everlog.cli.pipeline.lake import lake_path
+    from everlog.errors import EverlogError
+    from everlog.files import DiskFiles
+
+    try:
+        lake = lake_path(session)
+    except EverlogError:
+        return  # the log is not in a folder, and its lake could be anywhere
+    if DiskFiles().exists(lake / "lake.json"):
+        session.out.warn(f"the lake in {lake} still contains the events until the next everlog pipeline run")
+
+
+def _of(stream: str) -> Query:
+    from everlog.core.query import Query
+
+    return Query(stream=stream)
+
+
+def _size(payload: dict[str, object]) -> int:
+    from everlog.core.canonical import canonical
+
+    return len(canonical(payload))
+
+
+def _require_confirmation(session: Session, stream: str, count: int, confirm: str | None) -> None:
+    from shlex import quote
+
+    from everlog.errors import ConfirmationNeeded
+
+    words = f"purge {stream}"
+    if confirm is None and sys.stdin.isatty() and sys.stderr.isatty() and not (session.json or session.agent):
+        session.out.note(f"This removes {counted(count, 'event')} of {stream} permanently. It cannot be undone.")
+        confirm = click.prompt(f"Type '{words}' to continue", default="", show_default=False, err=True)
+    if confirm == words:
+        return
+    raise ConfirmationNeeded(
+        f"purging {stream} removes {counted(count, 'event')} permanently"
+        if confirm is None
+        else "the confirmation does not match",
+        why=f"the exact words are required: {words}",
+        hint=f"if that is what you want, repeat the command with --confirm {quote(words)}",
+        confirm=words,
+        events=count,
+    )
+
+
+def show_purges(session: Session, log: Log) -> None:
+    """Print the records of all purges."""
+    from everlog.cli.events.records import moment
+
+    columns = ("reserved", "purged_at", "stream", "count", "actor", "reason")
+    rows = [
+        (purge.reserved, moment(purge.purged_at), purge.stream, purge.count, purge.actor, purge.reason)
+        for purge in log.purges()
+    ]
+    data = [
+        {
+            "reserved": purge.reserved,
+            "purged_at": purge.purged_at.isoformat(),
+            "stream": purge.stream,
+            "scopes": list(purge.scopes),
+            "count": purge.count,
+            "sequence": purge.sequence,
+            "actor": purge.actor,
+            "reason": purge.reason,
+        }
+        for purge in log.purges()
+    ]
+    session.out.answer(
+        Answer(
+            data=data,
+            ids=[purge.stream for purge in log.purges()],
+            columns=columns,
+            rows=rows,
+            facts={"count": len(rows)},
+        )
+    )
+    if not rows:
+        session.out.hint("there are no purges")

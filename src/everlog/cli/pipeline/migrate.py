@@ -1,0 +1,129 @@
+"""`everlog pipeline migrate` and `export`: move history that is too long for one process in and out of a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.pipeline.group import log_url, spark_of, spark_options
+from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.text import counted
+
+FORMATS = ("everlog", "cloudevents")
+
+
+@click.command("migrate")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("--to", "url", metavar="URL", required=True, help="The new log, such as segments:data.")
+@click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML file says what a row is.")
+@click.option("--namespace", metavar="NAME", default="", help="Names the events, if the first one does not.")
+@click.option("--trust-clock", is_flag=True, help="Accept Lamport values however far ahead.")
+@click.option("--staging", metavar="DIR", default="", help="A folder that every worker sees; a temporary one here.")
+@click.option("--dry-run", is_flag=True, help="Read and check everything, make nothing.")
+@spark_options
+@common_options
+@pass_session
+def migrate_command(
+    session: Session,
+    paths: tuple[str, ...],
+    url: str,
+    mapping: str,
+    namespace: str,
+    trust_clock: bool,
+    staging: str,
+    dry_run: bool,
+    master: str,
+    conf: dict[str, str],
+) -> None:
+    """Make a new log of foreign history: files, or all files below folders, read in parallel.
+
+    Takes what everlog import takes: JSON lines and CloudEvents of other programs, exports of everlog, and CSV with a
+    mapping. The new log becomes visible when it is complete and was read again from its bytes. The same files give
+    the same ids and the same digest. To continue a migration that was stopped, repeat the command.
+
+    \b
+    Examples:
+      everlog pipeline migrate history/ --to segments:data --dry-run
+      everlog pipeline migrate orders/ --mapping orders.toml --to postgresql://db.example/orders
+    """
+    import msgspec
+
+    from everlog import wiring
+    from everlog.cli.pipeline.progress import spark_progress
+    from everlog.cli.progress import progress
+    from everlog.cli.transfer.import_ import mapping_of
+    from everlog.pipeline.session.session import require_libraries
+    from everlog.transfer.import_pass import Options
+
+    target = wiring.copy_target(url, base=session.directory)
+    options = Options(namespace, trust_clock=trust_clock, mapping=mapping_of(session, mapping) if mapping else None)
+    require_libraries()
+    from everlog.pipeline.migrate.chunks import chunks_of
+    from everlog.pipeline.migrate.migrate import prepare, write
+
+    sources = [session.directory / path for path in paths]
+    chunks_of(sources, csv=bool(mapping))  # missing files are reported before Spark is started
+    with spark_of(session, master, conf, app="everlog migrate") as spark, TemporaryDirectory() as here:
+        with spark_progress(session.out, spark, "reading"):
+            folder = session.directory / staging if staging else Path(here)
+            found = prepare(spark, sources, target, folder, options, dry_run=dry_run)
+        with progress(session.out, "writing and comparing", 2 * found.events) as tell:
+            migrated = write(target, found, progress=tell)
+    facts = msgspec.to_builtins(migrated)
+    for what, count in migrated.not_events.items():
+        session.out.warn(f"left out: {counted(count, 'line is not an event', 'lines are not events')} but {what}")
+    shapes = ", ".join(f"{count:,} {shape}" for shape, count in migrated.shapes.items())
+    lines = [
+        f"found     {counted(migrated.events, 'event')} in {counted(migrated.files, 'file')} ({shapes})",
+        f"repeated  {migrated.repeated:,}",
+    ]
+    if dry_run:
+        lines.append("dry run: nothing was made")
+    else:
+        lines += [
+            f"digest    {migrated.digest}",
+            session.out.paint("ok", "green") + f": {safe(wiring.shown_url(url))} is whole",
+        ]
+    session.out.answer(Answer(data=facts, ids=[migrated.digest], rows=list(facts.items()), lines=lines, facts=facts))
+
+
+@click.command("export")
+@click.argument("folder", metavar="FOLDER")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="everlog", help="What to write (everlog).")
+@spark_options
+@common_options
+@pass_session
+def export_command(session: Session, folder: str, form: str, master: str, conf: dict[str, str]) -> None:
+    """Write the whole log into a new FOLDER, many files at once, with a manifest that lists them.
+
+    Each file is a complete export, which everlog import takes; pipeline migrate takes the folder.
+
+    \b
+    Example:
+      everlog pipeline export out/
+    """
+    import msgspec
+
+    from everlog.cli.pipeline.progress import spark_progress
+    from everlog.pipeline.session.session import require_libraries
+    from everlog.transfer.exporting import Format
+
+    session.log()  # a missing log is reported before Spark is started
+    url = log_url(session)
+    require_libraries()
+    from everlog.pipeline.migrate.export import export_all, require_empty
+
+    require_empty(session.directory / folder)
+    with (
+        spark_of(session, master, conf, app="everlog export") as spark,
+        spark_progress(session.out, spark, "exporting"),
+    ):
+        manifest = export_all(spark, url, session.directory / folder, Format(form))
+    facts = {"events": manifest.count, "files": len(manifest.parts), "head": manifest.head, "folder": folder}
+    line = f"exported  {counted(manifest.count, 'event')} to {counted(len(manifest.parts), 'file')} in {safe(folder)}"
+    session.out.answer(
+        Answer(data=msgspec.to_builtins(manifest), ids=[folder], rows=list(facts.items()), lines=[line], facts=facts)
+    )

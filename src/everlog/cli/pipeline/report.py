@@ -1,0 +1,56 @@
+"""`everlog pipeline report`: the lake as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from everlog.cli.output import Answer, safe
+from everlog.cli.pipeline.lake import lake_of, lake_option
+from everlog.cli.session import Session, common_options, pass_session
+
+
+@click.command("report")
+@click.argument("file", metavar="[FILE]", default="report.html")
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@lake_option
+@common_options
+@pass_session
+def report_command(session: Session, file: str, force: bool, lake: Path | None) -> None:
+    """Write a page with plots from the lake to FILE (report.html): work, conflicts, deploys, refusals, activity.
+
+    It reads the result of the last pipeline run and needs no Spark; the page needs no network. A lake that belongs to
+    another log is refused.
+
+    \b
+    Example:
+      everlog pipeline run && everlog pipeline report monday.html
+    """
+    from everlog.cli.transfer.new_file import new_file
+    from everlog.errors import NoLogHere
+    from everlog.files import DiskFiles, replace_file
+    from everlog.pipeline.session.session import require_libraries
+
+    require_libraries()
+    from everlog.pipeline.report.report import report
+
+    path = new_file(session, file, force=force)
+    try:
+        log_id = session.log().identity.log_id
+    except NoLogHere:
+        if lake is None:
+            raise
+        log_id = ""  # a lake that was copied elsewhere, without its log
+    page = report(lake_of(session, lake, log_id=log_id))
+    replace_file(DiskFiles(), path, page.encode())
+    facts = {"file": file, "bytes": len(page.encode())}
+    session.out.answer(
+        Answer(
+            data=facts,
+            ids=[file],
+            rows=list(facts.items()),
+            lines=[f"wrote {safe(file)}: open it in a browser"],
+            facts=facts,
+        )
+    )

@@ -1,0 +1,1 @@
+"""Commands that move events between logs, files and git."""

@@ -1,0 +1,329 @@
+"""`everlog views`: read derived state, keep it up to date, roll it back and audit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from everlog.cli.output import Answer, json_text, safe
+from everlog.cli.session import (
+    Session,
+    common_options,
+    missing_ok_option,
+    pass_session,
+    past_damage_option,
+)
+from everlog.cli.views.dead_letters import dead_letters, retry_letters, skip_letter
+from everlog.cli.views.rebuild import rebuild_view
+from everlog.core.text import counted
+
+EXIT_DAMAGED = 8
+ROWS_SHOWN = 1000
+
+
+@click.group("views", invoke_without_command=True)
+@common_options
+@click.pass_context
+def views_command(context: click.Context) -> None:
+    """Derived state: list, get, run, rebuild, rollback, audit, dead-letters, retry, skip.
+
+    A view folds events into one state per key. Every log has `streams`, `types` and `actors`; the setting views names
+    your own. Without a command it lists them.
+
+    \b
+    Examples:
+      everlog views
+      everlog views get streams note/1
+    """
+    if context.invoked_subcommand is None:
+        _list(context.ensure_object(Session))
+
+
+@views_command.command("list")
+@common_options
+@pass_session
+def list_views(session: Session) -> None:
+    """List the views and their state. No view is run.
+
+    Columns when piped: view, state, version, position, lag, keys, letters.
+
+    \b
+    Example:
+      everlog views list
+    """
+    _list(session)
+
+
+def _list(session: Session) -> None:
+    import msgspec
+
+    from everlog.views.builds.overview import DAMAGED
+
+    found = session.log().views.overviews()
+    session.out.answer(
+        Answer(
+            data=[msgspec.to_builtins(one) for one in found],
+            ids=[one.view for one in found],
+            columns=("view", "state", "version", "position", "lag", "keys", "letters"),
+            rows=[
+                (one.view, one.state, one.version or one.code_version, one.position, one.lag, one.keys, one.letters)
+                for one in found
+            ],
+            facts={"count": len(found)},
+        )
+    )
+    for one in found:
+        if one.state == DAMAGED:
+            session.out.warn(f"the stored rows of {one.view} are damaged: everlog views rebuild {one.view}")
+        elif one.mended:
+            session.out.warn(
+                f"{counted(one.mended, 'row')} of {one.view} did not match the checksum since build {one.build} was"
+                f" made, and {'was' if one.mended == 1 else 'were'} computed again: everlog views audit {one.view}"
+            )
+
+
+@views_command.command("get")
+@click.argument("view")
+@click.argument("key", required=False)
+@click.option("--stale", is_flag=True, help="The stored state, without reading new events.")
+@click.option("--after", metavar="KEY", default="", help="Only keys above this one.")
+@click.option("--limit", type=click.IntRange(1), default=ROWS_SHOWN, show_default=True, help="At most N keys.")
+@missing_ok_option
+@past_damage_option
+@common_options
+@pass_session
+def get_state(session: Session, view: str, key: str | None, stale: bool, after: str, limit: int) -> None:
+    """Show the state of a key, or of every key of a view.
+
+    The view is brought up to date first; --json has its position.
+
+    Columns when piped: key, state.
+
+    \b
+    Examples:
+      everlog views get streams note/1
+      everlog views get types
+    """
+    import msgspec
+
+    handle = session.log().view(view)
+    if key is not None:
+        with _without_keeping(view, key):
+            answer = handle.get(key, fresh=not stale)
+        if not answer.found:
+            if session.missing_ok:
+                return
+            raise _no_state(view, key)
+        found = {**msgspec.to_builtins(answer), "state": answer.state}
+        facts = {"view": view, "key": key, "position": answer.position, "lag": answer.lag, "parked": answer.parked}
+        lines = json_text(answer.state, indent=2).split("\n")
+        session.out.answer(Answer(data=found, ids=[key], rows=[(key, answer.state)], lines=lines, facts=facts))
+        if answer.lag or answer.parked or answer.stopped_at:
+            session.out.warn(_age(view, answer.lag, answer.parked, answer.stopped_at))
+        return
+    with _without_keeping(view, "KEY"):
+        states = list(handle.items(fresh=not stale, after=after, limit=limit))
+    position, lag = handle.position(), handle.lag()
+    session.out.answer(
+        Answer(
+            data={"view": view, "position": position, "lag": lag, "states": dict(states)},
+            ids=[name for name, _ in states],
+            columns=("key", "state"),
+            rows=states,
+            facts={"view": view, "position": position, "lag": lag, "count": len(states)},
+            next={"after": states[-1][0]} if len(states) == limit else None,
+        )
+    )
+    if not states:
+        session.out.hint(_no_keys(view, after, stale))
+
+
+@contextmanager
+def _without_keeping(view: str, key: str) -> Iterator[None]:
+    """Name the command that computes a state without storing it, for a user who may not write."""
+    from everlog.errors import ReadOnly
+
+    try:
+        yield
+    except ReadOnly as error:
+        hint = f"{error.hint}; this command stores nothing: everlog state {view} {key}"
+        raise ReadOnly(error.what, why=error.why, hint=hint, **error.details) from error
+
+
+def _age(view: str, lag: int, parked: bool, stopped_at: int) -> str:
+    if stopped_at:
+        return f"the view {view} is stopped at #{stopped_at}: everlog views dead-letters {view}"
+    if parked:
+        return f"an event of this key could not be applied: everlog views dead-letters {view}"
+    return f"the log is {counted(lag, 'position')} ahead of this answer"
+
+
+def _no_keys(view: str, after: str, stale: bool) -> str:
+    if after:
+        return f"{view} has no key above {after}"
+    return (
+        f"nothing of {view} is stored: everlog views get {view} brings it up to date" if stale else f"{view} is empty"
+    )
+
+
+def _no_state(view: str, key: str) -> Exception:
+    from everlog.errors import NotFound
+
+    return NotFound(
+        f"the view {view} has no state for {key}",
+        why="no event of that key was applied",
+        hint=f"everlog views get {view}",
+        view=view,
+        key=key,
+    )
+
+
+@views_command.command("run")
+@click.argument("names", metavar="[VIEW ...]", nargs=-1)
+@click.option("--to-end", is_flag=True, help="Bring them up to date and exit.")
+@common_options
+@pass_session
+def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
+    """Keep views up to date, all of them or those named, until Ctrl-C.
+
+    Rows that a purge could not remove from a view are removed first.
+
+    Columns when piped: view, position.
+
+    \b
+    Examples:
+      everlog views run
+      everlog views run streams --to-end
+    """
+    import time
+
+    from everlog.cli.progress import progress
+    from everlog.views.live import Mode
+
+    log = session.log()
+    log.views.forget_missed()
+    chosen = list(names or log.views.names())
+    if to_end:
+        reached = []
+        for name in chosen:
+            handle = log.view(name)
+            with progress(session.out, name, log.head()) as tell:
+                handle.catch_up(progress=tell)
+            reached.append((name, handle.position()))
+        session.out.answer(
+            Answer(
+                data=[{"view": name, "position": position} for name, position in reached],
+                ids=chosen,
+                columns=("view", "position"),
+                rows=reached,
+                facts={"count": len(reached)},
+            )
+        )
+        return
+    for name in chosen:
+        log.views.run(name, mode=Mode.ASYNC)
+    session.out.hint(f"keeping {', '.join(chosen)} up to date; Ctrl-C ends it")
+    while not log.waiters.closed:
+        time.sleep(0.5)
+
+
+for command in (rebuild_view, dead_letters, retry_letters, skip_letter):
+    views_command.add_command(command)
+
+
+@views_command.command("rollback")
+@click.argument("view")
+@common_options
+@pass_session
+def roll_back_view(session: Session, view: str) -> None:
+    """Return to the build before the last rebuild.
+
+    \b
+    Example:
+      everlog views rollback streams
+    """
+    handle = session.log().view(view)
+    build = handle.rollback()
+    facts = {"view": view, "build": build.number, "version": build.version, "position": build.position}
+    lines = [f"{safe(view)} answers from build {build.number} (version {build.version}) at #{build.position} again"]
+    session.out.answer(Answer.of_one(view, facts, lines=lines))
+    if build.version != handle.view.version:
+        session.out.hint(
+            f"the code here has version {handle.view.version}, and answers from its own build until version"
+            f" {build.version} is restored"
+        )
+
+
+@views_command.command("audit")
+@click.argument("names", metavar="[VIEW ...]", nargs=-1)
+@click.option("--sample", type=click.IntRange(1), metavar="N", help="Number of keys to fold again (default: all).")
+@common_options
+@pass_session
+def audit_views(session: Session, names: tuple[str, ...], sample: int | None) -> None:
+    """Fold the log again, compare the rows, and report what is missing or differs.
+
+    Exits 8 if a view misses an event, has a wrong count or state for a key, or has a row that does not match its
+    checksum. Without names, every view that has been run is audited.
+
+    Columns when piped: view, position, lag, events, applied, waiting, skipped, gap, wrong, keys, checked, differing,
+    damaged.
+
+    \b
+    Examples:
+      everlog views audit
+      everlog views audit streams --sample 1000
+    """
+    import msgspec
+
+    from everlog.cli.progress import progress
+    from everlog.views.builds.overview import NEVER_RUN
+
+    log = session.log()
+    known = set(log.views.names())
+    run_here = [one.view for one in log.views.overviews() if one.state != NEVER_RUN and one.view in known]
+    found = []
+    for name in names or run_here:
+        with progress(session.out, f"auditing {name}", log.head()) as tell:
+            found.append(log.view(name).audit(sample=sample, progress=tell))
+    counts = ("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap")
+    columns = (*counts, "wrong", "keys", "checked", "differing", "damaged")
+    rows: list[tuple[Any, ...]] = [
+        (
+            *(getattr(one, name) for name in counts),
+            len(one.wrong_counts),
+            one.keys,
+            one.checked,
+            len(one.differing),
+            len(one.damaged),
+        )
+        for one in found
+    ]
+    data = [{**msgspec.to_builtins(one), "ok": one.ok} for one in found]
+    session.out.answer(
+        Answer(
+            data=data,
+            ids=[one.view for one in found if not one.ok],
+            columns=columns,
+            rows=rows,
+            facts={"ok": all(one.ok for one in found), "count": len(found)},
+        )
+    )
+    if not found:
+        session.out.hint("no view has been run here, so there is nothing to audit: everlog views run --to-end")
+    for one in found:
+        for missing in one.missing[:20]:
+            session.out.warn(f"{one.view} misses #{missing.position}, {missing.type} on {missing.stream}")
+        for wrong in one.wrong_counts[:20]:
+            session.out.warn(
+                f"{one.view} counts {counted(wrong.kept, 'event')} of {wrong.key}, the log has {wrong.recounted}"
+            )
+        for key in one.damaged[:20]:
+            session.out.warn(f"{one.view}: the row of {key} does not match its checksum")
+        for key in one.differing[:20]:
+            session.out.warn(f"{one.view}: the state of {key} differs from its events")
+    if not all(one.ok for one in found):
+        session.out.hint("to correct it: everlog views rebuild VIEW")
+        raise click.exceptions.Exit(EXIT_DAMAGED)

@@ -1,0 +1,1 @@
+"""What each program does during the week, and customers with event types of their own."""

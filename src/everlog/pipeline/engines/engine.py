@@ -1,0 +1,117 @@
+"""What an engine is: it computes the files of tables. The run commits them; until then nothing that it wrote counts.
+
+    LocalEngine    this process, with Arrow: starts at once, for logs of few events
+    SparkEngine    Spark: any number of events, several cores or machines; takes seconds to start
+
+The run, the typed tables, the views and the questions are written once, over this interface. Both engines give the
+same rows. What an engine cannot do it refuses with `NeedsSpark`, and a run on Spark continues from there: every table
+records how far it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.event import Position, Purge
+from everlog.core.query import Cursor
+from everlog.pipeline.lake.data_file import DataFile
+from everlog.pipeline.lake.erase import Erased, Refold, Scrubbed
+from everlog.pipeline.lake.lake import Lake
+from everlog.views.dead_letters import ViewLetter
+from everlog.views.view import View
+
+if TYPE_CHECKING:
+    from everlog.pipeline.tables.questions import Question
+
+
+class NeedsSpark(Exception):
+    """This engine cannot do it. `why` is shown to the user before Spark is started."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Folded(NamedTuple):
+    """What a fold of a view wrote, not yet committed."""
+
+    files: list[DataFile] = []  # noqa: RUF012 - never changed
+    letters: list[DataFile] | None = None  # all letters of the view; None if that table stays as it is
+    new_letters: int = 0
+    stop: ViewLetter | None = None  # the first event that stops the view: then nothing else here counts
+
+
+class Engine(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def write_events(self, lake: Lake, url: str, *, after: Position, cursor: Cursor) -> list[DataFile]:
+        """Write the events of a log above a position and up to a cursor as files of the events' table."""
+        ...
+
+    def type_events(
+        self,
+        lake: Lake,
+        catalog: Catalog,
+        folder: str,
+        *,
+        after: int,
+        upto: int,
+        types: Collection[str] = (),
+        held: Mapping[str, int],
+    ) -> Iterable[Sequence[Any]]:
+        """Type events of the lake, of these types or of all, and write them below `folder` of each typed table.
+
+        `held` is the position up to which a table has its rows already. Returns one row (`REPORT`) per file.
+        """
+        ...
+
+    def set_aside(self, lake: Lake) -> set[tuple[str, int]]:
+        """Return the types in the quarantine, each with the number of the reading that set it aside."""
+        ...
+
+    def clear_set_aside(
+        self, lake: Lake, types: Collection[str], *, cursor: Cursor
+    ) -> tuple[list[DataFile], list[DataFile]]:
+        """Return the files of the quarantine that hold these types, and new files with their other rows."""
+        ...
+
+    def prepare_folds(self, lake: Lake, folds: int, *, upto: Cursor) -> None:
+        """Prepare for this number of folds over all events, if that makes them faster."""
+        ...
+
+    def fold(
+        self,
+        lake: Lake,
+        view: View,
+        catalog: Catalog,
+        *,
+        held: Cursor | None,
+        upto: Cursor,
+        stopped_by: ViewLetter | None = None,
+    ) -> Folded:
+        """Fold a view up to a cursor, from its rows at `held` or from the beginning; write its rows and letters.
+
+        `stopped_by` is the letter of the event after the cursor, if that is why the view goes no further.
+        """
+        ...
+
+    def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
+        """Compute the answer to a question from all events, and write it."""
+        ...
+
+    # ---- upkeep: commits by itself
+
+    def erase(self, lake: Lake, purges: Sequence[Purge], *, epoch: str, refold: Refold) -> Erased:
+        """Remove purged events from every table."""
+        ...
+
+    def scrub(self, lake: Lake, purges: Sequence[Purge], *, sentinels: Sequence[str]) -> Scrubbed:
+        """Remove every file that no table names, and search the others for what was purged."""
+        ...
+
+    def compact(self, lake: Lake, *, epoch: str, small_files_max: int) -> None:
+        """Unite the small files of each table that has more than so many."""
+        ...

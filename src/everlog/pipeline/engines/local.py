@@ -1,0 +1,181 @@
+"""The local engine: this process, with Arrow. It starts at once, and takes logs whose events fit into memory.
+
+It always folds from all events: of so few, that is faster than to continue from stored rows. What it cannot do
+(erase a purge, unite files, a question that is Spark SQL, events that are too large) it refuses with `NeedsSpark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.event import Position, Purge
+from everlog.core.query import Cursor
+from everlog.log.dead_letters import STOPPED
+from everlog.pipeline.engines.choose import LOCAL
+from everlog.pipeline.engines.engine import Folded, NeedsSpark
+from everlog.pipeline.fold.fold import STORED
+from everlog.pipeline.fold.letters import letter_of, letter_rows, letters_table
+from everlog.pipeline.fold.presorted import BATCH_EVENTS, matching, with_streams
+from everlog.pipeline.fold.sorted_fold import FOLDED_SCHEMA, LETTER, ROW, SORTED_SCHEMA, STOP, SortedFold, with_keys
+from everlog.pipeline.lake import arrow_files
+from everlog.pipeline.lake.data_file import DataFile
+from everlog.pipeline.lake.erase import Erased, Refold, Scrubbed
+from everlog.pipeline.lake.lake import Lake
+from everlog.pipeline.source import ranges
+from everlog.pipeline.source.rows import ARROW_SCHEMA
+from everlog.pipeline.tables.questions import Question
+from everlog.pipeline.tables.tally import Tally
+from everlog.pipeline.tables.typed import NEEDED, QUARANTINE_SCHEMA, Typist, type_all
+from everlog.views.dead_letters import ViewLetter
+from everlog.views.view import Order, View
+
+BYTES_MAX = 64 * 1024 * 1024
+"""The memory that the events of a lake may take."""
+
+_TOO_LARGE = f"the events take more than {BYTES_MAX // 1024**2} MB of memory"
+_SET_ASIDE = pa.schema([QUARANTINE_SCHEMA.field(name) for name in ("position", "type", "reading")])
+
+
+class LocalEngine:
+    """Serves one run: it holds the events of the lake once they were read."""
+
+    name = LOCAL
+
+    def __init__(self, *, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._events: pa.Table | None = None
+        self._written: tuple[list[DataFile], pa.Table | None] = [], None
+
+    # ---- events
+
+    def write_events(self, lake: Lake, url: str, *, after: Position, cursor: Cursor) -> list[DataFile]:
+        chosen = ranges.PositionRange(url, ranges.look(url).mark, after, cursor.position)
+        batches, held_bytes = list[pa.RecordBatch](), 0
+        for batch in ranges.batches(chosen):
+            batches.append(batch)
+            held_bytes += batch.nbytes
+            if held_bytes > self._bytes_max:
+                raise NeedsSpark(_TOO_LARGE)
+        rows = pa.Table.from_batches(batches, ARROW_SCHEMA).combine_chunks()
+        self._events = None
+        self._written = arrow_files.write(lake.events, rows, cursor=cursor), rows
+        return self._written[0]
+
+    def _rows(self, lake: Lake, *, after: int = 0, upto: int) -> pa.Table:
+        """The events of a lake above a position and not above another; all of them are held."""
+        if self._events is None:
+            files, rows = self._written
+            if not files or lake.events.files() != files:  # else the lake has what was just written, and nothing else
+                if arrow_files.takes_more_than(lake.events, self._bytes_max):
+                    raise NeedsSpark(_TOO_LARGE)
+                rows = arrow_files.read(lake.events, ARROW_SCHEMA)
+            self._events = rows
+        return arrow_files.between(self._events, after, upto)
+
+    # ---- typed tables
+
+    def type_events(
+        self,
+        lake: Lake,
+        catalog: Catalog,
+        folder: str,
+        *,
+        after: int,
+        upto: int,
+        types: Collection[str] = (),
+        held: Mapping[str, int],
+    ) -> Iterable[Sequence[Any]]:
+        rows = self._rows(lake, after=after, upto=upto).select(list(NEEDED))
+        if types:
+            rows = rows.filter(_among(rows, types))
+        reports = type_all(str(lake.path), folder, Typist(catalog), held, rows.to_batches())
+        return [tuple(row.values()) for report in reports for row in report.to_pylist()]
+
+    def set_aside(self, lake: Lake) -> set[tuple[str, int]]:
+        found = arrow_files.read(lake.quarantine, _SET_ASIDE)
+        return set(zip(found.column("type").to_pylist(), found.column("reading").to_pylist(), strict=True))
+
+    def clear_set_aside(
+        self, lake: Lake, types: Collection[str], *, cursor: Cursor
+    ) -> tuple[list[DataFile], list[DataFile]]:
+        stale, kept = list[DataFile](), [QUARANTINE_SCHEMA.empty_table()]
+        for file in lake.quarantine.files():
+            rows = arrow_files.read_file(lake.quarantine, file, QUARANTINE_SCHEMA)
+            theirs = _among(rows, types)
+            if pc.any(theirs).as_py():
+                stale.append(file)
+                kept.append(rows.filter(pc.invert(theirs)))
+        return stale, arrow_files.write(lake.quarantine, pa.concat_tables(kept), cursor=cursor)
+
+    # ---- views and questions
+
+    def prepare_folds(self, lake: Lake, folds: int, *, upto: Cursor) -> None:
+        return None
+
+    def fold(
+        self,
+        lake: Lake,
+        view: View,
+        catalog: Catalog,
+        *,
+        held: Cursor | None,
+        upto: Cursor,
+        stopped_by: ViewLetter | None = None,
+    ) -> Folded:
+        folded = fold_rows(self._rows(lake, upto=upto.position), view, catalog)
+        stops = [letter_of(text) for text in _of(folded, STOP).column("letter").to_pylist()]
+        if stops:
+            return Folded(stop=min(stops, key=lambda letter: letter.position))
+        letters = [letter_of(text) for text in _of(folded, LETTER).column("letter").to_pylist()]
+        start = 0 if held is None else held.position
+        new = sum(letter.position > start and letter.what != STOPPED for letter in letters)
+        if stopped_by is not None:
+            letters.append(stopped_by)
+        box = letters_table(lake, view)
+        put = arrow_files.write(box, letter_rows(letters), cursor=upto) if letters or box.rows() else None
+        rows = _of(folded, ROW).select(STORED)
+        return Folded(arrow_files.write(lake.gold(view.name), rows, cursor=upto), put, new)
+
+    def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
+        events = self._rows(lake, upto=cursor.position)
+        if isinstance(question.answer, Tally):
+            rows = question.answer.in_process(events, question.schema)
+        elif any(name.startswith(question.about) for name in pc.unique(events.column("type")).to_pylist()):
+            raise NeedsSpark(f"{question.table} is computed by Spark SQL")
+        else:
+            rows = question.schema.empty_table()
+        return arrow_files.write(lake.table(question.table), rows, cursor=cursor)
+
+    # ---- upkeep
+
+    def erase(self, lake: Lake, purges: Sequence[Purge], *, epoch: str, refold: Refold) -> Erased:
+        raise NeedsSpark("purged events have to be erased from the tables")
+
+    def scrub(self, lake: Lake, purges: Sequence[Purge], *, sentinels: Sequence[str]) -> Scrubbed:
+        raise NeedsSpark("the files of the lake have to be searched for what was purged")
+
+    def compact(self, lake: Lake, *, epoch: str, small_files_max: int) -> None:
+        raise NeedsSpark("many small files have to be united")
+
+
+def fold_rows(events: pa.Table, view: View, catalog: Catalog) -> pa.Table:
+    """Fold a view over events that this process holds; the result is that of `fold_view`, without places."""
+    batches = matching(events.to_batches(), view.query)
+    keyed = with_streams(batches) if view.by_stream else with_keys(view, catalog, batches)
+    order = ["lamport", "id"] if view.order is Order.CAUSAL else ["position"]
+    rows = pa.Table.from_batches(keyed, SORTED_SCHEMA).sort_by([(name, "ascending") for name in ("key", *order)])
+    sorted_batches = rows.combine_chunks().to_batches(max_chunksize=BATCH_EVENTS)
+    return pa.Table.from_batches(SortedFold(view, catalog, with_applied=False).run(sorted_batches), FOLDED_SCHEMA)
+
+
+def _of(folded: pa.Table, what: str) -> pa.Table:
+    return folded.filter(pc.equal(folded.column("what"), what))
+
+
+def _among(rows: pa.Table, types: Collection[str]) -> pa.ChunkedArray:
+    return pc.is_in(rows.column("type"), pa.array(sorted(types), pa.string()))

@@ -1,0 +1,85 @@
+"""Unite small files, and remove files that no version needs. No row changes.
+
+A stream commits a file every second, and a reader of a thousand small files waits for each. So small neighbours are
+written as one file, sorted by position, in a commit that records that the rows are the same.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+from everlog.pipeline.lake import buckets
+from everlog.pipeline.lake.data_file import DataFile
+from everlog.pipeline.lake.lake import BUCKETS, GOLD, Lake
+from everlog.pipeline.lake.table import Table
+from everlog.pipeline.session.failures import own_errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE_BYTES = 128 * 1024 * 1024
+SMALL_BYTES = FILE_BYTES // 8
+SMALL_FILES_MAX = 40
+"""A run compacts a table that has more small files than this."""
+KEPT_HOURS = 24
+"""How long files of old versions are kept, for readers that started with them."""
+
+
+class Compacted(NamedTuple):
+    table: str
+    before: int  # files
+    after: int
+    removed: int  # files of old versions, and what killed runs left
+
+
+def compact(
+    spark: SparkSession,
+    lake: Lake,
+    *,
+    epoch: str,
+    small_files_max: int = 1,
+    kept_hours: int = KEPT_HOURS,
+    while_committing: AbstractContextManager[object] | None = None,
+) -> list[Compacted]:
+    """Unite the small files of each table that has more than so many, and remove old versions.
+
+    `while_committing` is entered for each commit, if other threads of this process commit too.
+    """
+    published = lake.published().tables
+    done = []
+    for table in lake.tables():
+        before, version = len(table.files()), table.version()
+        if table.name == BUCKETS:
+            buckets.unite(spark, lake, epoch=epoch)
+        elif not table.name.startswith(GOLD + "/"):  # a fold writes all files of its table
+            _unite(spark, table, epoch, small_files_max, while_committing or nullcontext())
+        if published.get(table.name) == version:  # what was published has other files now, with the same rows
+            lake.republish(table)
+        removed = table.vacuum(kept_hours, [lake.published().tables.get(table.name, version)])
+        done.append(Compacted(table.name, before, len(table.files()), removed))
+    return done
+
+
+def small(table: Table) -> list[DataFile]:
+    return [file for file in table.files() if file.bytes < SMALL_BYTES]
+
+
+def _unite(
+    spark: SparkSession,
+    table: Table,
+    epoch: str,
+    small_files_max: int,
+    while_committing: AbstractContextManager[object],
+) -> None:
+    held = table.cursor(epoch)
+    few = small(table)
+    if held is None or len(few) <= small_files_max:
+        return
+    count = -(-sum(file.bytes for file in few) // FILE_BYTES)
+    rows = table.read(spark, files=few)
+    rows = rows.coalesce(1) if count == 1 else rows.repartitionByRange(count, "position")
+    with own_errors(f"compacting {table.name}"):
+        united = table.write(rows.sortWithinPartitions("position"), cursor=held)
+    with while_committing:
+        table.commit(united, remove=few, same_rows=True)

@@ -1,0 +1,219 @@
+"""The lake: the log as tables that Spark, Polars, DuckDB and pandas read. It can always be rebuilt from the log.
+
+    lake/
+      lake.json          the id of its log, and the versions of the tables after the last complete run
+      lock               one pipeline at a time
+      events/            bronze: every event once, the payload as the exact text that was logged
+      quarantine/        what could not be typed, with position and reason
+      silver/TYPE/       one table per event type, upcast and validated
+      buckets/           the events by hash of their stream, sorted: folds need no shuffle
+      gold/VIEW/         one table per view
+      answers/NAME/      what people ask of history, one table per question
+      letters/VIEW/      the events that the view could not apply
+      checkpoints/       of `pipeline stream`
+      scratch/           temporary files of Spark, while it runs
+
+Each is a `Table` (Delta). `lake.table("gold/streams")` is the one of that name, whether it exists or not:
+
+    lake = Lake.open(path, log_id=log.identity.log_id, create=True)
+    with lake.writing():                                    # Busy if another pipeline is writing
+        lake.events.append(rows, cursor=cursor)             # one commit; False if the batch is already there
+        lake.table("gold/streams").overwrite(states, cursor=cursor, marks={"version": 3})
+        lake.publish(cursor)                                # what was committed is now the state of the lake
+    lake.read(spark, "events")                              # after the last complete run, never half of the next
+
+A cursor is that of the log (`position~knows@epoch`); rows of another epoch count as nothing, and are overwritten. At
+any time and for any reader, every table is a correct state of the log at its own cursor; `lake.read` returns all of
+them at the same one.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from everlog.core.query import Cursor
+from everlog.errors import Conflict, Damaged, EverlogError, InvalidField, NewerFormat, NotFound
+from everlog.files import DiskFiles, replace_file
+from everlog.pipeline.lake.folders import make_folders, remove_tree
+from everlog.pipeline.lake.table import DELTA_LOG, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = 1
+FILE_NAME = "lake.json"
+EVENTS, QUARANTINE, SILVER, BUCKETS, GOLD = "events", "quarantine", "silver", "buckets", "gold"
+ANSWERS = "answers"
+LETTERS = "letters"
+SCRATCH = "scratch"
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of `lake.json`."""
+
+    format: int = FORMAT
+    log_id: str
+    cursor: str = ""  # of the last complete run
+    tables: Mapping[str, int] = {}  # the version of each table after it
+    scrubbed: int = 0  # the newest purge whose events are known to be gone from the disk
+
+
+class Lake:
+    def __init__(self, path: Path, log_id: str, *, files: DiskFiles | None = None) -> None:
+        self.path = path
+        self.log_id = log_id
+        self._files = files or DiskFiles()
+
+    @classmethod
+    def open(cls, path: Path, *, log_id: str = "", create: bool = False, files: DiskFiles | None = None) -> Lake:
+        """Open the lake in a folder, or make it, with `create`. It must belong to `log_id`, if that is given."""
+        path = path.absolute()
+        if {"%", "\\"}.intersection(str(path)):
+            raise InvalidField(
+                f"the path of the lake is {path}",
+                why="the library that commits its tables gives % and \\ another meaning",
+                hint="choose a path without them",
+                field="lake",
+            )
+        lake = cls(path, log_id, files=files)
+        if not lake._files.exists(path / FILE_NAME):
+            if not create:
+                raise NotFound(
+                    f"there is no lake in {path}", why=f"{FILE_NAME} is not there", hint="everlog pipeline run"
+                )
+            make_folders(lake._files, path)
+            # A lake is derived and large: it is not part of a log in git.
+            replace_file(lake._files, path / ".gitignore", b"*\n")
+            lake._put(Published(log_id=log_id))
+        found = lake.published()
+        if log_id and found.log_id != log_id:
+            raise Conflict(
+                f"the lake in {path} belongs to another log",
+                why=f"it holds the log {found.log_id}, this one is {log_id}",
+                hint="name another folder with --lake",
+            )
+        lake.log_id = found.log_id
+        return lake
+
+    # ---- tables
+
+    def table(self, name: str) -> Table:
+        return Table(self.path / name, name, log_id=self.log_id, files=self._files)
+
+    @property
+    def events(self) -> Table:
+        return self.table(EVENTS)
+
+    @property
+    def quarantine(self) -> Table:
+        return self.table(QUARANTINE)
+
+    @property
+    def buckets(self) -> Table:
+        return self.table(BUCKETS)
+
+    def silver(self, event_type: str) -> Table:
+        return self.table(f"{SILVER}/{event_type}")
+
+    def gold(self, view: str) -> Table:
+        return self.table(f"{GOLD}/{view}")
+
+    def tables(self, below: str = "") -> list[Table]:
+        """Return the tables that exist, by name: all of them, or those of `silver` or `gold`."""
+        found = sorted((self.path / below).rglob(DELTA_LOG)) if (self.path / below).is_dir() else []
+        return [self.table(path.parent.relative_to(self.path).as_posix()) for path in found if path.is_dir()]
+
+    def drop(self, table: Table) -> None:
+        """Remove a table with all its files: the next run derives it again."""
+        # Its log goes first: without one a table does not exist, whatever else a crash leaves.
+        remove_tree(self._files, table.path / DELTA_LOG)
+        remove_tree(self._files, table.path)
+
+    # ---- reading
+
+    def published(self) -> Published:
+        path = self.path / FILE_NAME
+        try:
+            found = msgspec.json.decode(self._files.read_all(path), type=Published)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Damaged(
+                f"{path} is damaged", why=str(error), hint=f"remove the folder {self.path}, then everlog pipeline run"
+            ) from error
+        if found.format > FORMAT:
+            raise NewerFormat(
+                f"the lake in {self.path} was written by a newer program",
+                why=f"it has format {found.format}, this program knows {FORMAT}",
+                hint="update everlog; the lake was not touched",
+            )
+        return found
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        """Return a table after the last complete run, at the same cursor as every other."""
+        version = self.published().tables.get(name)
+        if version is None:
+            raise NotFound(
+                f"the lake has no table {name}",
+                why="it has " + (", ".join(sorted(self.published().tables)) or "none yet"),
+                hint="everlog pipeline run",
+                table=name,
+            )
+        return self.table(name).read(spark, version=version)
+
+    # ---- writing
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for temporary files of Spark. After a kill it stays, until the next purge removes it."""
+        folder = self.path / SCRATCH / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        make_folders(self._files, folder)
+        try:
+            yield folder
+        finally:
+            with suppress(OSError, EverlogError):  # Spark removes files at the same time; what stays is removed later
+                remove_tree(self._files, folder)
+
+    def remove_scratch(self, but: str = "") -> None:
+        """Remove what killed pipelines left in their folders; only while no other process writes to this lake."""
+        if (self.path / SCRATCH).is_dir():
+            for folder in (self.path / SCRATCH).iterdir():
+                if str(folder) != but:
+                    remove_tree(self._files, folder)
+
+    @contextmanager
+    def writing(self, *, wait_s: float | None = 0) -> Iterator[None]:
+        """While this is open, no other pipeline writes to this lake. `Busy` names the process that does."""
+        lock = self._files.lock(self.path / "lock")
+        lock.acquire(wait_s)
+        try:
+            yield
+        finally:
+            lock.close()
+
+    def publish(self, cursor: Cursor, *, versions: Mapping[str, int] | None = None) -> Published:
+        """Make the last version of every table, or the given versions, the state of the lake, in one step."""
+        before = self.published()
+        tables = {table.name: table.version() for table in self.tables()} | dict(versions or {})
+        found = msgspec.structs.replace(before, cursor=str(cursor), tables=tables)
+        if found != before:
+            self._put(found)
+        return found
+
+    def republish(self, table: Table) -> None:
+        """Publish the last version of one table, which has the same rows as the published one."""
+        before = self.published()
+        self._put(msgspec.structs.replace(before, tables={**before.tables, table.name: table.version()}))
+
+    def scrubbed(self, purge: int) -> None:
+        """Record that the events of every purge up to this one are gone from the disk."""
+        self._put(msgspec.structs.replace(self.published(), scrubbed=purge))
+
+    def _put(self, published: Published) -> None:
+        text = msgspec.json.format(msgspec.json.encode(published, order="deterministic"), indent=2)
+        replace_file(self._files, self.path / FILE_NAME, text + b"\n")

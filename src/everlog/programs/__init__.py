@@ -1,0 +1,111 @@
+"""Programs on the log. Each one is a folder with the same few files:
+
+    events      payload models with their versions and upcasters, in a catalog
+    rules       pure functions that judge an event by the history before it
+    views       pure folds that answer questions; named `program.view`, so that a log finds them by name
+    commands    values that request a change: `perform(log, command, by)`
+    questions   values that request information: `ask(log, question)`
+
+A log knows the types of every program by name and loads a program when one of its types, or one of its views, is
+first needed. A log whose own catalog has a type of the same name keeps its own, and works without that program.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from everlog.programs.program import Program
+
+TYPES: dict[str, tuple[str, ...]] = {
+    "agents": (
+        "agent.command.proposed",
+        "agent.command.validated",
+        "agent.command.approved",
+        "agent.command.rejected",
+        "agent.command.executed",
+        "agent.command.failed",
+    ),
+    "community": (
+        "community.created",
+        "community.member.invited",
+        "community.member.joined",
+        "community.member.revoked",
+        "community.member.promoted",
+        "community.member.demoted",
+        "community.policy.updated",
+        "node.manifest.updated",
+        "market.post.created",
+        "market.post.updated",
+        "market.post.expired",
+        "chat.message.sent",
+        "chat.message.delivered",
+        "chat.message.read",
+        "file.cid.advertised",
+        "file.cid.unpinned",
+        "rag.document.ingested",
+        "federation.peer.added",
+        "federation.peer.removed",
+    ),
+    "controlplane": (
+        "control.org.created",
+        "control.org.closed",
+        "control.app.created",
+        "control.app.closed",
+        "control.environment.created",
+        "control.environment.closed",
+        "control.deploy.requested",
+        "control.deploy.started",
+        "control.deploy.succeeded",
+        "control.deploy.failed",
+        "control.deploy.rolled_back",
+        "control.route.set",
+        "control.route.removed",
+        "control.secret.set",
+        "control.secret.removed",
+        "control.volume.attached",
+        "control.volume.grown",
+        "control.volume.detached",
+        "control.scale.set",
+    ),
+    "issues": (
+        "issue.created",
+        "issue.edited",
+        "issue.commented",
+        "issue.labeled",
+        "issue.unlabeled",
+        "issue.linked",
+        "issue.unlinked",
+        "issue.closed",
+        "issue.reopened",
+        "issue.soft_deleted",
+        "issue.restored",
+        "issue.purged",
+    ),
+    "workpackages": (
+        "GateCreated",
+        "GateResultChanged",
+        "SpecCreated",
+        "SubtaskCompleted",
+        "WPCreated",
+        "WPDependenciesChanged",
+        "WPStatusChanged",
+        "WorkspaceCreated",
+        "workpackage.annotated",
+        "workpackage.status_changed",
+    ),
+}
+"""The event types of each program, listed here so that knowing them loads nothing."""
+
+
+def load(name: str) -> Program:
+    """Return the program of a name in TYPES."""
+    found: Program = import_module(f"everlog.programs.{name}").PROGRAM
+    return found
+
+
+def of_view(view: str) -> Program | None:
+    """Return the program that a view's name begins with, if there is one."""
+    name = view.partition(".")[0]
+    return load(name) if name in TYPES else None

@@ -1,0 +1,283 @@
+"""Commands about a community itself: its members, their roles, its policy and its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from everlog.core.query import Query
+from everlog.programs.command import By, Plan
+from everlog.programs.community import questions
+from everlog.programs.community.acting import (
+    CommunityCommand,
+    Member,
+    Result,
+    Why,
+    act_now,
+    chain_ends,
+    here,
+    insist,
+    require_shape_of,
+)
+from everlog.programs.community.events import (
+    COMMUNITY,
+    ID_PATTERN,
+    Created,
+    Demoted,
+    Invited,
+    Joined,
+    ManifestUpdated,
+    PolicyUpdated,
+    Promoted,
+    Revoked,
+    Role,
+)
+from everlog.programs.community.membership import Standing, no_acts
+from everlog.programs.community.rights import fingerprint
+
+if TYPE_CHECKING:
+    from everlog.log.log import Log
+    from everlog.programs.perform import History
+
+
+class Governing(CommunityCommand[Result], frozen=True, kw_only=True):
+    """A command about the community itself."""
+
+    def payload(self, log: Log, standing: Standing) -> Any:
+        """Return what to record; it may depend on the standing of the community."""
+        raise NotImplementedError
+
+    def tried(self, community: str) -> str:
+        raise NotImplementedError
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        """Return the kind and the name of what the command is about."""
+        raise NotImplementedError
+
+    def asked(self, log: Log) -> Any:
+        """Return what makes two requests the same."""
+        return msgspec.to_builtins(self.payload(log, Standing(no_acts(), "")))
+
+    def is_so(self, standing: Standing) -> bool:
+        return False
+
+    def plan(self, log: Log, by: By) -> Plan[Result]:
+        community = self.named(log, by)
+        stream = f"{COMMUNITY}/{community}"
+        kind, name = self.about(log, community, by)
+
+        def decide(history: History) -> Iterable[Any]:
+            history.relies_on(Query(stream=stream))
+            require_shape_of(ID_PATTERN, "id of a community", community, "hearth")
+            standing = questions.standing(log, community)
+            payload = self.payload(log, standing)
+            insist(log, standing, act_now(log, payload, by), self.tried(community))
+            return [] if self.is_so(standing) else [payload]
+
+        return Plan(
+            stream=stream,
+            looks_at=(),
+            decide=decide,
+            result=lambda decision: Result(kind=kind, name=name, community=community),
+            by=by,
+            scope=community,
+            request=self.asked(log),
+        )
+
+
+class Create(Governing, frozen=True, kw_only=True):
+    """Begin a community. The actor is its first admin."""
+
+    verb = "create"
+    examples = ('create attic --name "The attic" --actor user:ada',)
+    name: Annotated[str, Meta(description="What people call it; the id if left out.")] = ""
+    description: Annotated[str, Meta(description="What it is for.")] = ""
+    sealed: Annotated[bool, Meta(description="Let the id name its founder: nobody else can begin it.")] = False
+
+    def named(self, log: Log, by: By) -> str:
+        community = f"{self.community}~{fingerprint(by.actor, here(log))}" if self.sealed else self.community
+        questions.require_within(community, by.within)
+        return community
+
+    def payload(self, log: Log, standing: Standing) -> Created:
+        return Created(name=self.name or self.community, about=self.description)
+
+    def tried(self, community: str) -> str:
+        return f"create {community}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "community", community
+
+
+class Invite(Governing, frozen=True, kw_only=True):
+    """Invite an actor to join."""
+
+    verb = "invite"
+    examples = ("invite user:dan --role moderator --actor user:ada",)
+    member: Member
+    role: Annotated[Role, Meta(description="The role that they get.")] = "member"
+    node: Annotated[str, Meta(description="The only node from which they may join.")] = ""
+    note: Annotated[str, Meta(description="A note for the record.")] = ""
+
+    def payload(self, log: Log, standing: Standing) -> Invited:
+        return Invited(member=self.member, role=self.role, node=self.node, note=self.note)
+
+    def tried(self, community: str) -> str:
+        return f"invite {self.member} as {self.role}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "member", self.member
+
+
+class Join(Governing, frozen=True, kw_only=True):
+    """Accept an invitation. From then on you act from this node, which is this log."""
+
+    verb = "join"
+    examples = ("join --actor user:cyd",)
+    name: Annotated[str, Meta(description="What others call you.")] = ""
+
+    def payload(self, log: Log, standing: Standing) -> Joined:
+        return Joined(name=self.name)
+
+    def tried(self, community: str) -> str:
+        return f"join {community}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "member", by.actor
+
+
+class Revoke(Governing, frozen=True, kw_only=True):
+    """End a membership or an invitation; your own, too. The last admin stays.
+
+    What the member recorded counts up to what is known here: later events do not, whatever clock they claim.
+    """
+
+    verb = "revoke"
+    examples = ('revoke user:bob --reason "spam" --actor user:ada',)
+    member: Member
+    reason: Why = ""
+
+    def payload(self, log: Log, standing: Standing) -> Revoked:
+        upto = chain_ends(log, standing.nodes_of(self.member))
+        return Revoked(member=self.member, upto=upto, reason=self.reason)
+
+    def asked(self, log: Log) -> Any:
+        return {"member": self.member, "reason": self.reason}
+
+    def tried(self, community: str) -> str:
+        return f"revoke {self.member}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "member", self.member
+
+
+class Promote(Governing, frozen=True, kw_only=True):
+    """Give a member a higher role."""
+
+    verb = "promote"
+    examples = ("promote user:bob --to moderator --actor user:ada",)
+    member: Member
+    to: Annotated[Literal["moderator", "admin"], Meta(description="The higher role.")]
+
+    def payload(self, log: Log, standing: Standing) -> Promoted:
+        return Promoted(member=self.member, role=self.to)
+
+    def tried(self, community: str) -> str:
+        return f"promote {self.member} to {self.to}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "member", self.member
+
+
+class Demote(Governing, frozen=True, kw_only=True):
+    """Give a member a lower role; yourself, too. The last admin stays."""
+
+    verb = "demote"
+    examples = ("demote user:mia --to member --actor user:ada",)
+    member: Member
+    to: Annotated[Literal["member", "moderator"], Meta(description="The lower role.")]
+    reason: Why = ""
+
+    def payload(self, log: Log, standing: Standing) -> Demoted:
+        upto = chain_ends(log, standing.nodes_of(self.member))
+        return Demoted(member=self.member, role=self.to, upto=upto, reason=self.reason)
+
+    def asked(self, log: Log) -> Any:
+        return {"member": self.member, "to": self.to, "reason": self.reason}
+
+    def tried(self, community: str) -> str:
+        return f"demote {self.member} to {self.to}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "member", self.member
+
+
+class SetPolicy(Governing, frozen=True, kw_only=True):
+    """Change who may do what: what is not given stays as it is."""
+
+    verb = "set_policy"
+    operation = "community policy"
+    examples = ("policy --who-posts moderator --post-days 30 --actor user:ada",)
+    who_invites: Annotated[Role | None, Meta(description="From this role up.")] = None
+    who_posts: Annotated[Role | None, Meta(description="On the market.")] = None
+    who_chats: Annotated[Role | None, Meta(description="In threads.")] = None
+    who_shares: Annotated[Role | None, Meta(description="Files.")] = None
+    who_ingests: Annotated[Role | None, Meta(description="Documents.")] = None
+    post_days: Annotated[
+        Annotated[int, Meta(ge=1, le=3650)] | None, Meta(description="How long a post is open at most.")
+    ] = None
+
+    def payload(self, log: Log, standing: Standing) -> PolicyUpdated:
+        return PolicyUpdated(
+            who_invites=self.who_invites,
+            who_posts=self.who_posts,
+            who_chats=self.who_chats,
+            who_shares=self.who_shares,
+            who_ingests=self.who_ingests,
+            post_days=self.post_days,
+        )
+
+    def is_so(self, standing: Standing) -> bool:
+        wanted = msgspec.structs.asdict(self.payload(None, standing))  # type: ignore[arg-type]  # it needs no log
+        policy: dict[str, Any] = standing.state["policy"]
+        return {name: value for name, value in wanted.items() if value is not None}.items() <= policy.items()
+
+    def tried(self, community: str) -> str:
+        return "change the policy"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "community", community
+
+
+class DescribeNode(Governing, frozen=True, kw_only=True):
+    """Describe a node, this one if none is named; and act from there, too, from now on."""
+
+    verb = "node"
+    examples = ("node --name attic --endpoint http://attic.local:7080 --can chat",)
+    node: Annotated[str, Meta(description="The node; this log, if left out.")] = ""
+    name: Annotated[str, Meta(description="What people call it.")] = ""
+    endpoints: Annotated[list[str], Meta(description="Where it listens; may be given again.")] = msgspec.field(
+        default_factory=list
+    )
+    capabilities: Annotated[list[str], Meta(description="What it can do; may be given again.")] = msgspec.field(
+        default_factory=list
+    )
+    software: Annotated[str, Meta(description="What runs there.")] = ""
+
+    def payload(self, log: Log, standing: Standing) -> ManifestUpdated:
+        return ManifestUpdated(
+            node=self.node or here(log),
+            name=self.name,
+            endpoints=list(self.endpoints),
+            capabilities=list(self.capabilities),
+            software=self.software,
+        )
+
+    def tried(self, community: str) -> str:
+        return f"describe the node {self.node or 'of this log'}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "node", self.node or here(log)

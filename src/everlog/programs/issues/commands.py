@@ -1,0 +1,518 @@
+"""The commands of the issues program: create, edit, comment, label, unlabel, link, unlink, close, reopen, delete,
+restore, purge.
+
+made = perform(log, Create(title="The door squeaks", project="house"), By(actor="user:ada")).result
+perform(log, Comment(issue=made.short_id, text="Oil it."), By(actor="user:bob"))
+perform(log, Close(issue=made.short_id, reason="oiled"))
+
+A new issue belongs to a project, which is the scope of its events. A reference is looked up in the project and below.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import msgspec
+from msgspec import Meta
+
+from everlog.core.ids import new_id
+from everlog.core.query import Query
+from everlog.errors import EverlogError, LookAlike, RuleRefused
+from everlog.programs.command import By, Command, Decision, Plan
+from everlog.programs.issues import rules
+from everlog.programs.issues.events import KIND, Created, Endpoint, Linked, LinkKind, Unlinked
+from everlog.programs.issues.likeness import TITLES_ALIKE_MIN, likeness
+from everlog.programs.issues.references import find, name_of, names_of, reach, taken_ends
+from everlog.programs.issues.rules import Candidate, Issue, issue_of, tombstone_of
+from everlog.programs.issues.short_ids import Name, short_id_of
+from everlog.programs.issues.views import Current
+
+if TYPE_CHECKING:
+    from everlog.log.log import Log
+    from everlog.log.prepare import Draft
+    from everlog.log.requests import Receipt
+    from everlog.programs.perform import History
+
+CREATED = frozenset({"issue.created"})
+_CANDIDATES_MAX = 200
+
+Reference = Annotated[str, Meta(description="The issue: its short id, its uid, or a unique beginning of that.")]
+Reason = Annotated[str, Meta(description="Why.")]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """An issue, and its state after the command."""
+
+    short_id: str
+    uid: str
+    state: str
+    title: str
+
+    def facts(self) -> dict[str, Any]:
+        return {"id": self.short_id, "uid": self.uid, "becomes": self.state}
+
+
+def new_uid() -> str:
+    """Return a uid that nothing has."""
+    return new_id()
+
+
+class InProject(Command[Result], frozen=True, kw_only=True):
+    """What all commands of this program share."""
+
+    shared = ("project",)
+    judged = True
+    project: Annotated[str, Meta(description="The project that it belongs to, such as acme/shop.")] = ""
+
+    def label(self) -> str:
+        return self.project
+
+
+class Create(InProject, frozen=True, kw_only=True):
+    """Open an issue, unless there is one very much like it."""
+
+    verb = "create"
+    examples = (
+        'create "The door squeaks" --body "Every night." --label bug --owner ada',
+        'create "Buy oil" --link blocks:hrac --key oil-1',
+    )
+    title: Annotated[str, Meta(description="What it is about, in a line.")]
+    body: Annotated[str, Meta(description="The description.")] = ""
+    owner: Annotated[str, Meta(description="Who takes care of it.")] = ""
+    labels: Annotated[list[str], Meta(description="A label; may be given again.")] = msgspec.field(
+        default_factory=list
+    )
+    links: Annotated[list[str], Meta(description="KIND:ISSUE, such as blocks:hrac; may be given again.")] = (
+        msgspec.field(default_factory=list)
+    )
+    force_new: Annotated[bool, Meta(description="Also if there is one very much like it.")] = False
+
+    def subject(self) -> str:
+        return f"{KIND}/new"
+
+    def plan(self, log: Log, by: By) -> Plan[Result]:
+        scope, within = self.project or by.within, by.within
+        parted = [link.partition(":") for link in self.links]
+        targets = [
+            (_kind(kind), find(log, text, scope=reach(self.project, within, text), verb="link to"))
+            for kind, _, text in parted
+        ]
+        uid = new_uid()
+        title, body = one_line(self.title), prose(self.body)
+        labels = sorted({_label(label) for label in self.labels})
+
+        def decide(history: History) -> Iterable[Any]:
+            # Short ids and look-alikes concern all issues of the project; the views know them.
+            history.relies_on(Query(types=CREATED, scope=scope))
+            short_id = short_id_of(uid, taken_ends(log, uid, scope))
+            source = Endpoint(uid=uid, short_id=short_id)
+            made = Created(short_id=short_id, title=title, body=body, owner=one_line(self.owner), labels=labels)
+            links = [
+                one
+                for kind, name in targets
+                for one in rules.link(
+                    Issue(uid=uid, created_at="now"),
+                    short_id,
+                    also(history, name.uid),
+                    Linked(kind=kind, source=source, target=_end(name)),
+                )
+            ]
+            alike = [] if self.force_new else _alike(log, title, body, scope)
+            return rules.create(alike, made, links, force_new=self.force_new)
+
+        request = {
+            "title": one_line(title),
+            "body": one_line(body),
+            "owner": one_line(self.owner),
+            "labels": labels,
+            "links": sorted([kind, name.uid] for kind, name in targets),
+        }
+        stream = f"{KIND}/{uid}"
+        return Plan(
+            stream=stream,
+            looks_at=Query(stream=stream),
+            decide=decide,
+            result=lambda decision: _created(log, decision),
+            by=by,
+            scope=self.project,
+            request=request,
+        )
+
+    def refused(self, log: Log, error: EverlogError) -> EverlogError:
+        """Return the refusal with the titles of look-alikes. The recorded one has none: they may be purged later."""
+        if not isinstance(error, LookAlike):
+            return error
+        candidates = error.details["candidates"]
+        for one in candidates:
+            row = log.view(Current).get(f"{KIND}/{one['uid']}").state
+            one["title"] = "" if row is None else row["title"]  # it may have been purged since
+        error.why = ", ".join(
+            f"{one['short_id']} ({one['status']}) by {one['score']:.0%}: {one['title']}" for one in candidates
+        )
+        return error
+
+
+def _created(log: Log, decision: Decision) -> Result:
+    uid = rules.uid_of(decision.events[0])
+    issue = issue_of(uid, decision.events)
+    assert issue is not None, "what was created is there"
+    name = None if decision.dry_run else name_of(log, uid)
+    short_id = issue.short_id if name is None else name.short_id
+    return Result(short_id=short_id, uid=uid, state=issue.state, title=issue.title)
+
+
+def _alike(log: Log, title: str, body: str, scope: str) -> list[Candidate]:
+    """Return the issues of a scope that come close, the closest first: found by title, measured by all words."""
+    near = log.view(Current).alike(title, part=scope, least=TITLES_ALIKE_MIN, limit=_CANDIDATES_MAX)
+    names = names_of(log, [state["uid"] for _, state in near])
+    found = [
+        Candidate(
+            uid=state["uid"],
+            short_id=names[state["uid"]].short_id,
+            status=state["status"],
+            score=likeness(title, body, state["title"], state["body"]),
+        )
+        for _, state in near
+        if state["uid"] in names and not names[state["uid"]].purged
+    ]
+    return sorted(found, key=lambda one: (-one.score, one.uid))
+
+
+class IssueCommand(InProject, frozen=True, kw_only=True):
+    """A command about one issue: it decides from the events of the issue, and of what a purge left of it."""
+
+    def reference(self) -> str:
+        return str(getattr(self, "issue"))  # noqa: B009 - every command has an issue
+
+    def subject(self) -> str:
+        return f"{KIND}/{self.reference().strip()}"
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        """Return the payloads to record, from the issue as its events leave it."""
+        raise NotImplementedError
+
+    def asked(self) -> dict[str, Any]:
+        """Return what is asked of the issue: a part of the fingerprint."""
+        return {}
+
+    def plan(self, log: Log, by: By) -> Plan[Result]:
+        name = find(log, self.reference(), scope=reach(self.project, by.within, self.reference()), verb=self.verb)
+        stream, left = f"{KIND}/{name.uid}", tombstone_of(name.uid)
+
+        def decide(history: History) -> Iterable[Any]:
+            return self.rule(issue_of(name.uid, (one.event for one in history)), name, history)
+
+        def result(decision: Decision) -> Result:
+            issue = _now(log, name, decision)
+            return Result(short_id=name.short_id, uid=name.uid, state=issue.state, title=issue.title)
+
+        return Plan(
+            stream=stream,
+            looks_at=[Query(stream=stream), Query(stream=left)],
+            decide=decide,
+            result=result,
+            by=by,
+            scope=name.scope,
+            request={"issue": name.uid, **self.asked()},
+        )
+
+
+def _now(log: Log, name: Name, decision: Decision) -> Issue:
+    """Return the issue as the command left it, or would leave it; as it is now, if there was nothing to record."""
+    upto = None if decision.dry_run or not decision.records else decision.records[-1].position
+    events = [
+        recorded.event
+        for stream in (f"{KIND}/{name.uid}", tombstone_of(name.uid))
+        for recorded in log.read(stream=stream, upto=upto)
+    ]
+    new = decision.events if decision.dry_run else ()
+    return issue_of(name.uid, [*events, *new]) or Issue(uid=name.uid, purged=True)
+
+
+# ---- changing one
+
+
+class Edit(IssueCommand, frozen=True, kw_only=True):
+    """Change the title, the body or the owner. What each was before stays on record."""
+
+    verb = "edit"
+    examples = ('edit hrac --title "The gate squeaks" --owner bob',)
+    issue: Reference
+    title: Annotated[str | None, Meta(description="A new title.")] = None
+    body: Annotated[str | None, Meta(description="A new body.")] = None
+    owner: Annotated[str | None, Meta(description="A new owner; empty for none.")] = None
+
+    def asked(self) -> dict[str, Any]:
+        given = {
+            "title": None if self.title is None else one_line(self.title),
+            "body": None if self.body is None else prose(self.body),
+            "owner": None if self.owner is None else one_line(self.owner),
+        }
+        return {field: to for field, to in given.items() if to is not None}
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        return rules.edit(issue, name.short_id, self.asked())
+
+
+class Comment(IssueCommand, frozen=True, kw_only=True):
+    """Add a comment to an issue. A comment is neither edited nor deleted."""
+
+    verb = "comment"
+    examples = ('comment hrac "Oil helps."',)
+    issue: Reference
+    text: Annotated[str, Meta(description="The comment.")]
+
+    def asked(self) -> dict[str, Any]:
+        return {"body": prose(self.text)}
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        return rules.comment(issue, name.short_id, prose(self.text))
+
+
+class Label(IssueCommand, frozen=True, kw_only=True):
+    """Give an issue labels."""
+
+    verb = "label"
+    examples = ("label hrac bug p1",)
+    issue: Reference
+    labels: Annotated[list[str], Meta(description="The labels.")]
+
+    def asked(self) -> dict[str, Any]:
+        return {"labels": sorted({_label(one) for one in self.labels})}
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        return rules.label(issue, name.short_id, self.asked()["labels"])
+
+
+class Unlabel(IssueCommand, frozen=True, kw_only=True):
+    """Take labels from an issue."""
+
+    verb = "unlabel"
+    examples = ("unlabel hrac p1",)
+    issue: Reference
+    labels: Annotated[list[str], Meta(description="The labels.")]
+
+    def asked(self) -> dict[str, Any]:
+        return {"labels": sorted({_label(one) for one in self.labels})}
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        return rules.unlabel(issue, name.short_id, self.asked()["labels"])
+
+
+class BetweenIssues(IssueCommand, frozen=True, kw_only=True):
+    """A command about a link. A caller that gives a uid as well is refused if it is not that of the named issue."""
+
+    issue: Reference
+    kind: Annotated[str, Meta(description="The kind of link: blocks, duplicates or relates.")]
+    other: Annotated[str, Meta(description="The issue that it points to.")]
+    uid: Annotated[str, Meta(description="Refuse if the first one does not have this uid.")] = ""
+    other_uid: Annotated[str, Meta(description="Refuse if the other one does not have this uid.")] = ""
+
+    def ends(self, log: Log, within: str) -> tuple[Name, Name, LinkKind]:
+        source = find(log, self.issue, scope=reach(self.project, within, self.issue), verb=self.verb)
+        target = find(log, self.other, scope=reach(self.project, within, self.other), verb=f"{self.verb} to")
+        rules.require_no_drift(_end(source), self.uid, option="--uid")
+        rules.require_no_drift(_end(target), self.other_uid, option="--to-uid")
+        return source, target, _kind(self.kind)
+
+    def plan(self, log: Log, by: By) -> Plan[Result]:
+        source, target, kind = self.ends(log, by.within)
+        plan = IssueCommand.plan(self, log, by)
+
+        def decide(history: History) -> Iterable[Any]:
+            issue = issue_of(source.uid, (one.event for one in history))
+            return self.link_rule(issue, source, target, kind, history)
+
+        request = {"issue": source.uid, "kind": self.kind, "to": target.uid}
+        return msgspec.structs.replace(plan, decide=decide, request=request)
+
+    def link_rule(
+        self, issue: Issue | None, source: Name, target: Name, kind: LinkKind, history: History
+    ) -> Iterable[Any]:
+        raise NotImplementedError
+
+
+class Link(BetweenIssues, frozen=True, kw_only=True):
+    """Let an issue point to another one: it blocks it, duplicates it, or relates to it."""
+
+    verb = "link"
+    examples = ("link 8qz1 blocks hrac",)
+
+    def link_rule(
+        self, issue: Issue | None, source: Name, target: Name, kind: LinkKind, history: History
+    ) -> Iterable[Any]:
+        made = Linked(kind=kind, source=_end(source), target=_end(target))
+        return rules.link(issue, source.short_id, also(history, target.uid), made)
+
+
+class Unlink(BetweenIssues, frozen=True, kw_only=True):
+    """Remove a link from an issue to another one, whatever became of that one."""
+
+    verb = "unlink"
+    examples = ("unlink 8qz1 blocks hrac",)
+
+    def link_rule(
+        self, issue: Issue | None, source: Name, target: Name, kind: LinkKind, history: History
+    ) -> Iterable[Any]:
+        made = Unlinked(kind=kind, source=_end(source), target=_end(target))
+        return rules.remove_link(issue, source.short_id, made)
+
+
+class Close(IssueCommand, frozen=True, kw_only=True):
+    """Settle an issue. It stays visible."""
+
+    verb = "close"
+    examples = ('close hrac --reason "oiled"',)
+    issue: Reference
+    reason: Annotated[str, Meta(description="How it was settled.")] = ""
+
+    def asked(self) -> dict[str, Any]:
+        return {"reason": self.reason}
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        return rules.close(issue, name.short_id, one_line(self.reason))
+
+
+class Reopen(IssueCommand, frozen=True, kw_only=True):
+    """Open a closed issue again."""
+
+    verb = "reopen"
+    examples = ('reopen hrac --reason "it squeaks again"',)
+    issue: Reference
+    reason: Annotated[str, Meta(description="Why it is not settled.")] = ""
+
+    def asked(self) -> dict[str, Any]:
+        return {"reason": self.reason}
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        return rules.reopen(issue, name.short_id, one_line(self.reason))
+
+
+# ---- taking one away
+
+
+class Delete(IssueCommand, frozen=True, kw_only=True):
+    """Hide an issue. It can be restored."""
+
+    verb = "delete"
+    examples = ('delete hrac --force --confirm "delete hrac"',)
+    issue: Reference
+    force: Annotated[bool, Meta(description="Without it nothing is deleted.")] = False
+    confirm: Annotated[str | None, Meta(description="The exact words: delete SHORT_ID.")] = None
+    reason: Reason = ""
+
+    def asked(self) -> dict[str, Any]:
+        return {"reason": self.reason}
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        words, reason = self.confirm or "", one_line(self.reason)
+        return rules.delete(issue, name.short_id, force=self.force, confirm=words, reason=reason)
+
+
+class Restore(IssueCommand, frozen=True, kw_only=True):
+    """Restore a deleted issue."""
+
+    verb = "restore"
+    examples = ("restore hrac",)
+    issue: Reference
+
+    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
+        return rules.restore(issue, name.short_id)
+
+
+class Purge(IssueCommand, frozen=True, kw_only=True):
+    """Remove an issue for good, with its comments, labels and links. There is no way back.
+
+    Its name stays: no other issue gets it, and anyone who asks for it learns that it was purged.
+    """
+
+    verb = "purge"
+    examples = ('purge hrac --reason "erasure request 17" --force --confirm "purge hrac"',)
+    issue: Reference
+    reason: Annotated[str, Meta(description="Why; it stays on record.")]
+    force: Annotated[bool, Meta(description="Without it nothing is purged.")] = False
+    confirm: Annotated[str | None, Meta(description="The exact words: purge SHORT_ID.")] = None
+
+    def asked(self) -> dict[str, Any]:
+        return {"reason": one_line(self.reason)}
+
+    def plan(self, log: Log, by: By) -> Plan[Result]:
+        plan, why = IssueCommand.plan(self, log, by), one_line(self.reason)
+        uid = plan.stream.partition("/")[2]
+        name = name_of(log, uid)
+        assert name is not None, "the plan has found it"
+        stream = ""
+
+        def decide(history: History) -> Iterable[Any]:
+            nonlocal stream
+            own = [one.event.stream for one in history if one.event.stream.startswith(f"{KIND}/")]
+            stream = own[0] if own else ""
+            issue = issue_of(uid, (one.event for one in history))
+            words = self.confirm or ""
+            return rules.purge(issue, name.short_id, force=self.force, confirm=words, reason=why, events=len(own))
+
+        def carry_out(drafts: Sequence[Draft], *, key: str, operation: str, request: Any) -> Receipt:
+            from everlog.log.requests import Receipt
+
+            asked: Any = {"key": key, "operation": operation, "request": request}
+            return Receipt(log.purge(stream, record=drafts, actor=by.actor, reason=why, **asked)[1])
+
+        def result(decision: Decision) -> Result:
+            if not decision.records and stream and not by.dry_run:
+                # A clone purged it and its record arrived here, but its events stayed.
+                log.purge(stream, actor=by.actor, reason=why)
+            return plan.result(decision)
+
+        return msgspec.structs.replace(
+            plan, stream=tombstone_of(uid), decide=decide, carry_out=carry_out, result=result
+        )
+
+
+COMMANDS = (Create, Edit, Comment, Label, Unlabel, Link, Unlink, Close, Reopen, Delete, Restore, Purge)
+
+
+def also(history: History, uid: str) -> Issue | None:
+    """Return another issue, which must not change either before the decision is on record."""
+    events = [
+        recorded.event
+        for stream in (f"{KIND}/{uid}", tombstone_of(uid))
+        for recorded in history.also(Query(stream=stream))
+    ]
+    return issue_of(uid, events)
+
+
+def _end(name: Name) -> Endpoint:
+    return Endpoint(uid=name.uid, short_id=name.short_id)
+
+
+def _kind(text: str) -> LinkKind:
+    kinds = get_args(LinkKind)
+    if text not in kinds:
+        raise RuleRefused(
+            f"{text!r} is no kind of link",
+            rule="a link has a kind that says what it means",
+            tried=f"link {text}",
+            allowed=list(kinds),
+            hint=f"use one of {', '.join(kinds)}",
+        )
+    found: LinkKind = text  # type: ignore[assignment]
+    return found
+
+
+# ---- texts in one form
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line, without superfluous blanks."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def prose(text: str) -> str:
+    """Return lines as they are, but for line ends and the blanks around all of them."""
+    return unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def _label(text: str) -> str:
+    return text.strip().lower()

@@ -1,0 +1,22 @@
+"""Work packages on a board of lanes, with dependencies, subtasks and gates (seed 000)."""
+
+from __future__ import annotations
+
+from everlog.programs.program import Program
+from everlog.programs.workpackages.commands import COMMANDS
+from everlog.programs.workpackages.events import CATALOG
+from everlog.programs.workpackages.guard import GUARD
+from everlog.programs.workpackages.questions import QUESTIONS
+from everlog.programs.workpackages.views import VIEWS
+
+PROGRAM = Program(
+    name="workpackages",
+    group="wp",
+    about="""A package goes from planned to doing, for_review and done: not before what it depends on is done, and not
+past a gate that has not passed.""",
+    catalog=CATALOG,
+    views=VIEWS,
+    commands=COMMANDS,
+    questions=QUESTIONS,
+    guard=GUARD,
+)

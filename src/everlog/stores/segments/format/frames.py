@@ -1,0 +1,170 @@
+"""Read the frames of a segment in order, past damage, to its end.
+
+Bytes that are not a frame are the end (only zeros follow), a torn tail (a write that was never acknowledged), or
+damage. Damage with a valid frame after it is a `Gap` with an offset and a size, and the walk continues after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import Enum
+
+import msgspec
+
+from everlog.core.event import Position
+from everlog.stores.segments.format.frame import (
+    AROUND_BYTES,
+    HASH_BYTES,
+    LENGTH,
+    Frame,
+    decode_frame,
+    find_frame,
+    is_torn,
+    open_body,
+)
+from everlog.stores.segments.format.source import Source
+
+CHUNK_BYTES = 1024 * 1024
+
+
+class Gap(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes that are not frames, with what is known of the positions that they held."""
+
+    start: int
+    end: int
+    before: Position  # the head before it
+    head: Position  # the head after it: everything between is lost
+
+
+class Tail(Enum):
+    END = "end"
+    TORN = "torn"
+    DAMAGED = "damaged"
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """A frame with its offsets, and the bytes that contain it, which start at `at`."""
+
+    frame: Frame
+    start: int
+    end: int
+    data: memoryview
+    at: int
+
+    @property
+    def body(self) -> memoryview:
+        """The bytes that the frame was decoded from."""
+        return self.data[self.start - self.at + LENGTH.size : self.end - self.at - HASH_BYTES]
+
+
+class Walk:
+    """The frames from an offset on. `tail` and `end` are valid after the last frame, `head` at any time.
+
+    `limit` is where the frames must end, if that is known; then any bytes before it that are not a frame are damage.
+    With `holding`, records that hold none of these texts may be left out of their frames (`decode_frame`).
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        mark: int,
+        start: int,
+        head: Position,
+        limit: int | None = None,
+        holding: Sequence[bytes] = (),
+    ) -> None:
+        self._source = source
+        self._holding = holding
+        self._mark = mark
+        self._limit = limit
+        self.end = start
+        self.head = head
+        self.tail = Tail.END
+        self.tail_bytes = b""
+
+    def __iter__(self) -> Iterator[Found | Gap]:
+        mark, at, holding = self._mark, self.end, self._holding
+        while True:
+            data = memoryview(self._read(at, CHUNK_BYTES))
+            place = 0
+            while (found := decode_frame(data, place, mark=mark, offset=at + place, holding=holding)) is not None:
+                frame, size = found
+                place += size
+                self.end = at + place
+                self.head = frame.head
+                yield Found(frame, self.end - size, self.end, data, at)
+            rest = len(data) - place
+            if place and rest < CHUNK_BYTES and not self._at_end(at + len(data)):
+                at += place  # the frame continues after the bytes that were read
+                continue
+            at += place
+            wanted = self._wanted(data[place:])
+            if wanted > rest and not self._at_end(at + rest):
+                data = memoryview(self._read(at, wanted))
+                found = decode_frame(data, 0, mark=mark, offset=at, holding=holding)
+                if found is not None:
+                    self.end, self.head = at + found[1], found[0].head
+                    yield Found(found[0], at, self.end, data, at)
+                    at = self.end
+                    continue
+            data = memoryview(self._settled(at))
+            found = decode_frame(data, 0, mark=mark, offset=at, holding=holding)
+            if found is not None:  # a writer has written it since
+                self.end, self.head = at + found[1], found[0].head
+                yield Found(found[0], at, self.end, data[: found[1]], at)
+                at = self.end
+                continue
+            gap = self._gap(at, bytes(data))
+            if gap is None:
+                return
+            yield gap
+            at = self.end = gap.end
+
+    def _settled(self, at: int) -> bytes:
+        """Return all bytes from here on, read until two reads agree.
+
+        A read is not atomic beside a writer: it may return a new frame after space as it was before. And a writer
+        that recovers zeroes a torn write while it is being read.
+        """
+        data = self._read(at, self._stop() - at)
+        if self._limit is not None:
+            return data  # no writer changes these bytes
+        while data != bytes(len(data)) and open_body(memoryview(data)) is None:
+            again = self._read(at, self._stop() - at)
+            if again == data:
+                break
+            data = again
+        return data
+
+    def _gap(self, at: int, data: bytes) -> Gap | None:
+        """Return the damage up to the next frame, or None at the end; `tail` then describes the end."""
+        if self._limit is None and data == bytes(len(data)):
+            return None
+        found = find_frame(memoryview(data), 0, mark=self._mark, offset=at)
+        if found is not None:
+            return Gap(at, at + found[1], self.head, found[0].before)
+        if self._limit is not None:
+            if at < self._limit:
+                self.tail = Tail.DAMAGED
+            return None
+        self.tail = Tail.TORN if is_torn(data, at) else Tail.DAMAGED
+        self.tail_bytes = data.rstrip(b"\0")
+        return None
+
+    def _wanted(self, data: memoryview) -> int:
+        if len(data) < LENGTH.size:
+            return AROUND_BYTES
+        length: int = LENGTH.unpack_from(data)[0]
+        return length + AROUND_BYTES
+
+    def _read(self, at: int, size: int) -> bytes:
+        if self._limit is not None:
+            size = min(size, self._limit - at)
+        return self._source.read(at, size) if size > 0 else b""  # the file may have become shorter meanwhile
+
+    def _stop(self) -> int:
+        return self._source.size if self._limit is None else self._limit
+
+    def _at_end(self, at: int) -> bool:
+        return at >= self._stop()

@@ -1,0 +1,74 @@
+"""Create a new database, completely or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from everlog.errors import NotFound
+from everlog.files import Files, Lock
+from everlog.stores.contract import Identity
+from everlog.stores.sqlite import connection
+
+
+def make_log(files: Files, lock: Lock, path: Path, identity: Identity, *, allowed: bool) -> None:
+    """Create an empty log with this name, unless another process has just done so."""
+    if not allowed:
+        raise NotFound(f"{path} does not exist", why="there is no log to open", hint="everlog init")
+    folder = path.absolute().parent
+    if not files.exists(folder.parent):
+        raise NotFound(
+            f"{path} cannot be created", why=f"there is no folder {folder.parent}", hint=f"mkdir -p {folder}"
+        )
+    files.make_dir(folder)
+    lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
+    try:
+        if not files.exists(path):
+            _make_database(files, path, identity)
+    finally:
+        lock.release()
+
+
+def _make_database(files: Files, path: Path, identity: Identity) -> None:
+    """Create the database. The caller holds the log's lock."""
+    # Built in another file and renamed when complete: a crash leaves no incomplete log under this name.
+    draft = path.with_name(path.name + ".new")
+    for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
+        if files.exists(leftover):
+            files.unlink(leftover)
+    schema = schema_text()
+    # SQLite gives its side files the mode of the file itself, so that is set before SQLite sees it.
+    files.close(files.open(draft, exclusive=True))
+    with connection.own_errors(path, "creating"):
+        fresh = connection.create_database(draft, schema)
+        try:
+            fresh.execute(
+                "INSERT INTO identity VALUES (1, ?, ?, ?, ?)",
+                (identity.log_id, identity.origin, identity.epoch, identity.created_us),
+            )
+            fresh.execute("INSERT INTO state VALUES ('identity', 0, ?, 0)", (identity_hash(identity),))
+            fresh.execute("COMMIT")
+            # Closing would do this too, but would not report a failed flush.
+            fresh.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        finally:
+            fresh.close()
+    handle = files.open(draft, write=True)
+    try:
+        files.fsync(handle)
+    finally:
+        files.close(handle)
+    files.rename(draft, path)
+    files.fsync_dir(path.parent)
+
+
+def identity_hash(identity: Identity) -> bytes:
+    """Return the hash that detects a changed identity: SQLite stores no checksum of a row."""
+    text = f"{identity.log_id} {identity.origin} {identity.epoch} {identity.created_us}"
+    return hashlib.sha256(text.encode()).digest()
+
+
+def schema_text() -> str:
+    # Imported here: only creating and checking need it, and it is slow to load.
+    from importlib.resources import files as package_files
+
+    return (package_files("everlog.stores.sqlite") / "schema.sql").read_text()

@@ -1,1 +1,0 @@
-"""Bringing logs together that were written apart."""

@@ -1,0 +1,138 @@
+"""Catalogs and views that users write: found by the settings, imported, checked."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everlog import programs
+from everlog.catalog.builtin import BUILT_IN
+from everlog.catalog.catalog import Catalog
+from everlog.catalog.declared import FILE_NAME as TYPES_FILE
+from everlog.catalog.declared import read_types
+from everlog.errors import InvalidSettings
+from everlog.files import DiskFiles, Files
+from everlog.settings import Settings
+
+if TYPE_CHECKING:
+    from everlog.programs.program import Program
+    from everlog.views.view import View
+
+_logger = logging.getLogger("everlog")
+
+
+def catalog_of(settings: Settings, folder: Path | None, given: Catalog | None = None) -> Catalog:
+    """Return every event type of a log: built in, declared, of the settings, given by the caller, of the programs."""
+    catalog = Catalog()
+    catalog.include(BUILT_IN)
+    files = DiskFiles()
+    if folder is not None and files.exists(folder / TYPES_FILE):
+        catalog.include(read_types(_text(files, folder / TYPES_FILE), source=str(folder / TYPES_FILE)))
+    if settings.catalog:
+        catalog.include(_imported(settings.catalog))
+    for program in user_programs(settings.programs):
+        catalog.include(program.catalog)
+    if given is not None:
+        catalog.include(given)
+    for name, types in programs.TYPES.items():
+        catalog.include_later(types, partial(_program_catalog, name))
+    return catalog
+
+
+def user_programs(setting: str) -> list[Program]:
+    """Return the programs that the setting `programs` names."""
+    if not setting:
+        return []
+    from everlog.programs.registry import own_programs  # imported only when it is needed
+
+    return list(own_programs(setting))
+
+
+def _program_catalog(name: str) -> Catalog:
+    return programs.load(name).catalog
+
+
+def program_view(name: str) -> type[View] | None:
+    """Return the view of a program, by its name."""
+    program = programs.of_view(name)
+    return None if program is None else program.view(name)
+
+
+def _text(files: Files, path: Path) -> str:
+    try:
+        return files.read_all(path).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidSettings(
+            f"{path} cannot be read", why=f"byte {error.start} is not UTF-8", hint=f"correct {path}"
+        ) from error
+
+
+def require_code(setting: str, name: str) -> str:
+    """Refuse a setting that cannot be a catalog or views. If its module is not found here, return a warning: it may
+    be found elsewhere."""
+    try:
+        if setting == "catalog":
+            _imported(name)
+        elif wrong := _own_views(name)[1]:
+            raise wrong[0]
+    except InvalidSettings as error:
+        if not isinstance(error.__cause__, ModuleNotFoundError):
+            raise
+        return f"the {setting} {name!r} cannot be loaded from here: {error.why}; {error.hint}"
+    return ""
+
+
+def _attribute(setting: str, name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    hint = f"give module:attribute of what is installed or in PYTHONPATH, or everlog config set {setting} ''"
+    if not (module and colon and attribute):
+        raise InvalidSettings(
+            f"the {setting} {name!r} cannot be loaded", why="it is not of the form module:attribute", hint=hint
+        )
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # This runs user code, and any failure there is reported as such.
+        from everlog.views.user_views import describe
+
+        raise InvalidSettings(f"the {setting} {name!r} cannot be loaded", why=describe(error), hint=hint) from error
+
+
+def _imported(name: str) -> Catalog:
+    found = _attribute("catalog", name)
+    if not isinstance(found, Catalog):
+        raise InvalidSettings(
+            f"{name!r} is a {type(found).__name__}",
+            why="it must be an everlog.Catalog",
+            hint="give module:attribute of one, or everlog config set catalog ''",
+        )
+    return found
+
+
+def user_views(name: str) -> list[View]:
+    """Return the user's views that can be loaded. A problem with one of them must not affect the rest."""
+    if not name:
+        return []
+    try:
+        found, wrong = _own_views(name)
+    except InvalidSettings as error:
+        _logger.warning("%s, and are left out: %s; %s", error.what, error.why, error.hint)
+        return []
+    except SystemExit as end:  # It may be meant for this program, so it is obeyed, with a warning.
+        _logger.warning("the views %r end this program while they are loaded, with %r", name, end.code)
+        raise
+    for one in wrong:
+        _logger.warning("%s, and is left out: %s; %s", one.what, one.why, one.hint)
+    return found
+
+
+def _own_views(name: str) -> tuple[list[View], list[InvalidSettings]]:
+    from everlog.views.builtin import BUILT_IN as VIEWS
+    from everlog.views.user_views import usable_views
+
+    built_in = {view.name: view for view in VIEWS}
+    return usable_views(_attribute("views", name), name, lambda other: built_in.get(other) or program_view(other))

@@ -1,0 +1,172 @@
+"""The file of a snapshot: three lines of JSON, compressed with gzip.
+
+    {"format":1,"id":…,"view":…,"cursor":…,"base":…}          what it covers, and which code made it
+    {"rows":{KEY:[count,lamport,id,sources,state]},"places":{…},"letters":{…}}
+                                                             or, on a base: a JSON patch (RFC 6902) of such a body
+    {"sha256":…,"key":…,"signature":…}                        over the two lines above, line ends included
+
+`zcat FILE | head -1` shows the header. The signature is empty in a log without keys. A snapshot of
+`everlog.aio.EventStore` is a file of the same form with another header; its second line is the state.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from typing import Protocol
+
+import msgspec
+
+from everlog.core.event import Position
+from everlog.core.query import Cursor
+from everlog.errors import Damaged, InvalidField
+from everlog.views.snapshots.patch import SECTIONS, Body
+
+FORMAT = 1
+LEVEL = 6
+_SIGNED = b"everlog snapshot\n"
+PEEKED_BYTES = 64 * 1024
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What a view's snapshot covers, and what made it."""
+
+    format: int = FORMAT
+    id: str
+    view: str
+    version: int
+    by_stream: bool
+    code: str  # fingerprints of what made it: the view's code,
+    catalog: str  # and how events are read
+    log_id: str
+    epoch: str
+    cursor: str  # how far it has read the log, and which purges it has followed
+    lamport: int
+    last: tuple[int, str]  # the last event at or below that, by position and id
+    base: str = ""  # the full snapshot that this is a patch on; empty: it is full itself
+    base_sha256: str = ""
+    keys: int
+    applied: int
+    stopped_at: int = 0
+    digest: str  # over all states
+    body_bytes: int  # of the full body, before compression
+    log_bytes: int = 0  # the size of the log
+    created_us: int
+    reason: str = ""  # which trigger made it
+
+    @property
+    def reached(self) -> Cursor:
+        return Cursor.of(self.cursor)
+
+    @property
+    def position(self) -> Position:
+        return self.reached.position
+
+
+class Seal(msgspec.Struct, frozen=True):
+    sha256: str
+    key: str = ""  # the name of the key that signed
+    signature: str = ""
+
+
+class Signer(Protocol):
+    """Signs and verifies snapshots, if a log has keys."""
+
+    def sign(self, data: bytes) -> tuple[str, bytes]:
+        """Return the name of the key, and the signature."""
+        ...
+
+    def is_right(self, key: str, data: bytes, signature: bytes) -> bool: ...
+
+
+_encode = msgspec.json.Encoder().encode
+_header = msgspec.json.Decoder(Header).decode
+_seal = msgspec.json.Decoder(Seal).decode
+_body = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]]).decode
+
+
+def body_bytes(body: Body) -> bytes:
+    return _encode({section: {key: msgspec.Raw(text) for key, text in body[section].items()} for section in SECTIONS})
+
+
+def body_of(data: bytes) -> Body:
+    try:
+        found = _body(data)
+        return {section: {key: bytes(text) for key, text in found[section].items()} for section in SECTIONS}
+    except (KeyError, msgspec.MsgspecError) as error:
+        raise Damaged("the snapshot has no body", why=str(error)) from error
+
+
+def pack(header: msgspec.Struct, content: bytes, signer: Signer | None = None) -> bytes:
+    """Return the file of a snapshot. `content` is its body, or the patch on its base."""
+    data = _encode(header) + b"\n" + content + b"\n"
+    sha = hashlib.sha256(data)
+    key, signature = signer.sign(_SIGNED + sha.digest()) if signer is not None else ("", b"")
+    seal = Seal(sha.hexdigest(), key, signature.hex())
+    return gzip.compress(data + _encode(seal) + b"\n", LEVEL, mtime=0)
+
+
+def unpack(packed: bytes, signer: Signer | None = None) -> tuple[Header, bytes, Seal]:
+    """Return the header, the content and the seal of a view's snapshot; Damaged if they are not what was written."""
+    line, content, seal = proved_lines(decompress(packed), signer)
+    return _parsed(line), content, seal
+
+
+def decompress(packed: bytes) -> bytes:
+    try:
+        return gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Damaged("the snapshot cannot be decompressed", why=str(error)) from error
+
+
+def proved_lines(data: bytes, signer: Signer | None = None) -> tuple[bytes, bytes, Seal]:
+    """Return the header and the content as they were written, and the seal that proves it; Damaged if it does not."""
+    end = data.rfind(b"\n", 0, -1) + 1
+    try:
+        seal = _seal(data[end:])
+    except msgspec.MsgspecError as error:
+        raise Damaged("the snapshot has no seal", why=str(error)) from error
+    sha = hashlib.sha256(data[:end])
+    if sha.hexdigest() != seal.sha256:
+        raise Damaged("the snapshot is not what was written", why="its SHA-256 differs")
+    if seal.signature and signer is not None:
+        try:
+            right = signer.is_right(seal.key, _SIGNED + sha.digest(), bytes.fromhex(seal.signature))
+        except ValueError:
+            right = False
+        if not right:
+            raise Damaged("the snapshot's signature is not valid", why=f"it names the key {seal.key}")
+    line, _, content = data[:end].partition(b"\n")
+    return line, content[:-1], seal
+
+
+def peek(packed: bytes) -> Header:
+    """Return the header alone, without proof: enough to list snapshots without reading all of them."""
+    try:
+        line = b""
+        unpacker = zlib.decompressobj(wbits=31)
+        data = packed[:PEEKED_BYTES]
+        while b"\n" not in line:
+            found = unpacker.decompress(data, PEEKED_BYTES)
+            if not found:
+                raise Damaged("the snapshot has no header", why="it ends before the first line does")
+            line += found
+            data = unpacker.unconsumed_tail
+        return _parsed(line.partition(b"\n")[0])
+    except zlib.error as error:
+        raise Damaged("the snapshot cannot be decompressed", why=str(error)) from error
+
+
+def _parsed(line: bytes) -> Header:
+    try:
+        header = _header(line)
+        Cursor.of(header.cursor)
+    except (msgspec.MsgspecError, InvalidField) as error:
+        raise Damaged("the snapshot's header cannot be read", why=str(error)) from error
+    if header.format != FORMAT:
+        raise Damaged(
+            "the snapshot has another format",
+            why=f"it has format {header.format}; this version reads format {FORMAT}",
+        )
+    return header

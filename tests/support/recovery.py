@@ -1,0 +1,173 @@
+"""Whether a store recovers: from every disk that a crash can leave (`crash_states`), and from flipped bits.
+
+A store is judged by numbers: which were tried, which acknowledged, and which it finds. Nothing acknowledged may be
+lost, nothing invented, doubled or reordered, and what was served once must survive the next crash.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.crash_states import CrashState, Effort, power_cuts
+from tests.support.faults import RecordingFiles
+
+Recover = Callable[[RecordingFiles], Sequence[int]]
+Append = Callable[[RecordingFiles, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    kind: str
+    label: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.label}): {self.detail}"
+
+
+@dataclass(slots=True)
+class Report:
+    states: int = 0
+    nested: int = 0
+    violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> set[str]:
+        return {violation.kind for violation in self.violations}
+
+    def __str__(self) -> str:
+        lines = [f"{self.states} states, {self.nested} nested, {len(self.violations)} violations"]
+        return "\n".join([*lines, *(f"  {violation}" for violation in self.violations[:5])])
+
+
+def check(
+    recover: Recover,
+    states: Iterable[CrashState],
+    *,
+    append: Append | None = None,
+    nested_max: int = 100,
+    effort: Effort = Effort(exhaustive_max=64, samples=16, tears_max=6),  # noqa: B008 - frozen
+) -> Report:
+    """Recover from each state and hold the result against what was tried and acknowledged.
+
+    `recover` opens the store, reads it all and returns the numbers it found, in order. What it returns has been
+    served: it must survive the next crash, too. `append` opens the store and adds one. Every kill, and `nested_max`
+    of the power cuts, crash again during recovery and append; `effort` bounds that second level.
+    """
+    report = Report()
+    everything = list(states)
+    cuts = [index for index, state in enumerate(everything) if state.killed is None]
+    deeper = set(random.Random(effort.seed).sample(cuts, min(nested_max, len(cuts))))
+    seen: set[object] = set()
+    for index, state in enumerate(everything):
+        report.states += 1
+        files = state.files()
+        since = len(files.trace)
+        if not _judge(recover, files, state, report) or (
+            append and not _extend(recover, append, files, state, report)
+        ):
+            continue
+        if state.killed is None and index not in deeper:
+            continue
+        for again in power_cuts(files, effort=effort, since=since, acked=state.acked, tried=state.tried):
+            # The same disk with the same promises has been judged, wherever it came from.
+            if (again.key, again.acked) not in seen:
+                seen.add((again.key, again.acked))
+                report.nested += 1
+                _judge(recover, again.files(), again, report, f"{state.label}, then ")
+    return report
+
+
+def _judge(recover: Recover, files: RecordingFiles, state: CrashState, report: Report, before: str = "") -> bool:
+    def found(kind: str, detail: object) -> None:
+        report.violations.append(Violation(kind, before + state.label, str(detail)))
+
+    known = len(report.violations)
+    try:
+        numbers = list(recover(files))
+    except Exception as error:
+        found("recovery failed", repr(error))
+        return False
+    for number in numbers:
+        files.acked(number)  # served: from here on a reader relies on it
+    place = {number: index for index, number in enumerate(state.tried)}
+    if lost := sorted(set(state.acked) - set(numbers)):
+        found("lost", lost)
+    if invented := [number for number in numbers if number not in place]:
+        found("invented", invented)
+    if len(set(numbers)) != len(numbers):
+        found("duplicated", numbers)
+    places = [place[number] for number in numbers if number in place]
+    if places != sorted(places):
+        found("reordered", numbers)
+    try:
+        if (second := list(recover(files))) != numbers:
+            found("differs when recovered twice", f"{numbers}, then {second}")
+    except Exception as error:
+        found("recovery failed", f"the second time: {error!r}")
+    return len(report.violations) == known
+
+
+def _extend(recover: Recover, append: Append, files: RecordingFiles, state: CrashState, report: Report) -> bool:
+    before = list(recover(files))
+    number = max((*state.tried, 0)) + 1
+    files.tried(number)
+    try:
+        append(files, number)
+        files.acked(number)
+        after = list(recover(files))
+    except Exception as error:
+        report.violations.append(Violation("append failed", state.label, repr(error)))
+        return False
+    if after != [*before, number]:
+        report.violations.append(Violation("append unreadable", state.label, f"{before} + {number} gave {after}"))
+        return False
+    return True
+
+
+def check_bit_flips(
+    recover: Recover,
+    files: RecordingFiles,
+    acked: Sequence[int],
+    spans: Iterable[tuple[Path, range]],
+    *,
+    loud: type[Exception],
+    readable: Recover | None = None,
+    damaged_max: int = 1,
+    flips: int = 500,
+    seed: int = 0,
+) -> Report:
+    """Flip one bit at a time: everything is found, or `loud` is raised, nothing is written and the rest is readable.
+
+    `spans` names the bytes that may be hit. A recovery that must cut torn tails cannot tell a flip in the very last
+    record from a tear, unless its format can; leave that record out if so, and say so.
+    """
+    report = Report()
+    chance = random.Random(seed)
+    places = [(path, at) for path, span in spans for at in span]
+    intact = files.visible()
+    for path, at in chance.sample(places, min(flips, len(places))):
+        report.states += 1
+        content = bytearray(intact[path])
+        content[at] ^= 1 << chance.randrange(8)
+        damaged = RecordingFiles({**intact, path: bytes(content)}, dirs=files.dirs)
+        label = f"flip in {path} at {at}"
+        try:
+            numbers = list(recover(damaged))
+        except loud:
+            if damaged.visible() != damaged.base:
+                report.violations.append(Violation("wrote over damage", label, "the files changed"))
+            rest = list(readable(damaged)) if readable else []
+            missing = [number for number in acked if number not in rest] if readable else []
+            if len(missing) > damaged_max or any(number not in acked for number in rest):
+                report.violations.append(Violation("undamaged unreadable", label, f"missing {missing}"))
+            continue
+        except Exception as error:
+            report.violations.append(Violation("recovery failed", label, repr(error)))
+            continue
+        if numbers != list(acked):
+            report.violations.append(Violation("silent loss", label, f"found {numbers}"))
+    return report
