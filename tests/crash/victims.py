@@ -69,7 +69,9 @@ class Victim:
         output = b""
         while not Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].startswith(" T"):
             output += self.watch(0.01)
-        return output + self.watch(0)
+        while select.select([self._acks], [], [], 0)[0] and (data := self._read()):  # sent before it stopped
+            output += data
+        return output
 
     def wait(self) -> bytes:
         output = b""

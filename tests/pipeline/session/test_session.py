@@ -80,7 +80,7 @@ def test_a_traceback_that_py4j_logs_is_not_printed(
         raise ValueError
     except ValueError:
         logging.exception("of somebody else")
-    assert [record.message for record in caplog.records] == ["of somebody else"]
+    assert [record.getMessage() for record in caplog.records] == ["of somebody else"]
 
 
 @pytest.fixture

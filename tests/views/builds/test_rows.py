@@ -124,7 +124,7 @@ def test_a_damaged_row_is_folded_again_and_reported(log: Log, hurt: Hurt, caplog
     with caplog.at_level(logging.WARNING, "everlog"):
         assert handle.get("thing/1").state == _true(log, handle)["thing/1"]
 
-    assert [record.message for record in caplog.records if "thing/1" in record.message]
+    assert [record.getMessage() for record in caplog.records if "thing/1" in record.getMessage()]
     assert (_build(handle).mended, handle.audit().ok) == (1, True)
     assert [one.mended for one in log.views.overviews() if one.view == "said"] == [1]
     caplog.clear()
@@ -203,7 +203,7 @@ def test_a_damaged_record_makes_the_view_again(
     with caplog.at_level(logging.WARNING, "everlog"):
         answer = again.get("thing/2")
     assert (answer.state["count"], answer.parked) == (3, True)
-    assert [record for record in caplog.records if "damaged" in record.message]
+    assert [record for record in caplog.records if "damaged" in record.getMessage()]
     assert [letter.position for letter in again.dead_letters()] == [10]
     assert again.audit().ok
 
@@ -246,7 +246,7 @@ def test_a_lost_row_is_detected_by_get_and_by_a_list(
         assert [one.state for one in log.views.overviews() if one.view == view.name] == ["damaged"]
         with caplog.at_level(logging.WARNING, "everlog"):
             assert ask(key)
-        assert [record for record in caplog.records if "were stored" in record.message]
+        assert [record for record in caplog.records if "were stored" in record.getMessage()]
         caplog.clear()
 
 
@@ -362,7 +362,7 @@ def test_a_reader_without_write_access_gets_the_right_answer(
     with caplog.at_level(logging.WARNING, "everlog"):
         assert handle.get("thing/1").state == true["thing/1"]
         assert dict(handle.items()) == true
-    assert [record for record in caplog.records if "thing/1" in record.message]
+    assert [record for record in caplog.records if "thing/1" in record.getMessage()]
     with pytest.raises((Damaged, ReadOnly)):
         handle.digest()
     monkeypatch.undo()
