@@ -30,7 +30,7 @@ from benchmarks.bench.run import FULL, QUICK, Sizes
 from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate, event
 
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 THREADS = 8
 

@@ -27,7 +27,7 @@ from tests.support.postgres_schemas import Schemas
 
 from everlog.demo.postgres_server import NoServer, PostgresServer, start_server
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.stores.contract import Encoded
 from everlog.testing.builders import Chain
 from everlog.wiring import open_store

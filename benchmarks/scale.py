@@ -26,7 +26,7 @@ from benchmarks.bench.events import CATALOG, RARE_TYPE, TYPE, Pool
 from everlog import wiring
 from everlog.core.query import Query
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 STREAM_EVENTS = 100
 TYPE_EVENTS = 1_000

@@ -40,7 +40,7 @@ from benchmarks.peers import THREADS, Peer
 from everlog import wiring
 from everlog.core.codec import event_object
 from everlog.core.event import Event
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 TASKS = 64
 LARGE = 1000

@@ -24,7 +24,7 @@ from benchmarks.segments import Uma
 from everlog import wiring
 from everlog.core.event import Event
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.views.builds.build import VIEWS, builds_of, drop_build, every_name
 from everlog.views.view import View
 

@@ -21,7 +21,7 @@ from statistics import median
 
 import everlog
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.programs import perform as run
 from everlog.programs.workpackages.commands import Move
 from everlog.programs.workpackages.questions import Board, Status

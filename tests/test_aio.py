@@ -20,7 +20,7 @@ from everlog.core.event import Recorded
 from everlog.core.query import Query, Reset
 from everlog.errors import InvalidPayload, KeyReuse, LogClosed, StorageFull, UnknownType, WrongSequence
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 PATIENCE_S = 20
 

@@ -43,18 +43,18 @@ PLANTED = {
         "from everlog.stores.memory import MemoryStore",
         "Stores do not know each other",
     ),
-    "sqlite3": ("log/verify.py", "import sqlite3", "SQLite has one home"),
+    "sqlite3": ("log/verify/verify.py", "import sqlite3", "SQLite has one home"),
     "psycopg": ("log/log.py", "import psycopg", "psycopg has one home"),
     "click": ("settings.py", "import click", "The libraries of the command line have one home"),
     "rich": (
-        "log/refusals.py",
+        "log/write/refusals.py",
         "from rich.console import Console",
         "The libraries of the command line have one home",
     ),
     "pydantic": ("catalog/catalog.py", "import pydantic", "pydantic has one home"),
     "pyspark": ("views/live.py", "import pyspark.sql", "Spark and its tables have one home"),
     "pyarrow": ("transfer/exporting.py", "import pyarrow", "Spark and its tables have one home"),
-    "asyncio": ("log/follow.py", "import asyncio", "asyncio has one home"),
+    "asyncio": ("log/read/follow.py", "import asyncio", "asyncio has one home"),
 }
 
 

@@ -21,7 +21,7 @@ from everlog.core.ids import id_uuid
 from everlog.errors import Damaged, InvalidField, NotFound, ReadOnly
 from everlog.files import DiskFiles
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.views.snapshots.file import decompress, proved_lines
 
 

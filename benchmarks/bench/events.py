@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from everlog.catalog.catalog import Catalog
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 TYPE = "bench.moved"
 RARE_TYPE = "bench.closed"

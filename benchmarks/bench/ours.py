@@ -16,7 +16,7 @@ from everlog import aio, wiring
 from everlog.core.event import Event
 from everlog.core.query import EVERYTHING, Query
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 BATCH = 100
 READ_STREAM = "item/read"

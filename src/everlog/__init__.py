@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from everlog.core.query import Query as Query
     from everlog.core.query import Reset as Reset
     from everlog.errors import EverlogError as EverlogError
-    from everlog.log.expect import Expect as Expect
-    from everlog.log.expect import NoMatch as NoMatch
     from everlog.log.log import Log as Log
-    from everlog.log.prepare import Draft as Draft
-    from everlog.log.requests import Receipt as Receipt
+    from everlog.log.write.draft import Draft as Draft
+    from everlog.log.write.draft import Receipt as Receipt
+    from everlog.log.write.expect import Expect as Expect
+    from everlog.log.write.expect import NoMatch as NoMatch
     from everlog.programs.command import By as By
     from everlog.programs.perform import ask as ask
     from everlog.programs.perform import perform as perform
@@ -46,17 +46,17 @@ _HOMES = {
     "By": "everlog.programs.command",
     "Catalog": "everlog.catalog.catalog",
     "Cursor": "everlog.core.query",
-    "Draft": "everlog.log.prepare",
+    "Draft": "everlog.log.write.draft",
     "Event": "everlog.core.event",
     "EverlogError": "everlog.errors",
-    "Expect": "everlog.log.expect",
+    "Expect": "everlog.log.write.expect",
     "Log": "everlog.log.log",
-    "NoMatch": "everlog.log.expect",
+    "NoMatch": "everlog.log.write.expect",
     "Page": "everlog.core.query",
     "Position": "everlog.core.event",
     "Purge": "everlog.core.event",
     "Query": "everlog.core.query",
-    "Receipt": "everlog.log.requests",
+    "Receipt": "everlog.log.write.draft",
     "Recorded": "everlog.core.event",
     "Reset": "everlog.core.query",
     "Text": "everlog.views.view",

@@ -28,13 +28,13 @@ from everlog.consumers.member import Member
 from everlog.core.event import START, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, require_query
 from everlog.errors import EverlogError, LogClosed
-from everlog.log.committer import Item
-from everlog.log.expect import Expect, Expectation
-from everlog.log.follow import POLL_S, closed_early, items_of
-from everlog.log.guard import ATTEMPTS, Overtaken
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
-from everlog.log.requests import Receipt, Request
+from everlog.log.read.follow import POLL_S, closed_early, items_of
+from everlog.log.write.committer import Item
+from everlog.log.write.draft import Draft, Receipt
+from everlog.log.write.expect import Expect, Expectation
+from everlog.log.write.guard import ATTEMPTS, Overtaken
+from everlog.log.write.requests import Request
 
 if TYPE_CHECKING:
     from everlog.event_store import EventStore as EventStore

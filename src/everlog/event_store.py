@@ -37,8 +37,8 @@ from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import Damaged, EverlogError, InvalidField, NotFound
 from everlog.files import DiskFiles, Files, replace_file
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
 from everlog.log.seed_events import draft_of, time_of
+from everlog.log.write.draft import Draft
 from everlog.views.snapshots.file import FORMAT, decompress, pack, proved_lines
 
 _logger = logging.getLogger("everlog")

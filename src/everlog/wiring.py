@@ -13,7 +13,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.errors import Conflict, InvalidSettings, NotALog, Unavailable
 from everlog.files import DiskFiles, Files
 from everlog.log.log import Log
-from everlog.log.prepare import Limits
+from everlog.log.write.draft import Limits
 from everlog.settings import Loaded, Settings, find_folder, load
 from everlog.stores.contract import Identity, Store
 from everlog.transfer import git
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from everlog.errors import Damaged
-    from everlog.log.guard import Guard, Guards
+    from everlog.log.write.guard import Guard, Guards
     from everlog.programs.program import Program
     from everlog.stores.segments.dump import Entry
     from everlog.views.registry import Views

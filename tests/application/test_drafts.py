@@ -14,7 +14,7 @@ from everlog.application.drafts import (
     refused_drafts,
 )
 from everlog.errors import InvalidField, NotCanonical
-from everlog.log.expect import Expect
+from everlog.log.write.expect import Expect
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from everlog.application.problems import LINES_MAX, RESTORE, describe, no_hint_to_verify, remedy, summarize
 from everlog.core.event import START, Position
 from everlog.errors import Damaged
-from everlog.log.verify import Report
+from everlog.log.verify.verify import Report
 from everlog.stores.contract import Problem
 
 

@@ -387,7 +387,7 @@ def test_what_a_purge_took_is_not_missed(notes: Run) -> None:
 
 def test_a_long_list_is_read_as_it_is(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     damage("UPDATE events SET payload = replace(payload, 'note 2', 'NOTE 2') WHERE position = 2")
-    monkeypatch.setattr("everlog.log.spot_check.PLACES_MAX", 4)
+    monkeypatch.setattr("everlog.log.verify.spot_check.PLACES_MAX", 4)
     assert notes("log").err == ""
     assert notes("log", "--stream", "note/1").err.count("warning") == 1  # four of them
 

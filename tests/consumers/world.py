@@ -23,7 +23,12 @@ from everlog.consumers.member import Member
 from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Query
 from everlog.errors import LeaseLost, NotFound
-from everlog.log.dead_letters import FAILED, OPEN, SKIPPED, read_letters
+from everlog.log.dead_letters import (
+    FAILED,
+    OPEN,
+    SKIPPED,
+    read_letters,
+)
 from everlog.log.log import Log
 from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore

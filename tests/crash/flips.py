@@ -21,7 +21,7 @@ from everlog.catalog.builtin import BUILT_IN
 from everlog.core.codec import Packed
 from everlog.errors import EverlogError
 from everlog.log.log import Log
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.day_files import scan
 from everlog.stores.sqlite.store import SqliteStore

@@ -13,7 +13,7 @@ from tests.crash.workloads import new_disk, put
 from tests.support.faults import RecordingFiles
 
 from everlog.errors import Damaged, WriterStopped
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.small_state import read_note
 from everlog.stores.sqlite.store import SqliteStore

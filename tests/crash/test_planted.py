@@ -21,9 +21,10 @@ from everlog.core.codec import Packed
 from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Cursor, Page
 from everlog.errors import EverlogError, WriterStopped
-from everlog.log import pages, verify
-from everlog.log.committer import Committer, Item
 from everlog.log.log import Log
+from everlog.log.read import pages
+from everlog.log.verify import verify
+from everlog.log.write.committer import Committer, Item
 from everlog.stores.contract import Encoded, Ends, Known, Store
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import CLAIMS, NOTES, StoreState

@@ -17,7 +17,7 @@ from tests.support.faults import RecordingFiles
 from everlog.catalog.builtin import BUILT_IN
 from everlog.errors import Damaged
 from everlog.log.log import Log
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.contract import Identity, Store
 from everlog.stores.memory import MemoryStore
 from everlog.stores.small_state import read_claim, read_note, read_notes

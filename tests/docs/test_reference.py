@@ -129,7 +129,7 @@ def test_every_exit_code_is_documented(pages: dict[str, Page]) -> None:
 def test_every_problem_that_verify_can_name_is_documented(pages: dict[str, Page]) -> None:
     told = set()
     for name in (
-        "src/everlog/log/verify.py",
+        "src/everlog/log/verify/verify.py",
         "src/everlog/stores/sqlite/check.py",
         "src/everlog/stores/jsonl/check.py",
         "src/everlog/stores/segments/state.py",

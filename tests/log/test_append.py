@@ -28,7 +28,7 @@ from everlog.errors import (
     WrongSequence,
 )
 from everlog.log.log import Log
-from everlog.log.prepare import Draft, Limits
+from everlog.log.write.draft import Draft, Limits
 from everlog.stores.small_state import read_notes
 from everlog.testing.builders import event, put_note
 

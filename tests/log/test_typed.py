@@ -14,7 +14,7 @@ import everlog
 from everlog.catalog.catalog import Catalog
 from everlog.errors import InvalidField, InvalidPayload, SchemaBroken, UnknownType
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.programs.workpackages import events as workpackages
 
 CATALOG = Catalog()

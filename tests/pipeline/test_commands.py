@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.conftest import Run, everlog, place
-from tests.log.test_verify import at, edit
+from tests.log.verify.test_verify import at, edit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,7 +18,7 @@ from everlog import aio, programs
 from everlog.core.ids import new_id
 from everlog.errors import RejectedEvent, RuleRefused
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.views.view import digest
 
 __all__ = ["postgres_schemas", "postgres_url"]

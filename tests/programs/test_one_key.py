@@ -20,9 +20,9 @@ import everlog
 from everlog import aio
 from everlog.cli.main import cli
 from everlog.demo.postgres_server import NoServer, start_server
-from everlog.log.expect import Expect
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
+from everlog.log.write.expect import Expect
 from everlog.programs.command import By
 from everlog.programs.issues.commands import Create as NewIssue
 from everlog.programs.perform import perform

@@ -12,7 +12,7 @@ from everlog.core.event import Recorded
 from everlog.core.query import Newest, Query
 from everlog.errors import KeyReuse, QueryMatched, RuleRefused
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.programs.agents import PROGRAM
 from everlog.programs.agents.commands import Approve, Execute, Propose
 from everlog.programs.agents.events import Approved, Proposed

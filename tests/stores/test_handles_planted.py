@@ -21,7 +21,7 @@ from tests.support.handles_machine import HandlesMachine
 
 from everlog.errors import LogClosed, WriterStopped
 from everlog.files import Files
-from everlog.log import follow as following
+from everlog.log.read import follow as following
 from everlog.stores.jsonl.day_files import Tail
 from everlog.stores.jsonl.index.rows import Rows
 from everlog.stores.jsonl.index.update import IndexUpdater

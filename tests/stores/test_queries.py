@@ -14,7 +14,7 @@ from tests.conftest import CATALOG, Clock
 from everlog.core.query import Cursor, Query
 from everlog.errors import EverlogError, InvalidField
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.memory import MemoryStore
 from everlog.stores.postgres.store import PostgresStore

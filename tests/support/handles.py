@@ -37,9 +37,9 @@ from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Page, Query, Reset
 from everlog.errors import EverlogError, LogClosed, NotFound
 from everlog.files import DiskFiles, Handle
-from everlog.log.expect import Expect, Expectation
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
+from everlog.log.write.expect import Expect, Expectation
 from everlog.os_errors import failed_flush
 from everlog.stores.contract import Archiving, Indexed
 from everlog.transfer.copy import copy_log

@@ -21,7 +21,7 @@ from tests.transfer.conftest import MemoryTarget, Open, target_in
 from everlog.core.codec import Packed
 from everlog.core.event import Position
 from everlog.errors import Busy, Conflict, Damaged, NotALog
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore
 from everlog.stores.small_state import CLAIMS, claim_of, read_notes
@@ -290,7 +290,7 @@ def test_a_killed_copy_is_finished_by_the_same_command(tmp_path: Path, round_: i
 
 
 def draft() -> Any:
-    from everlog.log.prepare import Draft
+    from everlog.log.write.draft import Draft
 
     return Draft(type="note.added", stream="note/1", payload={"text": "x" * 200})
 

@@ -14,7 +14,7 @@ from tests.transfer.test_copy import Stop, a_log_with_state, everything, stopped
 from everlog.cli.main import main
 from everlog.cli.output import Output
 from everlog.errors import Conflict, NotALog
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.contract import Store
 from everlog.stores.small_state import read_note
 from everlog.transfer import copy as copying

@@ -8,8 +8,8 @@ import pytest
 from tests.views.conftest import ByActor, Said
 from tests.views.said import say
 
-from everlog.log import pages
 from everlog.log.log import Log
+from everlog.log.read import pages
 from everlog.views.builds.content import applied_blocks, mark_applied
 
 

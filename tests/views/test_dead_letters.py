@@ -10,7 +10,12 @@ from tests.views.conftest import ByActor, Causal, Everything, Picky, Said, Total
 from tests.views.said import say
 
 from everlog.errors import NotFound, ViewStopped
-from everlog.log.dead_letters import FAILED, SKIPPED, STOPPED, WAITING
+from everlog.log.dead_letters import (
+    FAILED,
+    SKIPPED,
+    STOPPED,
+    WAITING,
+)
 from everlog.log.log import Log
 from everlog.views.view import View
 

@@ -9,9 +9,9 @@ import pytest
 from tests.views.conftest import ByActor, Causal
 
 from everlog.core.query import EVERYTHING
-from everlog.log import pages
 from everlog.log.derived import ViewOfLog
 from everlog.log.log import Log
+from everlog.log.read import pages
 from everlog.testing.builders import event
 from everlog.views import fold
 from everlog.views.builds import content, in_memory, open_build

@@ -30,7 +30,7 @@ import click
 
 from everlog import EverlogError, errors
 from everlog.cli.main import cli, main
-from everlog.log import prepare
+from everlog.log.write import prepare
 
 BEGIN = datetime(2025, 3, 3, 9, 0, tzinfo=UTC)  # in the past of every machine that runs this
 ROOT = Path(__file__).resolve().parents[2]

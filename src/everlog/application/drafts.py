@@ -11,8 +11,8 @@ import msgspec
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import parse_json
 from everlog.errors import InvalidField, NotCanonical, RejectedEvent
-from everlog.log.expect import Expect, Expectation
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
+from everlog.log.write.expect import Expect, Expectation
 
 PROBLEMS_SHOWN = 20
 

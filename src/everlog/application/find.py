@@ -13,10 +13,10 @@ from everlog.core.event import Position, Purged, Recorded
 from everlog.core.ids import parse_id
 from everlog.core.text import counted
 from everlog.errors import Damaged, EverlogError, InvalidField, NotFound
-from everlog.log.accounting import Places
-from everlog.log.causes import causes_of
 from everlog.log.log import Log
-from everlog.log.spot_check import spot_check_at
+from everlog.log.read.accounting import Places
+from everlog.log.read.causes import causes_of
+from everlog.log.verify.spot_check import spot_check_at
 from everlog.stores.contract import Problem
 from everlog.stores.lost import lost
 

@@ -10,7 +10,7 @@ import msgspec
 
 from everlog.core.text import counted
 from everlog.errors import Damaged
-from everlog.log.verify import Report, in_ranges
+from everlog.log.verify.verify import Report, in_ranges
 from everlog.stores.contract import Problem
 
 LINES_MAX = 10

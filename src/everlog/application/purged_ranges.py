@@ -12,7 +12,7 @@ from typing import NamedTuple
 from everlog.core.event import Position, Purge, Purged, Recorded
 from everlog.core.query import EVERYTHING, Query, in_scope
 from everlog.log.log import Log
-from everlog.log.spot_check import PLACES_MAX
+from everlog.log.verify.spot_check import PLACES_MAX
 
 
 class PurgedRange(NamedTuple):

@@ -12,7 +12,7 @@ from everlog.cli.session import Session, common_options, missing_ok_option, pass
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
-    from everlog.log.verify import Report
+    from everlog.log.verify.verify import Report
 
 EXIT_DAMAGED = 8
 

@@ -24,7 +24,13 @@ from everlog.consumers.group_state import (
     read_progress,
 )
 from everlog.consumers.settings import WATCHED_EVENTS
-from everlog.log.dead_letters import OPEN, GroupLetter, keep_letter, read_letters, remove_letter
+from everlog.log.dead_letters import (
+    OPEN,
+    GroupLetter,
+    keep_letter,
+    read_letters,
+    remove_letter,
+)
 from everlog.stores.open_write import OpenWrite
 
 

@@ -10,7 +10,7 @@ from everlog.core.event import START, Position, Recorded
 from everlog.core.query import Cursor, Reset
 from everlog.errors import Damaged
 from everlog.log.log import Log
-from everlog.log.pages import PAGE_LIMIT, find_reset
+from everlog.log.read.pages import PAGE_LIMIT, find_reset
 
 if TYPE_CHECKING:
     from everlog.consumers.group import Group

@@ -33,10 +33,18 @@ from everlog.core.event import START, Event, Position
 from everlog.core.fields import require_text
 from everlog.core.query import EVERYTHING, Cursor, Query
 from everlog.errors import GroupDiffers, InvalidField, NotFound
-from everlog.log.dead_letters import OPEN, RETRYING, SKIPPED, GroupLetter, keep_letter, read_letters, remove_letter
+from everlog.log.dead_letters import (
+    OPEN,
+    RETRYING,
+    SKIPPED,
+    GroupLetter,
+    keep_letter,
+    read_letters,
+    remove_letter,
+)
 from everlog.log.log import Log
-from everlog.log.pages import newest_purge
-from everlog.log.secrets import refuse_secrets
+from everlog.log.read.pages import newest_purge
+from everlog.log.secrets.secrets import refuse_secrets
 from everlog.stores.contract import Reader
 from everlog.stores.open_write import OpenWrite
 

@@ -25,8 +25,8 @@ from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Reset
 from everlog.errors import EverlogError, LeaseLost, LogClosed
 from everlog.log.dead_letters import read_letters
-from everlog.log.follow import POLL_S
-from everlog.log.pages import newest_purge
+from everlog.log.read.follow import POLL_S
+from everlog.log.read.pages import newest_purge
 
 if TYPE_CHECKING:
     from everlog.consumers.group import Group

@@ -18,7 +18,15 @@ from everlog.consumers.checkin import Finished
 from everlog.consumers.group_state import Progress
 from everlog.core.event import Position, Recorded
 from everlog.core.query import Cursor
-from everlog.log.dead_letters import DONE, FAILED, OPEN, RETRYING, WAITING, GroupLetter, letter_of
+from everlog.log.dead_letters import (
+    DONE,
+    FAILED,
+    OPEN,
+    RETRYING,
+    WAITING,
+    GroupLetter,
+    letter_of,
+)
 
 
 @dataclass(eq=False)

@@ -15,7 +15,7 @@ from everlog.core.event import Event
 from everlog.demo.programs import agents, community, controlplane, customers, issues, workpackages
 from everlog.demo.week import Week
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 BATCH = 100
 NOON_OF_THURSDAY = timedelta(days=3, hours=12)

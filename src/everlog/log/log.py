@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self, TypeVar, overload
@@ -44,21 +44,26 @@ from everlog.core.query import (
     require_query,
 )
 from everlog.errors import Damaged, EverlogError, InvalidField, LogClosed, SchemaBroken, Unavailable
-from everlog.log import follow, pages
-from everlog.log.accounting import accounted
-from everlog.log.admit import admit, refuse_unacceptable
-from everlog.log.committer import Committer, Waker
 from everlog.log.derived import ViewName, ViewOfLog, ViewsOfLog
-from everlog.log.expect import Expect, Expectation
-from everlog.log.guard import ATTEMPTS, Guards, Judge, Overtaken
-from everlog.log.idempotency import upcast
-from everlog.log.prepare import Draft, Limits
-from everlog.log.purge import forget_derived, purge
-from everlog.log.refusals import Counted, Refusal, Refusals
-from everlog.log.requests import DryRun, Receipt, Recorder, Request
-from everlog.log.secrets import refuse_secrets
-from everlog.log.stages import Stage, Stages
-from everlog.log.verify import Report, verify
+from everlog.log.read import follow, pages
+from everlog.log.read.accounting import accounted
+from everlog.log.read.upcast import count_readable, upcast, upcast_all, with_typed_payloads
+from everlog.log.secrets.secrets import refuse_secrets
+from everlog.log.verify.verify import Report, verify
+from everlog.log.write.admit import admit, refuse_unacceptable
+from everlog.log.write.committer import Committer, Waker
+from everlog.log.write.draft import Draft, Limits, Receipt
+from everlog.log.write.expect import Expect, Expectation
+from everlog.log.write.guard import (
+    ATTEMPTS,
+    Guards,
+    Judge,
+    Overtaken,
+)
+from everlog.log.write.purge import forget_derived, purge
+from everlog.log.write.refusals import Counted, Refusal, Refusals
+from everlog.log.write.requests import DryRun, Recorder, Request
+from everlog.log.write.stages import Stage, Stages
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Encoded, Identity, Store, Stored, encode_event
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.past_damage import PastDamage
@@ -315,10 +320,10 @@ class Log:
         page = pages.page_after(self._store, start, query, limit=limit)
         events: list[Recorded] = []
         try:
-            events.extend(self._upcast_all(page.events))
+            events.extend(upcast_all(self.catalog, page.events))
         except SchemaBroken:
             # The events before it are still good: a shorter page has them, and the next one begins with the reason.
-            readable = self._readable(page.events)
+            readable = count_readable(self.catalog, page.events)
             if not readable:
                 raise
             return self.page_after(start, query, limit=readable)
@@ -369,10 +374,11 @@ class Log:
         """
         if isinstance(query, builtins.type):
             events = Query(types=frozenset((self.catalog.type_of_model(query),)), stream=stream)
-            return self._typed(
+            return with_typed_payloads(
+                self.catalog,
                 self.read(
                     events, after=after, upto=upto, limit=limit, newest_first=newest_first, past_damage=past_damage
-                )
+                ),
             )
         require_query(query)
         require_position("after", after)
@@ -392,7 +398,7 @@ class Log:
         )
         if query == EVERYTHING and not newest_first and past_damage is None:
             found = accounted(self._store, found, Position(after))
-        return self._upcast_all(found)
+        return upcast_all(self.catalog, found)
 
     def get(self, event_id: str) -> Recorded | None:
         """The event with this id, in either spelling."""
@@ -449,7 +455,7 @@ class Log:
         return self.view(view).wait_for(position, timeout_s)
 
     def add_stage(self, stage: Stage) -> None:
-        """Have a stage take part in every write, at its end and in its transaction: see `everlog.log.stages`."""
+        """Have a stage take part in every write, at its end and in its transaction: see `log/write/stages.py`."""
         self._stages.add(stage)
 
     # ---- the rest
@@ -558,34 +564,6 @@ class Log:
         if not self._watching and not self._waiters.closed:
             self._watching = True
             self._store.watch(self._waiters.wake)
-
-    def _upcast_all(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
-        # `upcast`, spelled out: this runs for every event that anybody reads, and most are as they should be.
-        upcast_event = self.catalog.upcast
-        for recorded in records:
-            try:
-                event = upcast_event(recorded.event)
-            except SchemaBroken as error:
-                error.details["position"] = recorded.position  # a reader may continue after it
-                raise
-            yield recorded if event is recorded.event else msgspec.structs.replace(recorded, event=event)
-
-    def _typed(self, records: Iterable[Recorded]) -> Iterator[TypedRecord[Any]]:
-        for recorded in records:
-            try:
-                payload = self.catalog.typed(recorded.event)
-            except SchemaBroken as error:
-                error.details["position"] = recorded.position  # a reader can continue after it
-                raise
-            yield TypedRecord(recorded, payload)
-
-    def _readable(self, records: Sequence[Recorded]) -> int:
-        """Return how many of the first records can be upcast."""
-        count = 0
-        with suppress(SchemaBroken):
-            for _ in self._upcast_all(records):
-                count += 1
-        return count
 
 
 def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from everlog.core.ids import parse_id
 from everlog.errors import InvalidField
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 _NAMES = {"event_type": "type", "event_id": "id", "timestamp": "occurred_at", "source": "actor"}
 _COMPUTED = frozenset(("schema_version", "sequence", "checksum"))

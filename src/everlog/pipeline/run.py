@@ -25,7 +25,7 @@ from everlog.core.query import Cursor
 from everlog.core.text import did_you_mean
 from everlog.errors import HistoryChanged, NotFound
 from everlog.log.log import Log
-from everlog.log.pages import find_reset
+from everlog.log.read.pages import find_reset
 from everlog.pipeline.engines.choose import LOCAL, Choice
 from everlog.pipeline.engines.engine import Engine, NeedsSpark
 from everlog.pipeline.engines.local import LocalEngine

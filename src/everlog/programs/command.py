@@ -29,8 +29,7 @@ from everlog.errors import EverlogError
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
-    from everlog.log.prepare import Draft
-    from everlog.log.requests import Receipt
+    from everlog.log.write.draft import Draft, Receipt
     from everlog.programs.perform import History
 
 R = TypeVar("R")

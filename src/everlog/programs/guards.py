@@ -2,7 +2,8 @@
 
 A raw append, a batch and NDJSON drafts meet the same rules as a command. What is admitted from elsewhere (copy,
 import) does not: it is a fact, and the views decide whether it counts. When and how often a guard is applied is
-described in `everlog.log.guard`; here it gets a history, the event as it would be recorded, and its typed payload.
+described in `everlog.log.write.guard`; here it gets a history, the event as it would be recorded, and its typed
+payload.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from everlog.core.event import Event, Position, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import Looks, Newest, Query
 from everlog.errors import EverlogError, NotFound, RejectedEvent, RuleRefused
-from everlog.log import guard
-from everlog.log.prepare import Draft
+from everlog.log.write import guard
+from everlog.log.write.draft import Draft
 from everlog.programs.command import By
 from everlog.programs.perform import Batch, History
 from everlog.programs.program import Guard, Program

@@ -31,11 +31,10 @@ import msgspec
 from everlog.core.event import Event, Position, Recorded
 from everlog.core.query import Looks, Newest, Query, in_scope
 from everlog.errors import AlreadyPurged, Damaged, EverlogError, KeyReuse, NoSuchSubject, QueryMatched, Unavailable
-from everlog.log import guard
-from everlog.log.expect import Expect, Expectation, NoMatch
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
-from everlog.log.requests import Receipt
+from everlog.log.write import guard
+from everlog.log.write.draft import Draft, Receipt
+from everlog.log.write.expect import Expect, Expectation, NoMatch
 from everlog.programs.command import (
     NOBODY,
     By,

@@ -24,7 +24,7 @@ from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Query
 from everlog.core.text import PathParts
 from everlog.errors import InvalidField, NotFound
-from everlog.log.causes import causes_of
+from everlog.log.read.causes import causes_of
 from everlog.views.builds.rows import CausalOrder, Row, row_bytes, row_of
 from everlog.views.fold import AT_ONCE, fold, in_causal_order, kept_rows
 from everlog.views.view import Order, State, View

@@ -19,7 +19,7 @@ from everlog.core.text import words
 from everlog.errors import EverlogError, LogClosed, NotFound, ViewBehind, ViewStopped
 from everlog.log.dead_letters import FAILED, SKIPPED, STOPPED
 from everlog.log.derived import Answer
-from everlog.log.follow import POLL_S
+from everlog.log.read.follow import POLL_S
 from everlog.stores.small_state import SmallState
 from everlog.views.advance import Advance
 from everlog.views.as_of import Cut, Moment, Was, cut

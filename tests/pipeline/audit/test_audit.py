@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.log.test_verify import EDITS, HEADER_EDITS, PEER, at, edit, edited, pristine
+from tests.log.verify.test_verify import EDITS, HEADER_EDITS, PEER, at, edit, edited, pristine
 from tests.pipeline.logs import KINDS, add, open_log, url_in
 from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog.errors import EverlogError
 from everlog.log.log import Log
-from everlog.log.verify import Report, verify
+from everlog.log.verify.verify import Report, verify
 from everlog.pipeline.audit import audit as audit_module
 from everlog.pipeline.audit.audit import SparkReport, _Collected, _join, _proved, _ranges, audit
 from everlog.stores.contract import Store, encode_event

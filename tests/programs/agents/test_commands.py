@@ -10,8 +10,8 @@ from tests.programs.elsewhere import lawless
 import everlog
 from everlog.core.ids import IdSource, id_uuid
 from everlog.errors import InvalidField, InvalidPayload, KeyReuse, NoSuchSubject, RuleRefused
-from everlog.log.causes import causes_of
 from everlog.log.log import Log
+from everlog.log.read.causes import causes_of
 from everlog.programs.agents.commands import Approve, Execute, Fail, Propose, Reject, Validate
 from everlog.programs.agents.questions import Causes, List, Show, Sources, Trace
 from everlog.programs.command import By

@@ -25,7 +25,7 @@ from everlog.errors import (
     ViewStopped,
 )
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.programs.command import By, Outcome
 from everlog.programs.perform import ask, perform
 from everlog.programs.workpackages.commands import Create, Depend, Gate, GateResult, Move, Package, Spec, Subtask

@@ -13,7 +13,7 @@ from tests.stores.jsonl.own import Clock, codes, day_files, own, texts
 from everlog.core.event import Position
 from everlog.errors import ReadOnly
 from everlog.files import DiskFiles, Handle, Lock
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.contract import Encoded
 from everlog.stores.jsonl.lines import event_line
 from everlog.stores.jsonl.store import JsonlStore

@@ -16,7 +16,7 @@ from tests.support.recovery import Report, check, check_bit_flips
 
 from everlog.core.event import Position, Purge
 from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.jsonl import day_files, notes, purge
 from everlog.stores.jsonl.day_files import Tail
 from everlog.stores.jsonl.store import JsonlStore

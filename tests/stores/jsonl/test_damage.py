@@ -12,7 +12,7 @@ from tests.stores.jsonl.own import Clock, codes, day_files, own, texts
 from everlog.core.event import Position
 from everlog.core.query import Query
 from everlog.errors import Damaged
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.jsonl.index import changes
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import seal_any, stamped

@@ -19,8 +19,8 @@ from everlog.core.event import Position
 from everlog.core.query import Cursor, Query
 from everlog.errors import Busy, Damaged, EverlogError
 from everlog.files import DiskFiles, Handle
-from everlog.log.pages import page_after
-from everlog.log.verify import verify
+from everlog.log.read.pages import page_after
+from everlog.log.verify.verify import verify
 from everlog.stores.jsonl.store import JsonlStore
 
 DAY_US = 86_400_000_000

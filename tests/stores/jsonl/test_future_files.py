@@ -8,7 +8,7 @@ import pytest
 from tests.stores.jsonl.own import Clock, day_files, own, texts
 
 from everlog.core.query import Query
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.filling import positions
 

@@ -9,7 +9,7 @@ import pytest
 from tests.stores.jsonl.own import codes, day_files, own, texts
 
 from everlog.errors import BadFile, Damaged
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.jsonl.merge import merge_day_files
 from everlog.stores.jsonl.store import JsonlStore
 

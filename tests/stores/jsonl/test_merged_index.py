@@ -9,7 +9,7 @@ from tests.conftest import Clock
 
 from everlog.core.event import Position
 from everlog.core.ids import EventId
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.jsonl.lines import PurgedLine, PurgeLine, event_line, purge_line, purged_line, read_line
 from everlog.stores.jsonl.merge import merge_day_files
 from everlog.stores.jsonl.store import JsonlStore

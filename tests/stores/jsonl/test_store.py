@@ -19,7 +19,7 @@ from everlog.core.query import Query
 from everlog.errors import Busy, Damaged, NewerFormat, NotALog, NotFound
 from everlog.files import DiskFiles
 from everlog.log.log import Log
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.jsonl import store as store_module
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import seal_any

@@ -21,7 +21,7 @@ from tests.stores.jsonl.own import Clock, day_files, own, texts
 from everlog.core.query import Query
 from everlog.errors import Damaged, WrongSequence
 from everlog.log.log import Log
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.jsonl import purge
 from everlog.stores.jsonl.index import update
 from everlog.stores.jsonl.store import JsonlStore

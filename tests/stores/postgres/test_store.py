@@ -19,8 +19,8 @@ from everlog import wiring
 from everlog.catalog.catalog import Catalog
 from everlog.core.codec import Packed
 from everlog.core.event import Position
-from everlog.log import follow
 from everlog.log.log import Log
+from everlog.log.read import follow
 from everlog.stores.postgres import insert
 from everlog.stores.postgres.listener import Listener
 from everlog.stores.postgres.store import PostgresStore

@@ -20,7 +20,7 @@ from typing import Any
 
 import everlog
 from everlog.core.event import Position
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import stamped
 from everlog.views.builtin import Streams

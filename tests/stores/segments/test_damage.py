@@ -25,7 +25,7 @@ from everlog.core.event import START, Position, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import Damaged, EverlogError
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.segments import writer
 from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.damage_contract import DamageContract, OpenStore
 
-from everlog.log.verify import verify
+from everlog.log.verify.verify import verify
 from everlog.stores.sqlite.store import SqliteStore
 
 

@@ -20,7 +20,7 @@ from everlog.core.event import Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, EverlogError, Unavailable
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.stores.past_damage import PastDamage
 from everlog.stores.sqlite.store import SqliteStore
 

@@ -15,7 +15,7 @@ from tests.conftest import CATALOG, Clock
 from everlog.core.event import Recorded
 from everlog.files import DiskFiles
 from everlog.log.log import Log
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.transfer.git import install
 

@@ -17,7 +17,7 @@ from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Query
 from everlog.errors import HistoryChanged
 from everlog.log.log import Log
-from everlog.log.pages import OpenPage
+from everlog.log.read.pages import OpenPage
 from everlog.stores.jsonl import columns
 from everlog.stores.jsonl.index import read
 from everlog.stores.jsonl.store import JsonlStore

@@ -10,7 +10,7 @@ import pytest
 
 from everlog.core.event import START
 from everlog.core.query import Cursor
-from everlog.log.prepare import Draft
+from everlog.log.write.draft import Draft
 
 if TYPE_CHECKING:
     from tests.transfer.git.conftest import Clone

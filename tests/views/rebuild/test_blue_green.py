@@ -13,8 +13,8 @@ from tests.views.said import from_nothing, say
 from tests.views.test_versions import Changed, stop_after
 
 from everlog.errors import Busy, NotFound
-from everlog.log import pages
 from everlog.log.log import Log
+from everlog.log.read import pages
 from everlog.views import live
 from everlog.views.builds import current, open_build
 from everlog.views.builds.build import active_build, builds_of, drop_build

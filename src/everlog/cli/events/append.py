@@ -16,8 +16,8 @@ from everlog.core.text import counted
 
 if TYPE_CHECKING:
     from everlog.catalog.catalog import Catalog
-    from everlog.log.expect import Expectation
-    from everlog.log.requests import Receipt
+    from everlog.log.write.draft import Receipt
+    from everlog.log.write.expect import Expectation
 
 COLUMNS = ("position", "id", "stream", "sequence", "status")
 
@@ -79,7 +79,7 @@ def append_command(
       echo '{"type":"note.added","stream":"note/1","payload":{"text":"hi"}}' | everlog append --batch -
     """
     from everlog.application.drafts import drafts_from_ndjson, refused_drafts
-    from everlog.log.prepare import Draft
+    from everlog.log.write.draft import Draft
 
     session.request_id = request_id
     log = session.log()

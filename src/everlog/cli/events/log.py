@@ -299,7 +299,7 @@ class _Reader:
         from everlog.cli.events.records import warn_of
         from everlog.core.event import Position
         from everlog.core.query import EVERYTHING
-        from everlog.log.spot_check import PLACES_MAX, spot_check
+        from everlog.log.verify.spot_check import PLACES_MAX, spot_check
 
         places = upto - after if self._query == EVERYTHING else len(found)
         if 0 < places <= PLACES_MAX:

@@ -10,7 +10,7 @@ from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
 
 if TYPE_CHECKING:
-    from everlog.log.refusals import Refusal
+    from everlog.log.write.refusals import Refusal
 
 
 _LEFT_OUT_MAX = 5

@@ -19,7 +19,7 @@ import msgspec
 from everlog.core.event import Position
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import HistoryChanged, InvalidSettings
-from everlog.log.pages import find_reset, newest_purge
+from everlog.log.read.pages import find_reset, newest_purge
 from everlog.pipeline.source.batches import batches_of
 from everlog.pipeline.source.rows import COLUMNS
 from everlog.stores.contract import Store, Stored

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from everlog.core.event import START, Position
 from everlog.core.query import Cursor
-from everlog.log.pages import find_reset
+from everlog.log.read.pages import find_reset
 from everlog.pipeline.session.failures import carried
 from everlog.pipeline.source import ranges
 from everlog.pipeline.source.ranges import Look, Mark

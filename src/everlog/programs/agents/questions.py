@@ -106,7 +106,7 @@ class Causes(Question[list[Row]], frozen=True, kw_only=True):
     event: Annotated[str, Meta(description="The event's id, or its position as #12 or 12.")]
 
     def answer(self, log: Log, within: str) -> list[Row]:
-        from everlog.log.causes import causes_of
+        from everlog.log.read.causes import causes_of
 
         number = self.event.removeprefix("#")
         at = number.isdecimal() and len(number) <= POSITION_DIGITS_MAX

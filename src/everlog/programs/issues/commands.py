@@ -31,8 +31,7 @@ from everlog.programs.issues.views import Current
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
-    from everlog.log.prepare import Draft
-    from everlog.log.requests import Receipt
+    from everlog.log.write.draft import Draft, Receipt
     from everlog.programs.perform import History
 
 CREATED = frozenset({"issue.created"})
@@ -454,7 +453,7 @@ class Purge(IssueCommand, frozen=True, kw_only=True):
             return rules.purge(issue, name.short_id, force=self.force, confirm=words, reason=why, events=len(own))
 
         def carry_out(drafts: Sequence[Draft], *, key: str, operation: str, request: Any) -> Receipt:
-            from everlog.log.requests import Receipt
+            from everlog.log.write.draft import Receipt
 
             asked: Any = {"key": key, "operation": operation, "request": request}
             return Receipt(log.purge(stream, record=drafts, actor=by.actor, reason=why, **asked)[1])

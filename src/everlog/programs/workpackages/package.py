@@ -19,7 +19,7 @@ from everlog.core.query import Query
 from everlog.programs.workpackages.events import KIND, LANES
 
 if TYPE_CHECKING:
-    from everlog.log.guard import History
+    from everlog.log.write.guard import History
 
 State = dict[str, Any]
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"

@@ -18,7 +18,7 @@ from everlog.core.event import Position
 from everlog.core.query import Cursor, Reset
 from everlog.errors import ReadOnly
 from everlog.log.dead_letters import SKIPPED
-from everlog.log.pages import OpenPage
+from everlog.log.read.pages import OpenPage
 from everlog.stores.small_state import SmallState, StateChanges
 from everlog.views.advance import ENDS, Advance
 from everlog.views.builds.build import Build, read_build

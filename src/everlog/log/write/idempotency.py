@@ -1,0 +1,151 @@
+"""Safe retries: `(scope, actor, operation, key)` names a request, which is claimed in the transaction of its append
+(F82). The same request again returns the first outcome; another request under the same key is refused.
+
+A claim has only the positions of the events that the request made. Whether a retry is the same request is decided by
+these events, when there is a retry: hashing every request in advance would cost each what almost none needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from binascii import b2a_base64
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.canonical import canonical
+from everlog.core.event import Event, Position, Recorded
+from everlog.core.ids import EventId
+from everlog.errors import AlreadyPurged, KeyReuse
+from everlog.log.read.upcast import upcast
+from everlog.log.write.draft import Prepared
+from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Reader
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
+
+_PREFIX = "key/"
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_sha256 = hashlib.sha256
+
+
+def claim_name(scope: str, actor: str, operation: str, key: str) -> str:
+    """Return the name of a request, in hex. The parts are printable, so that none can contain the separator."""
+    return _sha256(f"{scope}\0{actor}\0{operation}\0{key}".encode()).hexdigest()[: 2 * CLAIM_BYTES]
+
+
+class Extra(msgspec.Struct, frozen=True, array_like=True):
+    """What is kept of a request beside its events, if there is anything: a hash of the request, and its response."""
+
+    request: str  # a hash of it, empty if there is none
+    ids: list[str]
+    response: Any
+
+
+def remember_extra(
+    writer: OpenWrite, name: str, request: Any, ids: Sequence[str], response: Any, *, expires_us: int
+) -> None:
+    extra = Extra(_fingerprint(request), list(ids), response)
+    writer.put(NOTES, {_note_of(name): _encode(extra)}, expires_us=expires_us)
+
+
+def find(
+    reader: Reader,
+    state: RowReader,
+    claim: Claim,
+    name: str,
+    key: str,
+    prepared: Sequence[Prepared],
+    request: Any,
+    *,
+    catalog: Catalog,
+    now_us: int,
+    kept_us: int,
+) -> tuple[tuple[Recorded, ...], Any] | None:
+    """Return what the claimed request recorded, and its response; None if that was too long ago.
+
+    A request with other content is refused.
+    """
+    last = Position(claim.first + claim.count - 1)
+    records = tuple(reader.read(after=Position(claim.first - 1), upto=last))
+    if records and records[0].received_us + kept_us <= now_us:
+        return None
+    if len(records) < claim.count:
+        raise AlreadyPurged(
+            f"what the request under the key {key!r} made was purged since, in part or whole",
+            why="the request was carried out before, and what it recorded is gone for good",
+            hint="use a new idempotency key if it should happen again",
+            key=key,
+        )
+    records = tuple(upcast(catalog, recorded) for recorded in records)
+    noted = read_note(state, _note_of(name))
+    extra = Extra("", [], None) if noted is None else msgspec.json.decode(noted, type=Extra)
+    # If the caller gives the request, it decides: ids and times in the events may be new at every attempt.
+    same = extra.request == _fingerprint(request) and (
+        request is not None
+        or (
+            len(records) == len(prepared)
+            and all(has_same_content(recorded.event, item) for recorded, item in zip(records, prepared, strict=True))
+        )
+    )
+    if not same:
+        first = records[0].event
+        raise KeyReuse(
+            f"the idempotency key {key!r} was used for another request",
+            why=f"a key names one request of {first.actor}; this one differs from what it recorded",
+            hint="use a new key for a new request, or repeat the first one exactly",
+            key=key,
+            id=first.id,
+        )
+    return records, extra.response
+
+
+def was_nothing(state: RowReader, name: str, key: str, request: Any) -> bool:
+    """Return True if this request was decided before and changed nothing; another request is refused."""
+    noted = read_note(state, _note_of(name))
+    if noted is None:
+        return False
+    extra = msgspec.json.decode(noted, type=Extra)
+    if extra.ids:
+        return False  # left over from a claim that is not remembered any more
+    if extra.request != _fingerprint(request):
+        raise KeyReuse(
+            f"the idempotency key {key!r} was used for another request",
+            why="a key names one request; for that one there was nothing to record",
+            hint="use a new key for a new request, or repeat the first one exactly",
+            key=key,
+        )
+    return True
+
+
+def forget_responses(writer: OpenWrite, event_ids: set[EventId]) -> None:
+    """Empty the stored responses of requests whose events are being purged; the keys stay claimed."""
+    for name, text in read_notes(writer, _PREFIX).items():
+        extra = msgspec.json.decode(text, type=Extra)
+        if extra.response is not None and event_ids.intersection(extra.ids):
+            emptied = Extra(extra.request, extra.ids, None)
+            writer.put(NOTES, {name: _encode(emptied)}, expires_us=writer.now_us + CLAIMS_KEPT_US_MIN)
+
+
+def _note_of(name: str) -> str:
+    return _PREFIX + b2a_base64(bytes.fromhex(name), newline=False).decode().rstrip("=")
+
+
+def _fingerprint(request: Any) -> str:
+    return "" if request is None else b2a_base64(_sha256(canonical(request)).digest()[:16], newline=False).decode()
+
+
+def has_same_content(event: Event, item: Prepared) -> bool:
+    """Return True if the draft would record this event again. Its time and its links to other events may differ: a
+    retry is another attempt."""
+    draft = item.draft
+    return (
+        event.type == draft.type
+        and event.version == item.version
+        and event.stream == draft.stream
+        and event.actor == item.actor
+        and event.scope == draft.scope
+        and dict(event.tags) == dict(draft.tags)
+        and canonical(event.payload) == item.body  # True, 1 and 1.0 are equal in Python, not in JSON
+    )

@@ -1,0 +1,396 @@
+"""Requests: prepared before the write opens, carried out inside it.
+
+A payload model may run code of the user, so such a request is prepared in the thread of its caller, where it delays
+nobody else. A small request that runs no such code is left to the leader, if its caller must wait for another flush
+anyway: the leader prepares all waiting requests at once, which costs a fraction of waking each thread. Requests
+without expectations are carried out together with their neighbours: one loop stamps and stages the events of all of
+them, which halves the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.canonical import canonical
+from everlog.core.event import Event
+from everlog.core.fields import TEXT_CHARS_MAX, require_text
+from everlog.core.ids import IdSource, refuse_future_id
+from everlog.errors import EverlogError, IdConflict, InvalidField
+from everlog.log.read.upcast import upcast
+from everlog.log.secrets.secrets import refuse_secrets, suspicious
+from everlog.log.write import idempotency
+from everlog.log.write.committer import Item
+from everlog.log.write.draft import Draft, Limits, Prepared, Receipt
+from everlog.log.write.expect import has_expectations, require_expectations
+from everlog.log.write.guard import Judge, Judged
+from everlog.log.write.prepare import is_quick, prepare
+from everlog.log.write.stamp import stamp
+from everlog.stores.contract import Reader
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import CLAIMS, RowReader, claim_of, claim_value
+
+_QUICK_DRAFTS_MAX = 4
+
+
+class DryRun(Exception):
+    """Carries the receipt out of a write that must leave nothing behind."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        self.receipt = receipt
+
+
+class Recorder:
+    """Prepares and records the requests of one log."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        origin: Callable[[], str],
+        actor: str,
+        limits: Limits,
+        keys_kept_us: int,
+        now_us: Callable[[], int],
+        judge: Judge | None = None,
+    ) -> None:
+        self._judge = judge
+        self._catalog = catalog
+        self._origin = origin
+        self._actor = actor
+        self._limits = limits
+        self._keys_kept_us = keys_kept_us
+        self._now_us = now_us
+        self._ids = IdSource(now_ms=lambda: now_us() // 1000)
+
+    def prepare(self, requests: Sequence[Request]) -> None:
+        """Validate requests and apply their guards, all at once. A request that is refused gets an `error`."""
+        try:
+            self._prepare(requests)
+            return
+        except Exception as refusal:
+            if len(requests) == 1:
+                requests[0].error = refusal
+                return
+        # Not within the `except`: each refusal would have the first one, of another caller, as its context.
+        for request in requests:
+            self.prepare([request])
+
+    def leave_to_others(self, request: Request) -> bool:
+        """Leave the preparation of a request to the leader, if it is short and runs no code of a user."""
+        if len(request.drafts) > _QUICK_DRAFTS_MAX or request.request is not None or request.response is not None:
+            return False
+        if not all(is_quick(draft, self._catalog.quick) for draft in request.drafts):
+            return False
+        if self.is_guarded(request):
+            return False
+        # A copy: the caller may be interrupted, and change its own payload.
+        request.drafts = tuple(
+            msgspec.structs.replace(draft, payload=dict(draft.payload)) for draft in request.drafts
+        )
+        request.ready = False
+        return True
+
+    def _prepare(self, requests: Sequence[Request]) -> None:
+        drafts: Sequence[Draft] = requests[0].drafts
+        if len(requests) > 1:
+            drafts = [draft for request in requests for draft in request.drafts]
+        for draft in drafts:  # not all() of a generator, which would double the cost
+            if not isinstance(draft, Draft):
+                raise InvalidField(
+                    "the batch contains something that is not a draft",
+                    why="a batch is made of everlog.Draft(type=…, stream=…, payload=…)",
+                    hint="give drafts, or append one event with append(type, stream=…, payload=…)",
+                    field="drafts",
+                )
+        keys = [request.key for request in requests if request.key != ""]
+        for key in keys:
+            if type(key) is not str or len(key) > TEXT_CHARS_MAX or not key.isprintable():
+                require_text("idempotency key", key)
+        prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits, keys=keys)
+        start = 0
+        for request in requests:
+            end = start + len(request.drafts)
+            self._complete(request, prepared if len(requests) == 1 else prepared[start:end])
+            start = end
+            if self._judge is not None and not request.decided:
+                _take_judgement(request, self._judge.judge(request.prepared))
+
+    def _complete(self, request: Request, prepared: list[Prepared]) -> None:
+        if not prepared:
+            raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
+        request.prepared = prepared
+        first = prepared[0]
+        if request.key != "":
+            operation = request.operation
+            if operation != first.draft.type:  # which is known to be short and plain
+                require_text("operation", operation)
+            scope = first.draft.scope if request.key_scope is None else request.key_scope
+            request.claim = idempotency.claim_name(scope, first.actor, operation, request.key)
+            if request.request is not None or request.response is not None:
+                # What has no single JSON form could neither be compared nor be answered again as it is.
+                canonical(request.request)
+                if suspicious(b'{"response":%b}' % canonical(request.response)):
+                    refuse_secrets("the response", {"response": request.response})
+        if len(prepared) == 1:
+            request.given_ids = first.id is not None
+        else:
+            request.given_ids = bool([True for item in prepared if item.id is not None])
+        request.can_batch = not (request.given_ids or request.dry_run or has_expectations(prepared, self._catalog))
+
+    def is_guarded(self, request: Request) -> bool:
+        """True if preparing a request applies the rules of a program, which read the log."""
+        return self._judge is not None and not request.decided and self._judge.concerns(request.drafts)
+
+    def record(self, request: Request, writer: OpenWrite) -> Receipt:
+        """Carry out one request inside a write."""
+        prepared = request.prepared
+        if request.claim and (request.request is not None or writer.rows(CLAIMS, (request.claim,))):
+            found = self._replay(request, writer)
+            if found is not None:
+                return found
+        if request.given_ids:
+            found = self._retry(writer, prepared)
+            if found is not None:
+                return found
+        if request.judged is not None:
+            request.judged.require(writer)
+        if not request.can_batch:
+            require_expectations(writer, prepared, self._catalog)
+        (receipt,) = self._append([request], writer)
+        if request.dry_run:
+            raise DryRun(msgspec.structs.replace(receipt, dry_run=True))
+        return receipt
+
+    def record_together(self, requests: Sequence[Request], writer: OpenWrite) -> list[Receipt | Exception]:
+        """Carry out requests without expectations; return a receipt or a refusal for each, in their order."""
+        claims = [request.claim for request in requests if request.claim]
+        if len(set(claims)) == len(claims) and not writer.rows(CLAIMS, claims):
+            return list(self._append(requests, writer))  # as nearly always: nothing but new requests
+        outcomes: dict[int, Receipt | Exception] = {}
+        new: list[int] = []
+        again: list[int] = []  # the same key twice in one group: the second is a retry of the first
+        claimed: set[str] = set()
+        for index, request in enumerate(requests):
+            if request.claim in claimed:
+                again.append(index)
+                continue
+            try:
+                replayed = self._replay(request, writer) if request.claim else None
+            except EverlogError as refusal:
+                outcomes[index] = refusal
+                continue
+            if replayed is not None:
+                outcomes[index] = replayed
+                continue
+            if request.claim:
+                claimed.add(request.claim)
+            new.append(index)
+        if new:
+            outcomes.update(zip(new, self._append([requests[index] for index in new], writer), strict=True))
+        for index in again:
+            try:
+                outcomes[index] = self.record(requests[index], writer)
+            except EverlogError as refusal:
+                outcomes[index] = refusal
+        return [outcomes[index] for index in range(len(requests))]
+
+    def _append(self, requests: Sequence[Request], writer: OpenWrite) -> list[Receipt]:
+        """Stamp and stage the events of all the requests in one loop, and claim their keys."""
+        if len(requests) == 1:
+            prepared: Sequence[Prepared] = requests[0].prepared
+            keys = [requests[0].key] * len(prepared)
+        else:
+            prepared = [item for request in requests for item in request.prepared]
+            keys = [request.key for request in requests for _ in request.prepared]
+        now_us = writer.now_us
+        sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
+        records = writer.append(sealed, fresh=not requests[0].given_ids)
+        receipts, start = [], 0
+        claims: dict[str, bytes | None] = {}
+        for request in requests:
+            end = start + len(request.prepared)
+            own = tuple(records[start:end])
+            start = end
+            if request.claim:
+                claims[request.claim] = claim_value(own[0].position, len(own))
+                if request.request is not None or request.response is not None:
+                    ids = [recorded.event.id for recorded in own]
+                    expires_us = now_us + self._keys_kept_us
+                    idempotency.remember_extra(
+                        writer, request.claim, request.request, ids, request.response, expires_us=expires_us
+                    )
+            receipts.append(Receipt(own, False, request.response))
+        if claims:
+            writer.put(CLAIMS, claims)
+        return receipts
+
+    def _replay(self, request: Request, writer: OpenWrite) -> Receipt | None:
+        """Return the outcome of an earlier, equal request, or None if the key is free."""
+        value = writer.rows(CLAIMS, (request.claim,)).get(request.claim)
+        if value is None:
+            asked = request.request  # without it, no earlier request can have changed nothing
+            nothing = asked is not None and idempotency.was_nothing(writer, request.claim, request.key, asked)
+            return Receipt((), replayed=True) if nothing else None
+        found = idempotency.find(
+            writer,
+            writer,
+            claim_of(value),
+            request.claim,
+            request.key,
+            request.prepared,
+            request.request,
+            catalog=self._catalog,
+            now_us=writer.now_us,
+            kept_us=self._keys_kept_us,
+        )
+        return None if found is None else Receipt(found[0], replayed=True, response=found[1])
+
+    def earlier_outcome(
+        self,
+        reader: Reader,
+        state: RowReader,
+        *,
+        scope: str,
+        actor: str,
+        operation: str,
+        key: str,
+        request: Any,
+    ) -> Receipt | None:
+        """Return the outcome of an earlier request under this key, or None if it is free."""
+        require_text("idempotency key", key)
+        name = idempotency.claim_name(scope, actor or self._actor, operation, key)
+        value = state.rows(CLAIMS, (name,)).get(name)
+        if value is None:
+            return Receipt((), replayed=True) if idempotency.was_nothing(state, name, key, request) else None
+        found = idempotency.find(
+            reader,
+            state,
+            claim_of(value),
+            name,
+            key,
+            (),
+            request,
+            catalog=self._catalog,
+            now_us=self._now_us(),
+            kept_us=self._keys_kept_us,
+        )
+        return None if found is None else Receipt(found[0], replayed=True, response=found[1])
+
+    def record_unchanged(
+        self, writer: OpenWrite, *, scope: str, actor: str, operation: str, key: str, request: Any
+    ) -> Receipt | None:
+        """Remember that a request changed nothing: a retry must not find something to do later.
+
+        If the key is taken by now, return the outcome of the earlier request: perhaps there is nothing left to record
+        because that request has recorded it.
+        """
+        found = self.earlier_outcome(
+            writer, writer, scope=scope, actor=actor, operation=operation, key=key, request=request
+        )
+        if found is None:
+            name = idempotency.claim_name(scope, actor or self._actor, operation, key)
+            expires_us = writer.now_us + self._keys_kept_us
+            idempotency.remember_extra(writer, name, request, (), None, expires_us=expires_us)
+        return found
+
+    def _retry(self, writer: OpenWrite, prepared: Sequence[Prepared]) -> Receipt | None:
+        """A draft that brings its own id is a retry if that id is here with the same content (G5)."""
+        now_ms = self._now_us() // 1000
+        found = []
+        for item in prepared:
+            if item.id is None:
+                continue
+            refuse_future_id(item.id, now_ms=now_ms)
+            there = writer.get(item.id)
+            if there is not None and not _is_retry_of(there.event, item):
+                raise IdConflict(
+                    f"the id {item.id} is taken by an event with other content",
+                    why="an id names one event for ever",
+                    hint=f"everlog show {item.id}; leave the id out to get a new one",
+                    id=item.id,
+                )
+            if there is not None:
+                found.append(upcast(self._catalog, there))
+        if not found:
+            return None
+        if len(found) != len(prepared):
+            raise IdConflict(
+                "some events of the batch are here already and others are not",
+                why="a batch is recorded as a whole, so a retry brings the same events",
+                hint="repeat the batch as it was, or give the new events a batch of their own",
+            )
+        return Receipt(tuple(found), replayed=True)
+
+
+class Request(Item):
+    """One call of `commit`: prepared before the write opens, carried out inside it."""
+
+    claim = ""
+    given_ids = False
+    prepared: Sequence[Prepared] = ()
+    judged: Judged | None = None
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        drafts: tuple[Draft, ...],  # a copy: the caller's list may change
+        key: str,
+        operation: str,
+        request: Any = None,
+        response: Any = None,
+        dry_run: bool = False,
+        key_scope: str | None = None,
+        decided: bool = False,
+    ) -> None:
+        self._recorder = recorder
+        self.drafts = drafts
+        self.key = key
+        self.operation = operation
+        self.request = request
+        self.response = response
+        self.dry_run = dry_run
+        self.key_scope = key_scope
+        self.decided = decided  # its rules were applied when it was decided: no guard judges it again
+
+    @property
+    def guarded(self) -> bool:
+        return self._recorder.is_guarded(self)
+
+    def prepare(self, items: Sequence[Any]) -> None:
+        self._recorder.prepare(items)
+
+    def do(self, writer: OpenWrite) -> Receipt:
+        return self._recorder.record(self, writer)
+
+    def do_together(self, items: Sequence[Any], writer: OpenWrite) -> list[Any]:
+        return self._recorder.record_together(items, writer)
+
+
+def _take_judgement(request: Request, judged: Judged | None) -> None:
+    if judged is None:
+        return
+    if judged.refusal is not None and not (request.claim or request.given_ids):
+        raise judged.refusal  # else only the write can find out whether it is a replay
+    request.judged = judged
+    request.can_batch = False
+
+
+@lru_cache(maxsize=2)
+def _moment(us: int) -> datetime:
+    """Return a time of arrival as a datetime. All requests of a group have the same."""
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+def _is_retry_of(event: Event, item: Prepared) -> bool:
+    draft = item.draft
+    return (
+        idempotency.has_same_content(event, item)
+        and event.causation_id == draft.causation_id
+        and event.correlation_id == draft.correlation_id
+    )
