@@ -60,7 +60,7 @@ DOCS = {
     "actor": "the actor of events that name none, such as user:ada; empty means the login name",
     "scope": "the scope of events that name none",
     "catalog": "event types written in Python, as module:attribute",
-    "views": "views written in Python, as module:attribute of one or of a list",
+    "views": "views written in Python, as module:attribute of a view or of a list of views",
     "programs": "programs written in Python, as modules with an attribute PROGRAM, separated by commas",
     "payload_bytes_max": "a larger payload is refused",
     "payload_bytes_warn": "a larger payload causes a warning",

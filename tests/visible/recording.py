@@ -18,7 +18,7 @@ from tests.visible.world import Answer, World
 
 TEXT = "<text>"
 WORDING = False
-"""True: what is written for people is compared too: --help (recorded/help.txt), messages, hints and descriptions."""
+"""True: messages, hints and descriptions in answers are compared too. The pages of --help are always compared."""
 
 PROSE = {"message", "hint", "fix", "detail", "doc", "description", "rule", "tried", "problems", "trace"}
 PROSE_OF = {  # fields that hold what people typed in the answers of other commands
@@ -33,6 +33,7 @@ UNSTABLE_OF = {
     "snapshot": {"bytes": "<bytes>"},  # it depends on the version of a library that packs
     "pipeline report": {"bytes": "<bytes>"},
 }
+HELP_WIDTH = 100
 ERROR = ["code", "message", "why", "hint", "details", "retryable", "request_id"]
 
 _ULID = r"[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-7][0-9a-hjkmnp-tv-z]{25}"
@@ -324,8 +325,7 @@ def recordings(place: Path) -> Iterator[tuple[str, str]]:
     """(name, text) of every file in recorded/ that can be made here."""
     yield "errors.txt", errors_text()
     yield "options.txt", all_options_text()
-    if WORDING:
-        yield "help.txt", all_help_text()
+    yield "help.txt", all_help_text()
     for chapter in stories.CHAPTERS:
         yield f"{chapter.name}.txt", calls_text(list(tell(chapter, place / chapter.name)))
 
@@ -335,11 +335,45 @@ def all_options_text() -> str:
 
 
 def all_help_text() -> str:
-    found = []
-    for name, command in world.commands().items():
-        with click.Context(command, info_name=f"everlog {name}".strip(), max_content_width=100) as context:
-            found.append(f"# {name or 'everlog'}\n{command.get_help(context)}\n\n")
-    return "".join(found)
+    """Every page of --help, at a fixed width. Options that many commands have are written out once, at the end."""
+    found = [f"# {name or 'everlog'}\n{help_text(name, one)}" for name, one in world.commands_and_groups().items()]
+    found += [
+        "\n".join([f"# ({title})", *(f"{names}: {text}" for names, text in _help_of_block(title))])
+        for title in BLOCKS
+    ]
+    return "\n\n".join(found) + "\n"
+
+
+def help_text(name: str, command: click.Command) -> str:
+    with click.Context(
+        command,
+        info_name=f"everlog {name}".strip(),
+        terminal_width=HELP_WIDTH,
+        help_option_names=["-h", "--help"],
+    ) as context:
+        lines = {one.name: one.get_help_record(context) for one in command.params}
+        blocks = {title: _help_of_block(title) for title in BLOCKS if name}
+        shared = [title for title, block in blocks.items() if all(line in lines.values() for line in block)]
+        once = [line for title in shared for line in blocks[title]]
+        every = command.params
+        command.params = [one for one in every if lines[one.name] not in once]
+        try:
+            page = command.get_help(context)
+        finally:
+            command.params = every
+    return "\n".join([page, *(f"  ({title})" for title in shared)])
+
+
+def _help_of_block(title: str) -> list[tuple[str, str]]:
+    like, names = BLOCKS[title]
+    command = world.commands()[like]
+    context = click.Context(command)
+    found = [
+        one.get_help_record(context)
+        for one in command.params
+        if one.opts[0] in names and one.opts[0] != "--scope"  # each program describes its own
+    ]
+    return [line for line in found if line is not None]
 
 
 def sections(text: str, mark: str) -> dict[str, list[str]]:

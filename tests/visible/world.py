@@ -138,9 +138,18 @@ def _importable(place: Path) -> Iterator[None]:
 def commands() -> dict[str, click.Command]:
     """Every command that can be called, by its words. A group that answers when it is called alone is one of them."""
 
+    return {
+        name: command
+        for name, command in commands_and_groups().items()
+        if not isinstance(command, click.Group) or command.invoke_without_command
+    }
+
+
+def commands_and_groups() -> dict[str, click.Command]:
+    """Every command and every group, by its words: all that has a page of help."""
+
     def walk(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
-        if not isinstance(command, click.Group) or command.invoke_without_command:
-            yield " ".join(path), command
+        yield " ".join(path), command
         if isinstance(command, click.Group):
             context = click.Context(command)
             for name in command.list_commands(context):

@@ -13,7 +13,9 @@ from everlog.cli.session import Session, common_options, pass_session
 
 
 @click.command("bench")
-@click.option("--rounds", type=click.IntRange(1, 100), default=5, metavar="N", help="Number of measurements (5).")
+@click.option(
+    "--rounds", type=click.IntRange(1, 100), default=5, metavar="N", help="Number of measurements (default: 5)."
+)
 @click.option("--quick", is_flag=True, help="Small sizes, for a first impression in a few seconds.")
 @click.option(
     "--on", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Measure the disk of DIR."

@@ -15,7 +15,8 @@ from everlog.cli.session import Session, common_options, pass_session
 def config_command() -> None:
     """Settings: show, get, set, path.
 
-    A later one wins: defaults, .everlog/everlog.toml, your own file, EVERLOG_* in the environment, options.
+    A later source overrides an earlier one: defaults, .everlog/everlog.toml, your own file, EVERLOG_* in the
+    environment, options.
 
     \b
     Examples:

@@ -69,8 +69,8 @@ def show_lag(session: Session, name: str) -> None:
     """Show the lag of each member of a group.
 
     Columns when piped: member, partitions, events, positions, cursor, dead_letters, lease_until. `events` counts what
-    waits to be handled (empty where the key is a function of the consumers' own), `positions` the places from the
-    oldest cursor to the head. A row without a member is about partitions that nobody has.
+    waits to be handled (empty if the key is a function in the consumers' code), `positions` counts the positions from
+    the oldest cursor to the head. A row without a member is about partitions that no member has.
 
     \b
     Example:
@@ -174,7 +174,11 @@ def skip_letter(session: Session, name: str, position: int, reason: str) -> None
 @consumers_command.command("reset")
 @click.argument("name", metavar="GROUP")
 @click.option(
-    "--to", "to", metavar="WHERE", default="start", help="start, head, or a position to continue after (start)."
+    "--to",
+    "to",
+    metavar="WHERE",
+    default="start",
+    help="start, head, or a position to continue after (default: start).",
 )
 @click.option("--forget", is_flag=True, help="Remove the group itself, with its cursors and dead letters.")
 @click.option("--confirm", metavar="TEXT", help="The exact words: reset GROUP.")

@@ -33,10 +33,10 @@ OWN_POSTGRES = "everlog init --store postgresql://HOST/DATABASE"
 def demo_command(session: Session, store: str, no_spark: bool) -> None:
     """Write a sample log and show what a log can do.
 
-    It creates .everlog/ in this folder or in DIR: a week of all five programs, a few thousand events. An earlier demo
-    is replaced; any other log is left alone. Then the same week runs through the pipeline on Spark, where every view
-    has the same digest; the report is written next to the log. With --store postgres it starts its own server in a
-    temporary folder, and removes both at the end.
+    It creates .everlog/ in this folder or in DIR, with a week of events of all five programs, a few thousand in all.
+    An earlier demo is replaced; any other log is left alone. Then the same events run through the pipeline on Spark,
+    which gives every view the same digest; the report is written next to the log. With --store postgres it starts its
+    own server in a temporary folder, and removes both at the end.
 
     \b
     Examples:

@@ -13,20 +13,23 @@ from everlog.cli.session import Session, common_options, pass_session
 @click.command("init")
 @click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option(
-    "--store", metavar="URL", default="sqlite:log.db", help="Where the events are stored; a path is in .everlog/."
+    "--store",
+    metavar="URL",
+    default="sqlite:log.db",
+    help="Where the events are stored; a path is relative to .everlog/.",
 )
-@click.option("--new", is_flag=True, help="Create a new log if settings exist and their log is gone.")
+@click.option("--new", is_flag=True, help="Create a new log where settings exist but their log is missing.")
 @click.option("--agents-md", is_flag=True, help="Add a short block about the log to AGENTS.md.")
 @common_options
 @pass_session
 def init_command(session: Session, directory: Path | None, store: str, new: bool, agents_md: bool) -> None:
-    """Create a log in DIRECTORY, or in this one.
+    """Create a log in DIRECTORY, or in the current directory.
 
     It writes .everlog/ with settings, event types and the log. Running it twice does no harm. In a git repository,
     git is also set up to merge a jsonl: store (see everlog git install).
 
     \b
-    Example:
+    Examples:
       everlog init
       everlog init services/shop --agents-md
       everlog init --store jsonl:.

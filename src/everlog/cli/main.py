@@ -53,7 +53,7 @@ COMMANDS = {
     "consumers": ("Check", "consumers", "Groups of consumers: list, lag, dead-letters, retry, skip, reset."),
     "config": ("Other", "config", "Settings: show, get, set, path."),
     "completion": ("Other", "completion", "Print a completion script for a shell."),
-    "bench": ("Other", "bench", "Measure this log against its own disk."),
+    "bench": ("Other", "bench", "Measure everlog against this machine's disk and SQLite."),
 }
 INTERRUPTED = 130
 NOBODY_READS = 141  # the code that a shell gives to a program that SIGPIPE ended

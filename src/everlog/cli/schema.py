@@ -35,7 +35,7 @@ def schema_command(context: click.Context) -> None:
 
 
 @schema_command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also list those of the programs: work packages, agents …")
+@click.option("--all", "everything", is_flag=True, help="Also list the types of the programs, such as work packages.")
 @common_options
 @pass_session
 def list_types(session: Session, everything: bool) -> None:

@@ -76,7 +76,9 @@ def segments_command() -> None:
 
 
 @segments_command.command("archive")
-@click.option("--days", type=click.IntRange(min=0), help="Minimum age (default: the setting archive_after_days).")
+@click.option(
+    "--days", type=click.IntRange(min=0), help="Minimum age in days (default: the setting archive_after_days)."
+)
 @common_options
 @pass_session
 def archive_segments(session: Session, days: int | None) -> None:

@@ -157,12 +157,39 @@ def common_options(command: _Command) -> _Command:
     """Add the options that every command has."""
     for option in reversed(
         (
-            _option("-C", "--dir", to="work_in", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR."),
-            _option("--log", to="url", metavar="URL", help="Use this log, such as sqlite:log.db, not .everlog/."),
+            _option(
+                "-C",
+                "--dir",
+                to="work_in",
+                metavar="DIR",
+                type=click.Path(path_type=Path),
+                help="Work in DIR instead of the current directory.",
+            ),
+            _option("--log", to="url", metavar="URL", help="Use the log at this URL, such as sqlite:log.db."),
             _option("--json", to="json", is_flag=True, help="Answer in JSON."),
             _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
             _option("-q", "--quiet", to="quiet", is_flag=True, help="Print ids only."),
-            _option("--no-color", to="no_color", is_flag=True, help="No colour."),
+            _option("--no-color", to="no_color", is_flag=True, help="Print without colour."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def write_options(command: _Command) -> _Command:
+    """Add the options of every command that records events."""
+    from everlog.cli.times import MOMENT
+
+    correlation = "An id that all events that belong together share."
+    for option in reversed(
+        (
+            click.option("--key", metavar="KEY", default="", help="A retry with the same key is done once."),
+            click.option("--causation", metavar="ID", default="", help="The event that caused this one."),
+            click.option("--correlation", metavar="ID", default="", help=correlation),
+            click.option("--request-id", metavar="ID", default="", help="The request that this event belongs to."),
+            click.option("--at", type=MOMENT, metavar="TIME", help="When it happened: 10m ago, 2026-11-01T10:00Z."),
+            click.option("--dry-run", is_flag=True, help="Check everything, record nothing."),
+            actor_option,
         )
     ):
         command = option(command)
@@ -177,7 +204,9 @@ past_damage_option = click.option(
     callback=_remember_past_damage,
     help="Continue after damage, and report what is left out.",
 )
-missing_ok_option = _option("--missing-ok", to="missing_ok", is_flag=True, help="Exit 0 if it does not exist.")
+missing_ok_option = _option(
+    "--missing-ok", to="missing_ok", is_flag=True, help="Exit 0 if what is named does not exist."
+)
 
 
 def pass_session(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlog.cli.output import Answer
-from everlog.cli.session import Session, actor_option, common_options, pass_session
-from everlog.cli.times import MOMENT
+from everlog.cli.session import Session, common_options, pass_session, write_options
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
@@ -26,25 +25,27 @@ COLUMNS = ("position", "id", "stream", "sequence", "status")
 @click.argument("type", required=False)
 @click.argument("words", metavar="[PAYLOAD | FIELD=VALUE ... | -]", nargs=-1)
 @click.option("-s", "--stream", metavar="KIND/ID", help="The stream of the event, such as workpackage/WP03.")
-@click.option("--batch", metavar="FILE", help="Drafts, one JSON object per line, recorded all or none; - is stdin.")
+@click.option(
+    "--batch",
+    metavar="FILE",
+    help="A file of drafts, one JSON object per line; all are recorded, or none. - is stdin.",
+)
 @click.option(
     "--expect",
     metavar="WHAT",
     default="any",
-    help="any, none, exists, or the sequence that the stream must have.",
-)
-@click.option(
-    "--key", metavar="KEY", default="", help="A request with this key is recorded once, so a retry is safe."
+    help="What the stream must be at: any, none, exists, or a sequence.",
 )
 @click.option("--scope", metavar="PATH", default="", help="The scope of the event, such as acme/shop/prod.")
 @click.option("--tag", "tags", metavar="NAME=VALUE", multiple=True, help="A tag; may be repeated.")
-@click.option("--causation", metavar="ID", default="", help="The event that caused this one.")
-@click.option("--correlation", metavar="ID", default="", help="Shared by all events that belong together.")
-@click.option("--request-id", metavar="ID", default="", help="The request that this event belongs to.")
-@click.option("--id", "event_id", metavar="ID", default="", help="An id that you made; repeating it is a retry.")
-@click.option("--at", type=MOMENT, metavar="TIME", help="When it happened, if not now: 10m, 2026-11-01T10:00Z.")
-@click.option("--dry-run", is_flag=True, help="Check everything, record nothing.")
-@actor_option
+@click.option(
+    "--id",
+    "event_id",
+    metavar="ID",
+    default="",
+    help="The id of the event, if you made one; the same id again is a retry.",
+)
+@write_options
 @common_options
 @pass_session
 def append_command(
@@ -64,7 +65,7 @@ def append_command(
     at: datetime | None,
     dry_run: bool,
 ) -> None:
-    """Record an event of a TYPE.
+    """Record an event of type TYPE.
 
     The payload is a JSON object, or words FIELD=VALUE, or - for JSON on stdin. When the command exits with 0, the
     event is on disk.

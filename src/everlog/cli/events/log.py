@@ -32,17 +32,22 @@ def filter_options(command: _Command) -> _Command:
                 "--since",
                 type=TIME_OR_POSITION,
                 metavar="WHEN",
-                help="From this time or position on: 10m, 2h, 2026-11-01, #1234.",
+                help="Only events from this time or position on: 10m, 2h, 2026-11-01, #1234.",
             ),
             click.option(
-                "--until", type=TIME_OR_POSITION, metavar="WHEN", help="Before this time, or up to this #position."
+                "--until",
+                type=TIME_OR_POSITION,
+                metavar="WHEN",
+                help="Only events before this time, or up to this #position.",
             ),
-            click.option("--type", "types", metavar="TYPE", multiple=True, help="Of this type; may be repeated."),
-            click.option("-s", "--stream", metavar="KIND/ID", default="", help="Of this stream."),
-            click.option("--kind", metavar="KIND", default="", help="Of streams of this kind."),
-            click.option("--scope", metavar="PATH", default="", help="In this scope or below it."),
-            click.option("--by", metavar="ACTOR", default="", help="Of this actor, such as user:ada."),
-            click.option("--correlation", metavar="ID", default="", help="With this correlation id."),
+            click.option(
+                "--type", "types", metavar="TYPE", multiple=True, help="Only events of this type; may be repeated."
+            ),
+            click.option("-s", "--stream", metavar="KIND/ID", default="", help="Only events of this stream."),
+            click.option("--kind", metavar="KIND", default="", help="Only events of streams of this kind."),
+            click.option("--scope", metavar="PATH", default="", help="Only events in this scope or below it."),
+            click.option("--by", metavar="ACTOR", default="", help="Only events of this actor, such as user:ada."),
+            click.option("--correlation", metavar="ID", default="", help="Only events with this correlation id."),
         )
     ):
         command = option(command)
@@ -50,13 +55,21 @@ def filter_options(command: _Command) -> _Command:
 
 
 @click.command("log")
-@click.option("-n", "count", type=click.IntRange(min=1), metavar="N", help="The newest N (20, or all with --since).")
-@click.option("--reverse", is_flag=True, help="The newest first.")
+@click.option(
+    "-n",
+    "count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Show the newest N (default: 20, or all with --since).",
+)
+@click.option("--reverse", is_flag=True, help="Show the newest first.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new events, until Ctrl-C.")
-@click.option("--after", metavar="CURSOR", help="A page after this cursor: a position, or the next cursor of a page.")
-@click.option("--limit", type=click.IntRange(1, 10_000), metavar="N", help=f"The size of a page ({PAGE}).")
-@click.option("--to-end", is_flag=True, help="All events up to the head, then stop.")
-@click.option("--purges", is_flag=True, help="The records of purges, not events.")
+@click.option(
+    "--after", metavar="CURSOR", help="Show a page after this cursor: a position, or the next cursor of a page."
+)
+@click.option("--limit", type=click.IntRange(1, 10_000), metavar="N", help=f"The size of a page (default: {PAGE}).")
+@click.option("--to-end", is_flag=True, help="Show all events up to the head, then stop.")
+@click.option("--purges", is_flag=True, help="Show the records of purges instead of events.")
 @filter_options
 @missing_ok_option
 @past_damage_option
@@ -124,7 +137,12 @@ def log_command(
 
 @click.command("tail")
 @click.option(
-    "-n", "count", type=click.IntRange(min=0), metavar="N", default=NEWEST_TAIL, help="Start with the newest N (10)."
+    "-n",
+    "count",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=NEWEST_TAIL,
+    help="Start with the newest N (default: 10).",
 )
 @click.option("-f", "--follow/--no-follow", default=True, help="Wait for more (the default), or stop.")
 @filter_options

@@ -17,11 +17,13 @@ _LEFT_OUT_MAX = 5
 
 
 @click.command("errors")
-@click.option("-n", "count", type=click.IntRange(min=1), metavar="N", default=20, help="The newest N (20).")
-@click.option("--code", metavar="CODE", default="", help="With this code, such as transition_refused.")
-@click.option("--stream", metavar="KIND/ID", default="", help="About this stream.")
-@click.option("--by", metavar="ACTOR", default="", help="Of this actor.")
-@click.option("--operation", metavar="NAME", default="", help="Of this operation, such as 'wp move'.")
+@click.option(
+    "-n", "count", type=click.IntRange(min=1), metavar="N", default=20, help="Show the newest N (default: 20)."
+)
+@click.option("--code", metavar="CODE", default="", help="Only refusals with this code, such as transition_refused.")
+@click.option("--stream", metavar="KIND/ID", default="", help="Only refusals about this stream.")
+@click.option("--by", metavar="ACTOR", default="", help="Only refusals of this actor.")
+@click.option("--operation", metavar="NAME", default="", help="Only refusals of this operation, such as 'wp move'.")
 @click.option("--stats", is_flag=True, help="Count the refusals, the most common first.")
 @missing_ok_option
 @common_options

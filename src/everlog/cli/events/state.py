@@ -22,9 +22,9 @@ _as_of = click.option(
     "as_of",
     type=AS_OF,
     metavar="MOMENT",
-    help="Go back to #105, a time, -10m, lamport:41 or v3 (a stream's third event).",
+    help="The moment: #105, a time, -10m, lamport:41 or v3 (a stream's third event).",
 )
-_view = click.option("--view", "view_name", metavar="VIEW", help="NAME is a key of this view, not a stream.")
+_view = click.option("--view", "view_name", metavar="VIEW", help="STREAM is a key of this view, not a stream.")
 
 
 @click.command("state", cls=TakesMoments)
@@ -121,7 +121,14 @@ def diff_command(session: Session, name: str, before: Moment, after: Moment | No
 @click.argument("path", metavar="PATH")
 @_as_of
 @_view
-@click.option("-n", "--limit", type=click.IntRange(1), default=SHOWN_MAX, show_default=True, help="Show at most N.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    default=SHOWN_MAX,
+    show_default=True,
+    help="The maximum number of events.",
+)
 @missing_ok_option
 @past_damage_option
 @common_options

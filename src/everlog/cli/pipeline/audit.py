@@ -20,12 +20,11 @@ ODDITIES_SHOWN = 20
 @common_options
 @pass_session
 def audit_command(session: Session, master: str, conf: Mapping[str, str]) -> None:
-    """Prove the log from its bytes, on Spark: the report of `everlog verify`, for logs that take one process too
-    long.
+    """Verify the log from its bytes on Spark, for logs that take one process too long.
 
-    It checks positions, hashes, commitments, chains, sequences, ids and purged positions, and lists each problem with
-    its position and reason. It also warns about clocks that cannot be right, which no rule forbids. Exits 8 if
-    anything is wrong.
+    The report is that of `everlog verify`. It checks positions, hashes, commitments, chains, sequences, ids and
+    purged positions, and lists each problem with its position and reason. It also warns about clocks that cannot be
+    right, which no rule forbids. Exits 8 if anything is wrong.
 
     \b
     Examples:

@@ -18,11 +18,18 @@ FORMATS = ("everlog", "cloudevents")
 @click.command("migrate")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option("--to", "url", metavar="URL", required=True, help="The new log, such as segments:data.")
-@click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML file says what a row is.")
-@click.option("--namespace", metavar="NAME", default="", help="Names the events, if the first one does not.")
-@click.option("--trust-clock", is_flag=True, help="Accept Lamport values however far ahead.")
-@click.option("--staging", metavar="DIR", default="", help="A folder that every worker sees; a temporary one here.")
-@click.option("--dry-run", is_flag=True, help="Read and check everything, make nothing.")
+@click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML file describes a row.")
+@click.option(
+    "--namespace", metavar="NAME", default="", help="The origin of these events, if the first one has none."
+)
+@click.option("--trust-clock", is_flag=True, help="Accept Lamport values that are far ahead.")
+@click.option(
+    "--staging",
+    metavar="DIR",
+    default="",
+    help="A folder that every worker can read (default: a temporary one on this machine).",
+)
+@click.option("--dry-run", is_flag=True, help="Read and check everything, create nothing.")
 @spark_options
 @common_options
 @pass_session
@@ -38,10 +45,10 @@ def migrate_command(
     master: str,
     conf: dict[str, str],
 ) -> None:
-    """Make a new log of foreign history: files, or all files below folders, read in parallel.
+    """Create a new log from files of other programs, or from all files below folders, read in parallel.
 
-    Takes what everlog import takes: JSON lines and CloudEvents of other programs, exports of everlog, and CSV with a
-    mapping. The new log becomes visible when it is complete and was read again from its bytes. The same files give
+    It reads what everlog import reads: JSON lines and CloudEvents of other programs, exports of everlog, and CSV with
+    a mapping. The new log becomes visible when it is complete and was read again from its bytes. The same files give
     the same ids and the same digest. To continue a migration that was stopped, repeat the command.
 
     \b
@@ -92,14 +99,16 @@ def migrate_command(
 
 @click.command("export")
 @click.argument("folder", metavar="FOLDER")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="everlog", help="What to write (everlog).")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="everlog", help="The format (default: everlog)."
+)
 @spark_options
 @common_options
 @pass_session
 def export_command(session: Session, folder: str, form: str, master: str, conf: dict[str, str]) -> None:
     """Write the whole log into a new FOLDER, many files at once, with a manifest that lists them.
 
-    Each file is a complete export, which everlog import takes; pipeline migrate takes the folder.
+    Each file is a complete export, which everlog import reads; everlog pipeline migrate reads the folder.
 
     \b
     Example:

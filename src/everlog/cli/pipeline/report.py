@@ -13,7 +13,7 @@ from everlog.cli.session import Session, common_options, pass_session
 
 @click.command("report")
 @click.argument("file", metavar="[FILE]", default="report.html")
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @lake_option
 @common_options
 @pass_session

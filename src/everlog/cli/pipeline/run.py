@@ -1,4 +1,4 @@
-"""`everlog pipeline run` and `compact`: bring the lake up to the log, and unite its small files."""
+"""`everlog pipeline run` and `compact`: bring the lake up to the log, and merge its small files."""
 
 from __future__ import annotations
 
@@ -166,10 +166,10 @@ def _lines(outcome: RunOutcome) -> list[str]:
 @common_options
 @pass_session
 def compact_command(session: Session, kept_hours: int, lake: Path | None, master: str, conf: dict[str, str]) -> None:
-    """Unite small files, and remove files that only old versions name. No row changes.
+    """Merge small files, and remove files that only old versions use. No row changes.
 
-    A run does the same by itself when there are many. Files of old versions are kept for a day, for readers that
-    started with them; --kept-hours 0 removes them at once.
+    A run does the same automatically when there are many small files. Files of old versions are kept for a day, for
+    readers that started with them; --kept-hours 0 removes them at once.
 
     Columns when piped: table, files before, files after, files removed.
 

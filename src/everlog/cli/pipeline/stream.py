@@ -30,9 +30,15 @@ COLUMNS = ("position", "events", "commits", "events_per_s", "lag_s", "lag_s_max"
 
 
 @click.command("stream")
-@click.option("--refresh", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Views every S seconds.")
 @click.option(
-    "--report", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Metrics every S seconds."
+    "--refresh",
+    type=click.FloatRange(0.1),
+    default=5.0,
+    show_default=True,
+    help="Seconds between updates of the views.",
+)
+@click.option(
+    "--report", type=click.FloatRange(0.1), default=10.0, show_default=True, help="Seconds between reports."
 )
 @lake_option
 @spark_options
@@ -43,9 +49,9 @@ def stream_command(
 ) -> None:
     """Keep the lake up to date with a live log: events at once, typed tables and views every few seconds.
 
-    Ctrl-C or SIGTERM ends it, which it reports at once: the current batch is committed first, and every table brought
-    up to it. Killed in any other way, it takes nothing twice and misses nothing when it is started again. A purge or
-    a restore of the log is applied to every table as soon as it is noticed.
+    Ctrl-C or SIGTERM ends it, which it reports at once: the current batch is committed first, and every table is
+    brought up to it. Killed in any other way, it takes nothing twice and misses nothing when it is started again. A
+    purge or a restore of the log is applied to every table as soon as it is noticed.
 
     Columns when piped, one row per report: position, events, commits, events_per_s, lag_s, lag_s_max, views. The lags
     are the median and the greatest time from append to commit, in seconds; views is the position that they have

@@ -17,8 +17,7 @@ import msgspec
 
 from everlog.cli.output import Answer, safe
 from everlog.cli.programs.spelling import Field, Flag, Option, Spelling, fields_of, parameter
-from everlog.cli.session import Session, actor_option, common_options, past_damage_option
-from everlog.cli.times import MOMENT
+from everlog.cli.session import Session, common_options, past_damage_option, write_options
 from everlog.programs.command import By, Command, Outcome, Question, facts_of
 
 if TYPE_CHECKING:
@@ -26,15 +25,6 @@ if TYPE_CHECKING:
 
 Values = dict[str, Any]
 Value = Command[Any] | Question[Any]
-
-_BY_OPTIONS = (
-    click.option("--key", metavar="KEY", default="", help="Makes a retry safe: it is done once."),
-    click.option("--causation", metavar="ID", default="", help="The event that led to this."),
-    click.option("--correlation", metavar="ID", default="", help="What belongs together has the same."),
-    click.option("--request-id", metavar="ID", default="", help="The request that this came with."),
-    click.option("--at", type=MOMENT, metavar="TIME", help="When it happened, if not now: 10m."),
-    click.option("--dry-run", is_flag=True, help="Check everything, record nothing."),
-)
 
 
 @dataclass(frozen=True)
@@ -158,11 +148,11 @@ def _command(
     made = ValueCommand("", callback=call, help=_help(about, "", examples, surface.program.group))
     made.values = tuple(values)
     made.params = _parameters(surface, values)
-    more = [*_BY_OPTIONS, actor_option] if records else [past_damage_option]
+    more: list[Callable[[Any], Any]] = [write_options] if records else [past_damage_option]
     more += [option for value in values for option in surface.options.get(value, ())]
     if surface.within:
         scope = click.option("--scope", "within_scope", metavar="PATH", default="", help=surface.within)
-        more.insert(1 if records else 0, scope)
+        more.insert(0, scope)
     made.params += _params([*more, common_options])
     return made
 

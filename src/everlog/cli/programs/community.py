@@ -181,16 +181,17 @@ community_command = build(
             ),
             Several(
                 "policy",
-                "Show who may do what, or change it: what is not given stays as it is.",
+                "Show who may do what, or change it. Rules that are not given stay as they are.",
                 (*Policy.examples, *SetPolicy.examples),
                 ((SetPolicy, _POLICY), (Policy, ())),
             ),
             Several(
                 "expire",
-                "End a post.\n\nA post whose time has passed is over, recorded or not; --due records it.",
+                "End a post.\n\n"
+                "A post whose time has passed has ended, whether that is recorded or not; --due records it.",
                 (*Expire.examples, *ExpireDue.examples),
                 ((ExpireDue, ("due",)), (Expire, ())),
-                flags={"due": "Every post whose time has passed: yours, or as a moderator all."},
+                flags={"due": "End every post whose time has passed: your own, or all if you are a moderator."},
                 check=_check_expire,
             ),
             Several(
@@ -203,7 +204,7 @@ community_command = build(
         columns={
             Policy: "rule, value",
             ThreadList: "thread, last_at, last_by, last_text",
-            Chat: "of a thread: message, at, by, state, text; else:",
+            Chat: "of a thread: message, at, by, state, text; otherwise:",
         },
         line=_line,
         answers={
@@ -223,7 +224,9 @@ community_command = build(
         },
         complete=_complete,
         options={
-            Create: [click.option("--scope", metavar="PATH", expose_value=False, help="Not used: the id names it.")]
+            Create: [
+                click.option("--scope", metavar="PATH", expose_value=False, help="Not used: ID names the community.")
+            ]
         },
         left_out=(Communities, OnePost),
     )

@@ -18,21 +18,21 @@ from everlog.programs.controlplane.questions import Audit, Days, DeployHistory, 
 if TYPE_CHECKING:
     from everlog.core.query import Reset
 
-_WITHIN = "See and change nothing outside of it, such as acme."
+_WITHIN = "See and change nothing outside of this scope, such as acme."
 
 
 @click.command("follow")
 @click.argument("place")
-@click.option("--consumer", "name", metavar="NAME", required=True, help="Whose cursor it is, such as edge-1.")
-@click.option("--to-end", is_flag=True, help="Stop when there is nothing more, instead of waiting.")
+@click.option("--consumer", "name", metavar="NAME", required=True, help="The name of the consumer, such as edge-1.")
+@click.option("--to-end", is_flag=True, help="Stop at the head instead of waiting for more.")
 @click.option("--scope", metavar="PATH", default="", help=_WITHIN)
 @common_options
 @pass_session
 def follow(session: Session, place: str, name: str, to_end: bool, scope: str) -> None:
-    """Print the events of a place as they come, as a consumer whose cursor the log keeps.
+    """Print the events of a place as they arrive, as a consumer whose cursor is stored in the log.
 
-    The cursor moves on after a line was written: a consumer that is stopped in between gets that event again. Under
-    the same name it goes on where it was. `everlog consumers lag control.ORG.NAME` shows how far behind it is.
+    The cursor advances after a line is written: a consumer that is stopped in between gets that event again. Under
+    the same name it continues where it stopped. `everlog consumers lag control.ORG.NAME` shows how far behind it is.
 
     \b
     Example:
@@ -113,10 +113,13 @@ control_command = build(
             "environment": ("Environments of an app: create, close.", "environment create acme/shop/prod"),
             "deploy": (
                 "Deploys: request, start, succeed, fail, rollback, history, show.\n\n"
-                "People and services ask for a deploy; services report what became of it.",
+                "People and services request a deploy; services report its progress.",
                 "deploy request acme/shop/prod shop:1.4.2 --key build-17",
             ),
-            "route": ("Hosts that lead to an environment: set, remove.", "route set shop.example.org acme/shop/prod"),
+            "route": (
+                "Routes from hosts to an environment: set, remove.",
+                "route set shop.example.org acme/shop/prod",
+            ),
             "secret": (
                 "Versions of secrets that an environment gets: set, remove. Values stay in the secret manager.",
                 "secret set acme/shop/prod DATABASE_URL --version 3",
@@ -155,10 +158,10 @@ control_command = build(
             Several(
                 "audit",
                 "Show who did what in an org, an app or an environment, in order of position.\n\n"
-                "The times are those at which the log recorded it, unless --occurred is given.",
+                "--since and --until compare when an event was recorded; with --occurred, when it happened.",
                 (*Audit.examples, *Days.examples),
                 ((Days, ("by_day",)), (Audit, ())),
-                flags={"by-day": "Count by day, of a whole org."},
+                flags={"by-day": "Count events and actors per day, for a whole org."},
             ),
         ),
         columns={Days: "with --by-day: day, events, actors;", Audit: ", ".join(Audit.columns)},

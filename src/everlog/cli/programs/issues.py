@@ -46,9 +46,9 @@ def _complete(session: Session, value: type[Any], given: Values) -> None:
 
     found = Show(issue=given["issue"], project=given["project"]).answer(session.log(), "")
     words = words_for(value.verb, found["id"])
-    means = "This removes it for good. There is no way back." if value is Purge else "It can be restored."
+    means = "This removes it permanently and cannot be undone." if value is Purge else "It can be restored."
     session.out.note(f"{safe(found['id'])}  {found['status']}  {safe(found.get('title', ''))}")
-    given["confirm"] = click.prompt(f"{means} Type '{words}' to go on", default="", show_default=False, err=True)
+    given["confirm"] = click.prompt(f"{means} Type '{words}' to continue", default="", show_default=False, err=True)
 
 
 def _table(session: Session, question: Any, found: list[dict[str, Any]]) -> Answer:

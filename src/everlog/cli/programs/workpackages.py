@@ -92,7 +92,7 @@ def _check_gate(given: Values) -> None:
 @common_options
 @pass_session
 def migrate(session: Session, file: Path, dry_run: bool) -> None:
-    """Record what an activity.yaml of 1.x says, and put the file aside.
+    """Record the content of an activity.yaml of version 1.x, and rename the file.
 
     The events are tagged migrated=true and never override real ones. Running it twice does no harm.
 
@@ -148,10 +148,10 @@ wp_command = build(
         several=(
             Several(
                 "depend",
-                "Replace what a work package depends on: these, and nothing else.",
+                "Replace the packages that a work package depends on.",
                 Depend.examples,
                 ((Depend, ()),),
-                flags={"on-nothing": "It waits for nothing any more."},
+                flags={"on-nothing": "It depends on nothing any more."},
                 check=_check_dependencies,
             ),
             Several(

@@ -21,7 +21,9 @@ FORMATS = ("everlog", "cloudevents", "cloudevents-batch")
 
 @click.command("export")
 @click.argument("file", metavar="[FILE]", default="-")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="everlog", help="The format (everlog).")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="everlog", help="The format (default: everlog)."
+)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @filter_options
 @past_damage_option

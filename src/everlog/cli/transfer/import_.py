@@ -34,7 +34,7 @@ PROBLEMS_SHOWN = 20
     "--on-unknown-type",
     type=click.Choice(("keep", "refuse")),
     default="keep",
-    help="For types that are not in the catalog (keep).",
+    help="What to do with types that are not in the catalog (default: keep).",
 )
 @click.option("--mapping", metavar="FILE", default="", help="The files are CSV; this TOML file describes a row.")
 @click.option("--trust-clock", is_flag=True, help="Accept Lamport values that are far ahead.")

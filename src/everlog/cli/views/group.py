@@ -88,9 +88,11 @@ def _list(session: Session) -> None:
 @views_command.command("get")
 @click.argument("view")
 @click.argument("key", required=False)
-@click.option("--stale", is_flag=True, help="The stored state, without reading new events.")
+@click.option("--stale", is_flag=True, help="Show the stored state, without reading new events.")
 @click.option("--after", metavar="KEY", default="", help="Only keys above this one.")
-@click.option("--limit", type=click.IntRange(1), default=ROWS_SHOWN, show_default=True, help="At most N keys.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=ROWS_SHOWN, show_default=True, help="The maximum number of keys."
+)
 @missing_ok_option
 @past_damage_option
 @common_options

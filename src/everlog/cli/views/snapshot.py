@@ -36,12 +36,16 @@ def snapshot_command() -> None:
 
 @snapshot_command.command("create")
 @click.argument("views", nargs=-1, metavar="[VIEW]...")
-@click.option("--full", is_flag=True, help="Not a patch on the last full one, even if that would be small.")
-@click.option("--if-due", is_flag=True, help="Only if a trigger fires: hours, events or growth of the log.")
+@click.option(
+    "--full", is_flag=True, help="Create a full snapshot, even if a patch on the last full one would be small."
+)
+@click.option(
+    "--if-due", is_flag=True, help="Create one only if a trigger fires: hours, events or growth of the log."
+)
 @common_options
 @pass_session
 def create_snapshot(session: Session, views: tuple[str, ...], full: bool, if_due: bool) -> None:
-    """Bring views up to date and save their rows; without a name, of all views that have been run here.
+    """Bring views up to date and save their rows; without a name, those of all views that have been run here.
 
     A view whose code changed without a new version is refused until it is rebuilt.
 
@@ -106,7 +110,7 @@ def list_snapshots(session: Session, view: str) -> None:
 def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_keys: bool) -> None:
     """Verify snapshots: their bytes, a sample of their rows by replay, and the state that they lead to.
 
-    Exits with 8 if one is damaged or wrong. A stale snapshot is not wrong: it is never used.
+    Exits 8 if one is damaged or wrong. A stale snapshot is not wrong: it is never used.
 
     Columns when piped: id, view, position, verdict, replayed.
 
@@ -180,7 +184,7 @@ def protect_snapshot(session: Session, snapshot: str, reason: str, off: bool) ->
 
 @snapshot_command.command("restore")
 @click.argument("view")
-@click.option("--from", "snapshot", metavar="ID", help="This snapshot, instead of the newest usable one.")
+@click.option("--from", "snapshot", metavar="ID", help="Use this snapshot instead of the newest usable one.")
 @common_options
 @pass_session
 def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:

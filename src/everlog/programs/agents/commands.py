@@ -49,7 +49,7 @@ class AgentCommand(Command[Result], frozen=True, kw_only=True):
     """What all commands of this program share: the stream of the command, its session, and the label."""
 
     shared = ("scope",)
-    scope: Annotated[str, Meta(description="Where it belongs, such as acme/shop/prod.")] = ""
+    scope: Annotated[str, Meta(description="The scope of the events, such as acme/shop/prod.")] = ""
 
     def stream(self) -> str:
         return f"{KIND}/{getattr(self, 'id') or new_id().lower()}"  # noqa: B009 - every command has an id
@@ -78,9 +78,9 @@ class Propose(AgentCommand, frozen=True, kw_only=True):
         default_factory=dict
     )
     agent_id: Annotated[AgentId, Meta(description="The agent that asks.")]
-    why: Annotated[Text, Meta(description="What it is for.")] = ""
+    why: Annotated[Text, Meta(description="What the command is for.")] = ""
     risk: Annotated[Risk, Meta(description="How much can go wrong.")] = "medium"
-    id: Annotated[str, Meta(description="The command's id; a new one if left out.")] = ""
+    id: Annotated[str, Meta(description="The command's id (default: a new one).")] = ""
 
     def event(self) -> Proposed:
         return Proposed(
@@ -102,7 +102,7 @@ class Validate(AgentCommand, frozen=True, kw_only=True):
     examples = ('validate c1 --invalid --finding "it deletes the database"',)
     id: Id
     valid: Annotated[bool, Meta(description="Whether the command may be approved.")] = True
-    findings: Annotated[list[Finding], Meta(description="What was found; may be given again.")] = msgspec.field(
+    findings: Annotated[list[Finding], Meta(description="What was found; may be repeated.")] = msgspec.field(
         default_factory=list
     )
 
@@ -111,7 +111,7 @@ class Validate(AgentCommand, frozen=True, kw_only=True):
 
 
 class Approve(AgentCommand, frozen=True, kw_only=True):
-    """Let a command run."""
+    """Approve a proposed command, so that it may run."""
 
     verb = "approve"
     examples = ("approve c1 --actor user:ada",)

@@ -37,8 +37,8 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
     verb = "list"
     examples = ("list --pending", "list --status failed")
     columns = ("id", "status", "agent_id", "tool_name", "risk", "proposed_at")
-    pending: Annotated[bool, Meta(description="Only those that wait for a decision.")] = False
-    status: Annotated[list[str], Meta(description="Only those with this status; may be given again.")] = (
+    pending: Annotated[bool, Meta(description="Only commands that wait for a decision.")] = False
+    status: Annotated[list[str], Meta(description="Only commands with this status; may be repeated.")] = (
         msgspec.field(default_factory=list)
     )
 
@@ -98,7 +98,7 @@ class Trace(Question[list[Row]], frozen=True, kw_only=True):
 
 
 class Causes(Question[list[Row]], frozen=True, kw_only=True):
-    """Show the tree of causes that an event is part of, over all streams: its first cause and all effects."""
+    """Show the tree of causes that an event belongs to, on all streams: its first cause and all effects."""
 
     verb = "causes"
     examples = ("causes '#1'",)

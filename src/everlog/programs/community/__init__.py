@@ -12,7 +12,7 @@ from everlog.programs.program import Program
 PROGRAM = Program(
     name="community",
     group="community",
-    about="--scope names the community; else it is the one of the setting scope, or the only one in the log.",
+    about="--scope names the community; without it, it is the one of the setting scope, or the only one in the log.",
     catalog=CATALOG,
     views=VIEWS,
     commands=COMMANDS,

@@ -89,13 +89,15 @@ class Governing(CommunityCommand[Result], frozen=True, kw_only=True):
 
 
 class Create(Governing, frozen=True, kw_only=True):
-    """Begin a community. The actor is its first admin."""
+    """Create a community. The actor is its first admin."""
 
     verb = "create"
     examples = ('create attic --name "The attic" --actor user:ada',)
-    name: Annotated[str, Meta(description="What people call it; the id if left out.")] = ""
+    name: Annotated[str, Meta(description="The name that people see (default: the id).")] = ""
     description: Annotated[str, Meta(description="What it is for.")] = ""
-    sealed: Annotated[bool, Meta(description="Let the id name its founder: nobody else can begin it.")] = False
+    sealed: Annotated[bool, Meta(description="Make the id name its founder, so that nobody else can create it.")] = (
+        False
+    )
 
     def named(self, log: Log, by: By) -> str:
         community = f"{self.community}~{fingerprint(by.actor, here(log))}" if self.sealed else self.community
@@ -137,7 +139,7 @@ class Join(Governing, frozen=True, kw_only=True):
 
     verb = "join"
     examples = ("join --actor user:cyd",)
-    name: Annotated[str, Meta(description="What others call you.")] = ""
+    name: Annotated[str, Meta(description="The name that others see.")] = ""
 
     def payload(self, log: Log, standing: Standing) -> Joined:
         return Joined(name=self.name)
@@ -150,9 +152,9 @@ class Join(Governing, frozen=True, kw_only=True):
 
 
 class Revoke(Governing, frozen=True, kw_only=True):
-    """End a membership or an invitation; your own, too. The last admin stays.
+    """End a membership or an invitation, also your own. The last admin cannot be revoked.
 
-    What the member recorded counts up to what is known here: later events do not, whatever clock they claim.
+    Events of the member that are known here still count. Later ones do not, regardless of the clock that they claim.
     """
 
     verb = "revoke"
@@ -193,7 +195,7 @@ class Promote(Governing, frozen=True, kw_only=True):
 
 
 class Demote(Governing, frozen=True, kw_only=True):
-    """Give a member a lower role; yourself, too. The last admin stays."""
+    """Give a member, or yourself, a lower role. The last admin cannot be demoted."""
 
     verb = "demote"
     examples = ("demote user:mia --to member --actor user:ada",)
@@ -216,18 +218,19 @@ class Demote(Governing, frozen=True, kw_only=True):
 
 
 class SetPolicy(Governing, frozen=True, kw_only=True):
-    """Change who may do what: what is not given stays as it is."""
+    """Change who may do what. Rules that are not given stay as they are."""
 
     verb = "set_policy"
     operation = "community policy"
     examples = ("policy --who-posts moderator --post-days 30 --actor user:ada",)
-    who_invites: Annotated[Role | None, Meta(description="From this role up.")] = None
-    who_posts: Annotated[Role | None, Meta(description="On the market.")] = None
-    who_chats: Annotated[Role | None, Meta(description="In threads.")] = None
-    who_shares: Annotated[Role | None, Meta(description="Files.")] = None
-    who_ingests: Annotated[Role | None, Meta(description="Documents.")] = None
+    who_invites: Annotated[Role | None, Meta(description="The lowest role that may invite.")] = None
+    who_posts: Annotated[Role | None, Meta(description="The lowest role that may post on the market.")] = None
+    who_chats: Annotated[Role | None, Meta(description="The lowest role that may write in threads.")] = None
+    who_shares: Annotated[Role | None, Meta(description="The lowest role that may share files.")] = None
+    who_ingests: Annotated[Role | None, Meta(description="The lowest role that may ingest documents.")] = None
     post_days: Annotated[
-        Annotated[int, Meta(ge=1, le=3650)] | None, Meta(description="How long a post is open at most.")
+        Annotated[int, Meta(ge=1, le=3650)] | None,
+        Meta(description="The number of days that a post is open at most."),
     ] = None
 
     def payload(self, log: Log, standing: Standing) -> PolicyUpdated:
@@ -253,19 +256,19 @@ class SetPolicy(Governing, frozen=True, kw_only=True):
 
 
 class DescribeNode(Governing, frozen=True, kw_only=True):
-    """Describe a node, this one if none is named; and act from there, too, from now on."""
+    """Describe a node (default: this log). From then on you may act from it, too."""
 
     verb = "node"
     examples = ("node --name attic --endpoint http://attic.local:7080 --can chat",)
-    node: Annotated[str, Meta(description="The node; this log, if left out.")] = ""
-    name: Annotated[str, Meta(description="What people call it.")] = ""
-    endpoints: Annotated[list[str], Meta(description="Where it listens; may be given again.")] = msgspec.field(
+    node: Annotated[str, Meta(description="The node (default: this log).")] = ""
+    name: Annotated[str, Meta(description="The name that people see.")] = ""
+    endpoints: Annotated[list[str], Meta(description="A URL where it listens; may be repeated.")] = msgspec.field(
         default_factory=list
     )
-    capabilities: Annotated[list[str], Meta(description="What it can do; may be given again.")] = msgspec.field(
+    capabilities: Annotated[list[str], Meta(description="A capability; may be repeated.")] = msgspec.field(
         default_factory=list
     )
-    software: Annotated[str, Meta(description="What runs there.")] = ""
+    software: Annotated[str, Meta(description="The software that runs there.")] = ""
 
     def payload(self, log: Log, standing: Standing) -> ManifestUpdated:
         return ManifestUpdated(

@@ -314,14 +314,14 @@ class Members(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
     verb = "members"
     examples = ("members --everybody",)
     columns = ("member", "role", "status", "name", "joined_at")
-    everybody: Annotated[bool, Meta(description="Also those who were invited or revoked.")] = False
+    everybody: Annotated[bool, Meta(description="Also show actors who were invited or revoked.")] = False
 
     def find(self, log: Log, community: str) -> list[Row]:
         return members(log, community, everybody=self.everybody)
 
 
 class Show(CommunityQuestion[Row], frozen=True, kw_only=True):
-    """Show a community: members, policy, nodes, and what was recorded without the right to it."""
+    """Show a community: its members, policy and nodes, and the events that do not count."""
 
     verb = "show"
     examples = ("show --json",)
@@ -342,9 +342,9 @@ class Policy(CommunityQuestion[Row], frozen=True, kw_only=True):
 
 
 class Ignored(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
-    """Show what was recorded without the right to it, and why it does not count.
+    """Show events that were recorded without the right to do so, and why they do not count.
 
-    It stays in the log. Whether something counts follows from the history alone, the same on every node.
+    They stay in the log. Whether an event counts follows from the history alone, so it is the same on every node.
     """
 
     verb = "ignored"
@@ -356,14 +356,14 @@ class Ignored(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
 
 
 class Posts(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
-    """Show what is on the market; what ends soonest comes first."""
+    """Show the posts on the market; those that end soonest come first."""
 
     verb = "posts"
     examples = ("posts --kind offer",)
     columns = ("post", "status", "kind", "by", "price", "expires_at", "title")
-    over: Annotated[bool, Meta(description="Also those that are over.")] = False
+    over: Annotated[bool, Meta(description="Also show posts that have ended.")] = False
     kind: Annotated[Literal["offer", "request", "notice"] | None, Meta(description="Only posts of this kind.")] = None
-    by: Annotated[str, Meta(description="Only those of one member.")] = ""
+    by: Annotated[str, Meta(description="Only posts of this member.")] = ""
 
     def find(self, log: Log, community: str) -> list[Row]:
         return posts(log, community, over=self.over, kind=self.kind or "", by=self.by)
@@ -397,7 +397,7 @@ class Chat(CommunityQuestion[Row], frozen=True, kw_only=True):
     verb = "chats"
     examples = ("chats general -n 10",)
     thread: Annotated[str, Meta(description="The thread, such as general.")]
-    limit: Annotated[int, Meta(ge=1, description="How many messages.")] = MESSAGES
+    limit: Annotated[int, Meta(ge=1, description="The number of messages.")] = MESSAGES
 
     def find(self, log: Log, community: str) -> Row:
         found = messages(log, community, self.thread, limit=self.limit)
@@ -405,7 +405,7 @@ class Chat(CommunityQuestion[Row], frozen=True, kw_only=True):
 
 
 class FileList(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
-    """Show the files that members keep, and who does."""
+    """Show the files that members keep, and who keeps them."""
 
     verb = "files"
     examples = ("files",)

@@ -110,16 +110,16 @@ class AboutSubject(CommunityCommand[R], frozen=True, kw_only=True):
 
 
 class Post(AboutSubject[Result], frozen=True, kw_only=True):
-    """Put something on the market, under a name of its own."""
+    """Put something on the market, under a name that you choose."""
 
     verb = "post"
     kind, fact = POST, "post"
     examples = ('post desk "A desk, hardly used" --price "5 EUR" --days 14 --actor user:bob',)
-    name: Annotated[str, Meta(description="The name of the post; a new one if left out.")] = ""
-    title: Annotated[str, Meta(description="What it is called.")]
-    type: Annotated[Literal["offer", "request", "notice"], Meta(description="What kind of post.")] = "offer"
-    text: Annotated[str, Meta(description="What it is.")] = ""
-    price: Annotated[str, Meta(description="What it costs.")] = ""
+    name: Annotated[str, Meta(description="The name of the post (default: a new one).")] = ""
+    title: Annotated[str, Meta(description="The title.")]
+    type: Annotated[Literal["offer", "request", "notice"], Meta(description="The kind of post.")] = "offer"
+    text: Annotated[str, Meta(description="The description.")] = ""
+    price: Annotated[str, Meta(description="The price.")] = ""
     days: Days = None
 
     def subject_name(self) -> str:
@@ -140,17 +140,18 @@ class Post(AboutSubject[Result], frozen=True, kw_only=True):
 
 
 class UpdatePost(AboutSubject[Result], frozen=True, kw_only=True):
-    """Change a post of yours; what is not given stays as it is."""
+    """Change one of your posts. Fields that are not given stay as they are."""
 
     verb = "update"
     kind, fact = POST, "post"
     examples = ('update lamp --price "4 EUR" --actor user:bob',)
     name: Annotated[str, Meta(description="The post.")]
-    title: Annotated[str | None, Meta(description="What it is called.")] = None
-    text: Annotated[str | None, Meta(description="What it is.")] = None
-    price: Annotated[str | None, Meta(description="What it costs.")] = None
+    title: Annotated[str | None, Meta(description="The title.")] = None
+    text: Annotated[str | None, Meta(description="The description.")] = None
+    price: Annotated[str | None, Meta(description="The price.")] = None
     days: Annotated[
-        Annotated[int, Meta(ge=1, le=3650)] | None, Meta(description="How long it is open from now on.")
+        Annotated[int, Meta(ge=1, le=3650)] | None,
+        Meta(description="The number of days that it stays open from now on."),
     ] = None
 
     def subject_name(self) -> str:
@@ -196,7 +197,7 @@ class Expire(AboutSubject[Result], frozen=True, kw_only=True):
 
 
 class ExpireDue(CommunityCommand[Expired], frozen=True, kw_only=True):
-    """End every post whose time has passed: your own, and as a moderator all of them.
+    """End every post whose time has passed: your own, or all of them if you are a moderator.
 
     All of them are recorded together, or none.
     """
@@ -296,7 +297,7 @@ class Marking(CommunityCommand[Marked], frozen=True, kw_only=True):
 
 
 class Deliver(Marking, frozen=True, kw_only=True):
-    """Record that messages have reached you: those that are named, or all recent ones."""
+    """Record that messages have reached you: the named ones, or all recent ones."""
 
     verb = "deliver"
     examples = ("deliver general --actor user:ada",)
@@ -306,7 +307,7 @@ class Deliver(Marking, frozen=True, kw_only=True):
 
 
 class Read(Marking, frozen=True, kw_only=True):
-    """Record that you have read messages: those that are named, or all recent ones."""
+    """Record that you have read messages: the named ones, or all recent ones."""
 
     verb = "read"
     examples = ("read general --actor user:ada",)
@@ -319,15 +320,15 @@ class Read(Marking, frozen=True, kw_only=True):
 
 
 class Advertise(AboutSubject[Result], frozen=True, kw_only=True):
-    """Announce that you keep a file and give it to others. A CID is checked to the last byte."""
+    """Announce that you keep a file and share it with others. The CID must be valid."""
 
     verb = "advertise"
     kind, fact = FILE, "cid"
     examples = ("advertise bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi --name plan.pdf",)
     cid: Cid
-    name: Annotated[str, Meta(description="What the file is called.")] = ""
+    name: Annotated[str, Meta(description="The name of the file.")] = ""
     size_bytes: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Its size in bytes.")] = None
-    media_type: Annotated[str, Meta(description="What it is, such as image/png.")] = ""
+    media_type: Annotated[str, Meta(description="Its media type, such as image/png.")] = ""
 
     def subject_name(self) -> str:
         return self.cid
@@ -349,7 +350,7 @@ class Unpin(AboutSubject[Result], frozen=True, kw_only=True):
     kind, fact = FILE, "cid"
     examples = ("unpin bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi",)
     cid: Cid
-    provider: Annotated[str, Meta(description="Who does not keep it; for moderators.")] = ""
+    provider: Annotated[str, Meta(description="The member who does not keep it any more; for moderators.")] = ""
 
     def subject_name(self) -> str:
         return self.cid
@@ -370,12 +371,12 @@ class Ingest(AboutSubject[Result], frozen=True, kw_only=True):
     verb = "ingest"
     kind, fact, looks_back = DOCUMENT, "document", False
     examples = ('ingest manual "How to light the stove" --source stove.pdf --chunks 42 --model small',)
-    name: Annotated[str, Meta(description="The name of the document; a new one if left out.")] = ""
-    title: Annotated[str, Meta(description="What it is called.")]
+    name: Annotated[str, Meta(description="The name of the document (default: a new one).")] = ""
+    title: Annotated[str, Meta(description="The title.")]
     source: Annotated[str, Meta(description="Where it comes from.")] = ""
     cid: Annotated[str, Meta(description="The file that it was made from.")] = ""
-    chunks: Annotated[int, Meta(ge=0, description="Into how many parts it was cut.")] = 0
-    model: Annotated[str, Meta(description="What made the parts searchable.")] = ""
+    chunks: Annotated[int, Meta(ge=0, description="The number of parts that it was divided into.")] = 0
+    model: Annotated[str, Meta(description="The model that made the parts searchable.")] = ""
 
     def subject_name(self) -> str:
         return self.name or new_id().lower()

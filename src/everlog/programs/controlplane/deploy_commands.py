@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 class RequestDeploy(PlaneCommand, frozen=True, kw_only=True):
-    """Ask for an image to run in an environment. With --key, asking again is safe."""
+    """Request that an environment runs an image. With --key, a retry is safe."""
 
     verb = "deploy request"
     examples = ("deploy request acme/shop/prod shop:1.4.2 --key build-17",)
     environment: Environment
     artifact: Annotated[str, Meta(description="The image, such as shop:1.4.2.")]
     note: Note = ""
-    id: Annotated[str, Meta(description="The deploy's id; a new one if left out.")] = ""
+    id: Annotated[str, Meta(description="The deploy's id (default: a new one).")] = ""
 
     def requested(self) -> DeployRequested:
         return DeployRequested(artifact=self.artifact, note=self.note)
@@ -98,7 +98,7 @@ class DeployReport(PlaneCommand, frozen=True, kw_only=True):
 
 
 class StartDeploy(DeployReport, frozen=True, kw_only=True):
-    """Report that a service has begun with it."""
+    """Report that a service has started a deploy."""
 
     verb = "deploy start"
     examples = ("deploy start d1 --actor service:deployer",)
@@ -112,7 +112,7 @@ class StartDeploy(DeployReport, frozen=True, kw_only=True):
 
 
 class SucceedDeploy(DeployReport, frozen=True, kw_only=True):
-    """Report that it runs: from now on its environment should run its image."""
+    """Report that a deploy succeeded: from now on, its environment should run its image."""
 
     verb = "deploy succeed"
     examples = ("deploy succeed d1 --seconds 48 --actor service:deployer",)
@@ -126,7 +126,7 @@ class SucceedDeploy(DeployReport, frozen=True, kw_only=True):
 
 
 class FailDeploy(DeployReport, frozen=True, kw_only=True):
-    """Report that it failed, or call it off."""
+    """Report that a deploy failed, or cancel it."""
 
     verb = "deploy fail"
     examples = ('deploy fail d2 --error "the health check timed out" --actor service:deployer',)
@@ -141,13 +141,13 @@ class FailDeploy(DeployReport, frozen=True, kw_only=True):
 
 
 class RollBackDeploy(PlaneCommand, frozen=True, kw_only=True):
-    """Let the environment run again what it ran before."""
+    """Return an environment to what it ran before."""
 
     verb = "deploy rollback"
     examples = ('deploy rollback d1 --reason "orders fail"',)
     deploy: DeployId
     to: Annotated[
-        str | None, Meta(description="The deploy to go back to; the one before, if left out; nothing, if empty.")
+        str | None, Meta(description="The deploy to return to (default: the one before); empty for nothing.")
     ] = None
     reason: Why
 

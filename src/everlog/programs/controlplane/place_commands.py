@@ -83,14 +83,14 @@ class CreateEnvironment(CreatePlace, frozen=True, kw_only=True):
     examples = ("environment create acme/shop/prod --region eu-1 --protected",)
     environment: Environment
     region: Annotated[str, Meta(description="Where it runs.")] = ""
-    protected: Annotated[bool, Meta(description="Only people deploy to it, no services.")] = False
+    protected: Annotated[bool, Meta(description="Only people may deploy to it, not services.")] = False
 
     def made(self) -> tuple[str, str, EnvironmentCreated]:
         return self.environment, "environment", EnvironmentCreated(region=self.region, protected=self.protected)
 
 
 class ClosePlace(PlaneCommand, frozen=True, kw_only=True):
-    """Give up an org, an app or an environment, once nothing inside is open."""
+    """Close an org, an app or an environment, once nothing inside is open."""
 
     operation = "control close"
 
@@ -115,7 +115,7 @@ class ClosePlace(PlaneCommand, frozen=True, kw_only=True):
 
 
 class CloseOrg(ClosePlace, frozen=True, kw_only=True):
-    """Give up an org whose apps are closed. Its history stays."""
+    """Close an org whose apps are closed. Its history stays."""
 
     verb = "org close"
     examples = ('org close umbra --reason "moved away"',)
@@ -127,7 +127,7 @@ class CloseOrg(ClosePlace, frozen=True, kw_only=True):
 
 
 class CloseApp(ClosePlace, frozen=True, kw_only=True):
-    """Give up an app whose environments are closed."""
+    """Close an app whose environments are closed."""
 
     verb = "app close"
     examples = ('app close acme/old --reason "replaced by acme/store"',)
@@ -139,7 +139,7 @@ class CloseApp(ClosePlace, frozen=True, kw_only=True):
 
 
 class CloseEnvironment(ClosePlace, frozen=True, kw_only=True):
-    """Give up an environment: nothing should run there any more."""
+    """Close an environment: nothing should run there any more."""
 
     verb = "environment close"
     examples = ('environment close acme/shop/test --reason "not needed"',)

@@ -53,7 +53,7 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
     verb = "list"
     examples = ("list acme",)
     columns = ("place", "kind", "status", "title", "created_at")
-    place: Annotated[str, Meta(description="An org or an app; all of them, if left out.")] = ""
+    place: Annotated[str, Meta(description="An org or an app (default: all of them).")] = ""
 
     def answer(self, log: Log, within: str) -> list[Row]:
         if self.place:
@@ -71,7 +71,7 @@ class Desired(Question[Row], frozen=True, kw_only=True):
     verb = "desired"
     examples = ("desired acme/shop/prod", "desired acme/shop/prod --as-of '#6'")
     environment: Environment
-    as_of: Annotated[Any, Meta(description="As it was: a time, 10m, or #1234.")] = None
+    as_of: Annotated[Any, Meta(description="Show the state as of a time, 10m ago, or #1234.")] = None
 
     def answer(self, log: Log, within: str) -> Row:
         at = path_of(self.environment, "environment")
@@ -90,7 +90,7 @@ class DeployHistory(Question[list[Row]], frozen=True, kw_only=True):
     examples = ("deploy history acme/shop/prod",)
     columns = ("id", "status", "artifact", "requested_by", "requested_at")
     environment: Environment
-    limit: Annotated[int, Meta(ge=1, description="At most so many.")] = 20
+    limit: Annotated[int, Meta(ge=1, description="The maximum number of deploys.")] = 20
 
     def answer(self, log: Log, within: str) -> list[Row]:
         at = path_of(self.environment, "environment")
@@ -119,8 +119,8 @@ class ShowDeploy(Question[Row], frozen=True, kw_only=True):
 class Audit(Question[list[Entry]], frozen=True, kw_only=True):
     """Show who did what in an org, an app or an environment, in order of position.
 
-    The times are those at which the log recorded it, unless --occurred is given. The last entry's position is the
-    `after` of the next page.
+    `since` and `until` compare when an event was recorded; with `occurred`, when it happened. The last entry's
+    position is the `after` of the next page.
     """
 
     verb = "audit"
@@ -129,12 +129,12 @@ class Audit(Question[list[Entry]], frozen=True, kw_only=True):
     place: Annotated[str, Meta(description="An org, an app or an environment.")]
     since: Annotated[datetime | None, Meta(description="From this time on: 3d, 2026-11-01.")] = None
     until: Annotated[datetime | None, Meta(description="Before this time.")] = None
-    occurred: Annotated[bool, Meta(description="The times are those at which it is said to have happened.")] = False
+    occurred: Annotated[bool, Meta(description="Compare when an event happened, as its writer states it.")] = False
     actor_type: Annotated[
         Literal["user", "service_principal", "system"] | None, Meta(description="Only actors of this type.")
     ] = None
-    after: Annotated[int, Meta(ge=0, description="Go on after this position.")] = 0
-    limit: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="At most so many.")] = PAGE
+    after: Annotated[int, Meta(ge=0, description="Continue after this position.")] = 0
+    limit: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="The maximum number of events.")] = PAGE
 
     def answer(self, log: Log, within: str) -> list[Entry]:
         require_within(path_of(self.place), within)

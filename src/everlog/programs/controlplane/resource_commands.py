@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class SetRoute(PlaneCommand, frozen=True, kw_only=True):
-    """Let a host lead to a process of an environment."""
+    """Route a host to a process of an environment."""
 
     verb = "route set"
     examples = ("route set shop.example.org acme/shop/prod --process web --port 8080",)
     host: Annotated[str, Meta(description="The host, such as shop.example.org.")]
     environment: Environment
-    process: Annotated[str, Meta(description="Which process answers.")] = "web"
-    port: Annotated[int, Meta(ge=1, le=65_535, description="Where it listens.")] = 8080
+    process: Annotated[str, Meta(description="The process that answers.")] = "web"
+    port: Annotated[int, Meta(ge=1, le=65_535, description="The port that it listens on.")] = 8080
 
     def wanted(self) -> RouteSet:
         return RouteSet(process=self.process, port=self.port)
@@ -74,7 +74,7 @@ class SetRoute(PlaneCommand, frozen=True, kw_only=True):
 
 
 class RemoveRoute(PlaneCommand, frozen=True, kw_only=True):
-    """Let a host go."""
+    """Remove the route of a host."""
 
     verb = "route remove"
     examples = ("route remove shop.example.org",)
@@ -127,7 +127,7 @@ class ResourceCommand(PlaneCommand, frozen=True, kw_only=True):
 
 
 class SetSecret(ResourceCommand, frozen=True, kw_only=True):
-    """Give an environment a version of a secret. What may be a value is refused, and kept nowhere."""
+    """Set the version of a secret that an environment gets. What may be a value is refused and not stored."""
 
     verb = "secret set"
     examples = ("secret set acme/shop/prod DATABASE_URL --version 3",)
@@ -145,7 +145,7 @@ class SetSecret(ResourceCommand, frozen=True, kw_only=True):
 
 
 class RemoveSecret(ResourceCommand, frozen=True, kw_only=True):
-    """Take a secret from an environment."""
+    """Remove a secret from an environment."""
 
     verb = "secret remove"
     examples = ("secret remove acme/shop/prod DATABASE_URL",)
@@ -163,14 +163,14 @@ class RemoveSecret(ResourceCommand, frozen=True, kw_only=True):
 
 
 class AttachVolume(ResourceCommand, frozen=True, kw_only=True):
-    """Give a process a disk, or a larger one."""
+    """Attach a disk to a process, or enlarge it."""
 
     verb = "volume attach"
     examples = ("volume attach acme/shop/prod data --process db --mount /data --size-gb 20",)
     name: Annotated[str, Meta(description="The name of the disk, such as data.")]
-    process: Annotated[str, Meta(description="Which process has it.")] = "web"
+    process: Annotated[str, Meta(description="The process that has it.")] = "web"
     mount: Annotated[str, Meta(description="Where the process finds it.")]
-    size_gb: Annotated[int, Meta(ge=1, le=65_536, description="How large it is; it may only grow.")]
+    size_gb: Annotated[int, Meta(ge=1, le=65_536, description="Its size in GB; it can only grow.")]
 
     def resource(self) -> tuple[str, str]:
         return "volume", self.name
@@ -187,7 +187,7 @@ class AttachVolume(ResourceCommand, frozen=True, kw_only=True):
 
 
 class DetachVolume(ResourceCommand, frozen=True, kw_only=True):
-    """Take a disk from a process."""
+    """Detach a disk from a process."""
 
     verb = "volume detach"
     examples = ("volume detach acme/shop/prod data",)
@@ -205,7 +205,7 @@ class DetachVolume(ResourceCommand, frozen=True, kw_only=True):
 
 
 class Scale(ResourceCommand, frozen=True, kw_only=True):
-    """Set how many of a process should run."""
+    """Set how many instances of a process should run."""
 
     verb = "scale"
     examples = ("scale acme/shop/prod web 3",)

@@ -12,8 +12,8 @@ from everlog.programs.program import Program
 PROGRAM = Program(
     name="issues",
     group="issue",
-    about="""An issue is named by its short id (the end of its uid), by its uid, or by a unique beginning of that.
-With --scope (or the setting `scope`) it belongs to that project, and what is outside of it is not found.""",
+    about="""An issue is named by its short id (the end of its uid), by its uid, or by a unique prefix of that. With
+--scope (or the setting `scope`), issues belong to that project, and issues outside of it are not found.""",
     catalog=CATALOG,
     views=VIEWS,
     commands=COMMANDS,

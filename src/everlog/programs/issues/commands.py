@@ -70,23 +70,21 @@ class InProject(Command[Result], frozen=True, kw_only=True):
 
 
 class Create(InProject, frozen=True, kw_only=True):
-    """Open an issue, unless there is one very much like it."""
+    """Open an issue, unless a very similar one exists."""
 
     verb = "create"
     examples = (
         'create "The door squeaks" --body "Every night." --label bug --owner ada',
         'create "Buy oil" --link blocks:hrac --key oil-1',
     )
-    title: Annotated[str, Meta(description="What it is about, in a line.")]
+    title: Annotated[str, Meta(description="The title, in one line.")]
     body: Annotated[str, Meta(description="The description.")] = ""
     owner: Annotated[str, Meta(description="Who takes care of it.")] = ""
-    labels: Annotated[list[str], Meta(description="A label; may be given again.")] = msgspec.field(
+    labels: Annotated[list[str], Meta(description="A label; may be repeated.")] = msgspec.field(default_factory=list)
+    links: Annotated[list[str], Meta(description="A link, such as blocks:hrac; may be repeated.")] = msgspec.field(
         default_factory=list
     )
-    links: Annotated[list[str], Meta(description="KIND:ISSUE, such as blocks:hrac; may be given again.")] = (
-        msgspec.field(default_factory=list)
-    )
-    force_new: Annotated[bool, Meta(description="Also if there is one very much like it.")] = False
+    force_new: Annotated[bool, Meta(description="Open it even if a very similar one exists.")] = False
 
     def subject(self) -> str:
         return f"{KIND}/new"
@@ -234,14 +232,14 @@ def _now(log: Log, name: Name, decision: Decision) -> Issue:
 
 
 class Edit(IssueCommand, frozen=True, kw_only=True):
-    """Change the title, the body or the owner. What each was before stays on record."""
+    """Change the title, the body or the owner. The previous values stay on record."""
 
     verb = "edit"
     examples = ('edit hrac --title "The gate squeaks" --owner bob',)
     issue: Reference
     title: Annotated[str | None, Meta(description="A new title.")] = None
     body: Annotated[str | None, Meta(description="A new body.")] = None
-    owner: Annotated[str | None, Meta(description="A new owner; empty for none.")] = None
+    owner: Annotated[str | None, Meta(description="A new owner; an empty value removes the owner.")] = None
 
     def asked(self) -> dict[str, Any]:
         given = {
@@ -256,7 +254,7 @@ class Edit(IssueCommand, frozen=True, kw_only=True):
 
 
 class Comment(IssueCommand, frozen=True, kw_only=True):
-    """Add a comment to an issue. A comment is neither edited nor deleted."""
+    """Add a comment to an issue. A comment cannot be edited or deleted."""
 
     verb = "comment"
     examples = ('comment hrac "Oil helps."',)
@@ -271,7 +269,7 @@ class Comment(IssueCommand, frozen=True, kw_only=True):
 
 
 class Label(IssueCommand, frozen=True, kw_only=True):
-    """Give an issue labels."""
+    """Add labels to an issue."""
 
     verb = "label"
     examples = ("label hrac bug p1",)
@@ -286,7 +284,7 @@ class Label(IssueCommand, frozen=True, kw_only=True):
 
 
 class Unlabel(IssueCommand, frozen=True, kw_only=True):
-    """Take labels from an issue."""
+    """Remove labels from an issue."""
 
     verb = "unlabel"
     examples = ("unlabel hrac p1",)
@@ -306,8 +304,8 @@ class BetweenIssues(IssueCommand, frozen=True, kw_only=True):
     issue: Reference
     kind: Annotated[str, Meta(description="The kind of link: blocks, duplicates or relates.")]
     other: Annotated[str, Meta(description="The issue that it points to.")]
-    uid: Annotated[str, Meta(description="Refuse if the first one does not have this uid.")] = ""
-    other_uid: Annotated[str, Meta(description="Refuse if the other one does not have this uid.")] = ""
+    uid: Annotated[str, Meta(description="Refuse if the first issue does not have this uid.")] = ""
+    other_uid: Annotated[str, Meta(description="Refuse if the other issue does not have this uid.")] = ""
 
     def ends(self, log: Log, within: str) -> tuple[Name, Name, LinkKind]:
         source = find(log, self.issue, scope=reach(self.project, within, self.issue), verb=self.verb)
@@ -334,7 +332,7 @@ class BetweenIssues(IssueCommand, frozen=True, kw_only=True):
 
 
 class Link(BetweenIssues, frozen=True, kw_only=True):
-    """Let an issue point to another one: it blocks it, duplicates it, or relates to it."""
+    """Link an issue to another one, which it blocks, duplicates or relates to."""
 
     verb = "link"
     examples = ("link 8qz1 blocks hrac",)
@@ -347,7 +345,7 @@ class Link(BetweenIssues, frozen=True, kw_only=True):
 
 
 class Unlink(BetweenIssues, frozen=True, kw_only=True):
-    """Remove a link from an issue to another one, whatever became of that one."""
+    """Remove a link from an issue to another one, even if that one was deleted or purged."""
 
     verb = "unlink"
     examples = ("unlink 8qz1 blocks hrac",)
@@ -360,12 +358,12 @@ class Unlink(BetweenIssues, frozen=True, kw_only=True):
 
 
 class Close(IssueCommand, frozen=True, kw_only=True):
-    """Settle an issue. It stays visible."""
+    """Close an issue. It stays visible."""
 
     verb = "close"
     examples = ('close hrac --reason "oiled"',)
     issue: Reference
-    reason: Annotated[str, Meta(description="How it was settled.")] = ""
+    reason: Annotated[str, Meta(description="How it was resolved.")] = ""
 
     def asked(self) -> dict[str, Any]:
         return {"reason": self.reason}
@@ -380,7 +378,7 @@ class Reopen(IssueCommand, frozen=True, kw_only=True):
     verb = "reopen"
     examples = ('reopen hrac --reason "it squeaks again"',)
     issue: Reference
-    reason: Annotated[str, Meta(description="Why it is not settled.")] = ""
+    reason: Annotated[str, Meta(description="Why it is not resolved.")] = ""
 
     def asked(self) -> dict[str, Any]:
         return {"reason": self.reason}
@@ -398,7 +396,7 @@ class Delete(IssueCommand, frozen=True, kw_only=True):
     verb = "delete"
     examples = ('delete hrac --force --confirm "delete hrac"',)
     issue: Reference
-    force: Annotated[bool, Meta(description="Without it nothing is deleted.")] = False
+    force: Annotated[bool, Meta(description="Required: without it, nothing is deleted.")] = False
     confirm: Annotated[str | None, Meta(description="The exact words: delete SHORT_ID.")] = None
     reason: Reason = ""
 
@@ -422,16 +420,16 @@ class Restore(IssueCommand, frozen=True, kw_only=True):
 
 
 class Purge(IssueCommand, frozen=True, kw_only=True):
-    """Remove an issue for good, with its comments, labels and links. There is no way back.
+    """Remove an issue permanently, with its comments, labels and links. This cannot be undone.
 
-    Its name stays: no other issue gets it, and anyone who asks for it learns that it was purged.
+    Its name stays reserved: no other issue gets it, and anyone who asks for it learns that it was purged.
     """
 
     verb = "purge"
     examples = ('purge hrac --reason "erasure request 17" --force --confirm "purge hrac"',)
     issue: Reference
     reason: Annotated[str, Meta(description="Why; it stays on record.")]
-    force: Annotated[bool, Meta(description="Without it nothing is purged.")] = False
+    force: Annotated[bool, Meta(description="Required: without it, nothing is purged.")] = False
     confirm: Annotated[str | None, Meta(description="The exact words: purge SHORT_ID.")] = None
 
     def asked(self) -> dict[str, Any]:

@@ -27,9 +27,9 @@ STATES = ("open", "closed", "deleted")
 COLUMNS = ("id", "status", "owner", "labels", "changed_at", "title")
 _NAMED_AT_ONCE = 100
 
-Project = Annotated[str, Meta(description="Only in this project and below.")]
-Reference = Annotated[str, Meta(description="The issue: its short id, its uid, or a unique beginning of that.")]
-Limit = Annotated[int, Meta(ge=1, description="At most so many.")]
+Project = Annotated[str, Meta(description="Only issues of this project and below.")]
+Reference = Annotated[str, Meta(description="The issue: its short id, its uid, or a unique prefix of that.")]
+Limit = Annotated[int, Meta(ge=1, description="The maximum number of issues.")]
 
 
 class List(Question[list[Row]], frozen=True, kw_only=True):
@@ -38,11 +38,11 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
     verb = "list"
     examples = ("list", "list --status all --label bug --owner ada")
     columns = COLUMNS
-    status: Annotated[Literal["open", "closed", "deleted", "all"], Meta(description="Which of them.")] = "open"
-    labels: Annotated[list[str], Meta(description="Only with this label; may be given again.")] = msgspec.field(
+    status: Annotated[Literal["open", "closed", "deleted", "all"], Meta(description="Which issues to show.")] = "open"
+    labels: Annotated[list[str], Meta(description="Only issues with this label; may be repeated.")] = msgspec.field(
         default_factory=list
     )
-    owner: Annotated[str | None, Meta(description="Only those of this owner; empty for those without.")] = None
+    owner: Annotated[str | None, Meta(description="Only issues of this owner; empty for those without one.")] = None
     limit: Limit = 100
     project: Project = ""
 
@@ -54,7 +54,7 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
 
 
 class Search(Question[list[Row]], frozen=True, kw_only=True):
-    """Show open and closed issues that have every word in title or body, the newest first."""
+    """Show open and closed issues with every word in their title or body, the newest first."""
 
     verb = "search"
     examples = ("search door night",)
@@ -73,7 +73,7 @@ class Search(Question[list[Row]], frozen=True, kw_only=True):
 
 
 class Show(Question[Row], frozen=True, kw_only=True):
-    """Show one issue in full: its text, its links, its comments; or what is left of one that was purged."""
+    """Show one issue in full: its text, links and comments; or what is left of a purged one."""
 
     verb = "show"
     examples = ("show hrac",)
@@ -105,7 +105,7 @@ class Show(Question[Row], frozen=True, kw_only=True):
 
 
 class History(Question[list[Row]], frozen=True, kw_only=True):
-    """Show everything that happened to an issue, the oldest first; of an edit what each field was and became."""
+    """Show everything that happened to an issue, the oldest first; an edit shows each field before and after."""
 
     verb = "history"
     examples = ("history hrac",)

@@ -12,8 +12,8 @@ from everlog.programs.workpackages.views import VIEWS
 PROGRAM = Program(
     name="workpackages",
     group="wp",
-    about="""A package goes from planned to doing, for_review and done: not before what it depends on is done, and not
-past a gate that has not passed.""",
+    about="""A package moves from planned to doing, for_review and done. It cannot start before the packages that it
+depends on are done, and it cannot be done before its gates have passed.""",
     catalog=CATALOG,
     views=VIEWS,
     commands=COMMANDS,

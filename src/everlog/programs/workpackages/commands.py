@@ -66,16 +66,16 @@ class Labelled(Command[R], frozen=True, kw_only=True):
 
     shared = ("scope",)
     judged = True
-    scope: Annotated[str, Meta(description="Where it belongs, such as acme/shop/prod.")] = ""
+    scope: Annotated[str, Meta(description="The scope of the events, such as acme/shop/prod.")] = ""
 
 
 class Spec(Labelled[Feature], frozen=True, kw_only=True):
-    """Describe a feature, for which work packages can be planned."""
+    """Describe a feature that work packages can be planned for."""
 
     verb = "spec"
     examples = ('spec 025-event-log "Event log" --mission "Nothing is forgotten"',)
     slug: Annotated[str, Meta(description="The name of the feature, such as 025-event-log.")]
-    title: Annotated[str, Meta(description="What people call it.")]
+    title: Annotated[str, Meta(description="The title.")]
     mission: Annotated[str, Meta(description="What it is for.")] = ""
 
     def stream(self) -> str:
@@ -146,16 +146,16 @@ class Create(PackageCommand[Package], frozen=True, kw_only=True):
     verb = "create"
     examples = ('create WP03 "Index" --feature 025-event-log --depends-on WP01 --subtask "write it" --gate ci',)
     id: Id
-    title: Annotated[str, Meta(description="What people call it.")]
+    title: Annotated[str, Meta(description="The title.")]
     feature: Annotated[str, Meta(description="The feature that it is for.")] = ""
-    depends_on: Annotated[list[str], Meta(description="What must be done first; may repeat.")] = msgspec.field(
+    depends_on: Annotated[list[str], Meta(description="A package that must be done first; may be repeated.")] = (
+        msgspec.field(default_factory=list)
+    )
+    subtasks: Annotated[list[str], Meta(description="A part of the work; may be repeated.")] = msgspec.field(
         default_factory=list
     )
-    subtasks: Annotated[list[str], Meta(description="A part of the work; may be given again.")] = msgspec.field(
-        default_factory=list
-    )
-    gates: Annotated[list[str], Meta(description="What it must pass, such as ci; may repeat.")] = msgspec.field(
-        default_factory=list
+    gates: Annotated[list[str], Meta(description="A gate that it must pass, such as ci; may be repeated.")] = (
+        msgspec.field(default_factory=list)
     )
 
     def event(self) -> Created:
@@ -181,13 +181,13 @@ class Create(PackageCommand[Package], frozen=True, kw_only=True):
 
 
 class Depend(PackageCommand[Package], frozen=True, kw_only=True):
-    """Replace what a work package depends on: these, and nothing else."""
+    """Replace the packages that a work package depends on."""
 
     verb = "depend"
     examples = ("depend WP03 --on WP01 --on WP02",)
     id: Id
-    on: Annotated[list[str], Meta(description="What must be done first; may be given again.")]
-    reason: Annotated[str, Meta(description="Why this changed.")] = ""
+    on: Annotated[list[str], Meta(description="A package that must be done first; may be repeated.")]
+    reason: Annotated[str, Meta(description="Why the dependencies changed.")] = ""
 
     def after(self) -> Sequence[str]:
         return self.on
@@ -206,7 +206,7 @@ class Move(PackageCommand[Package], frozen=True, kw_only=True):
     examples = ("move WP03 doing", 'move WP03 planned --reason "one case is missing"')
     id: Id
     to: Annotated[str, Meta(description="The lane: planned, doing, for_review or done.")]
-    reason: Annotated[str, Meta(description="Why; needed for a way back.")] = ""
+    reason: Annotated[str, Meta(description="Why; required for a move back.")] = ""
 
     def rule(self, package: State | None, history: History) -> Iterable[Any]:
         lanes, circle = lanes_of(package, self.id, self.to, history)
@@ -217,13 +217,13 @@ class Move(PackageCommand[Package], frozen=True, kw_only=True):
 
 
 class Subtask(PackageCommand[PackageSubtask], frozen=True, kw_only=True):
-    """Check a subtask off. They are counted from 1."""
+    """Check off a subtask. Subtasks are numbered from 1."""
 
     verb = "subtask"
     examples = ("subtask WP03 1",)
     id: Id
     index: Annotated[int, Meta(description="The number of the subtask.")]
-    text: Annotated[str, Meta(description="What it was, if it was not planned.")] = ""
+    text: Annotated[str, Meta(description="Its text, if it was not planned.")] = ""
 
     def rule(self, package: State | None, history: History) -> Iterable[Any]:
         return rules.complete(package, self.id, self.index, text=self.text)
@@ -242,7 +242,7 @@ class Gate(PackageCommand[PackageGate], frozen=True, kw_only=True):
     examples = ("gate WP03 lint",)
     id: Id
     gate: Annotated[str, Meta(description="The gate, such as ci.")]
-    type: Annotated[str, Meta(description="What kind of gate; its id if left out.")] = ""
+    type: Annotated[str, Meta(description="The kind of gate (default: its id).")] = ""
 
     def rule(self, package: State | None, history: History) -> Iterable[Any]:
         return rules.gate(package, self.id, self.gate, gate_type=self.type or self.gate)
@@ -263,7 +263,7 @@ class GateResult(PackageCommand[PackageGate], frozen=True, kw_only=True):
     id: Id
     gate: Annotated[str, Meta(description="The gate, such as ci.")]
     verdict: Annotated[str, Meta(description="The result: pending, passed or failed.")]
-    data: Annotated[dict[str, Any], Meta(description="Facts about the result, an object.")] = msgspec.field(
+    data: Annotated[dict[str, Any], Meta(description="Facts about the result, as a JSON object.")] = msgspec.field(
         default_factory=dict
     )
 
@@ -278,7 +278,7 @@ class GateResult(PackageCommand[PackageGate], frozen=True, kw_only=True):
 
 
 class Workspace(PackageCommand[PackageWorkspace], frozen=True, kw_only=True):
-    """Record where a work package is worked on."""
+    """Record the folder in which a work package is worked on."""
 
     verb = "workspace"
     examples = ("workspace WP03 ../trees/WP03 --branch wp03-index",)

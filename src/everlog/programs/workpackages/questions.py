@@ -27,7 +27,7 @@ REFUSALS_READ = 100
 
 
 class Status(Question[Row], frozen=True, kw_only=True):
-    """Show one work package: its lane, where it may go, and what keeps it from there."""
+    """Show one work package: its lane, the lanes that it may move to, and what prevents a move."""
 
     verb = "status"
     examples = ("status WP03",)
@@ -53,8 +53,8 @@ class Board(Question[list[Row]], frozen=True, kw_only=True):
     verb = "board"
     examples = ("board --feature 025-event-log",)
     columns = ("feature", "lane", "id", "title", "marks")
-    feature: Annotated[str | None, Meta(description="Only those of this feature.")] = None
-    everything: Annotated[bool, Meta(description="Show all that is done, not only the newest of it.")] = False
+    feature: Annotated[str | None, Meta(description="Only packages of this feature.")] = None
+    everything: Annotated[bool, Meta(description="Show all packages that are done, not only the newest.")] = False
 
     def answer(self, log: Log, within: str) -> list[Row]:
         found = {_name(key): state for key, state in rows(log, BoardView, within)}
@@ -77,7 +77,7 @@ class Specs(Question[dict[str, Row]], frozen=True, kw_only=True):
 
 
 class History(Question[list[Row]], frozen=True, kw_only=True):
-    """Show what happened to a work package, in the order that is the same in every clone.
+    """Show what happened to a work package, in an order that is the same in every clone.
 
     Two moves that were made without knowledge of each other are marked as a conflict; the later one counts.
     """
