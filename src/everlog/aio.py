@@ -12,7 +12,7 @@ Appends of many tasks share flushes with each other and with threads. Reads run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from datetime import datetime
@@ -68,7 +68,6 @@ async def append(
     """Do what `Log.append` does, for a task. When it returns, the event is on the disk."""
     if not isinstance(type, str):
         type, payload = log.typed_payload(type, payload)
-    name = type
     draft = Draft(  # positional arguments save a microsecond
         type,
         stream,
@@ -83,7 +82,7 @@ async def append(
         correlation_id,
         dict(tags) if tags else {},
     )
-    return (await _commit(log, lambda: log.request((draft,), key, operation or name))).records[0]
+    return (await _commit(log, (draft,), key, operation or type)).records[0]
 
 
 async def append_batch(
@@ -106,7 +105,7 @@ async def commit(
     ]
     if len(own) != len(drafts):
         own = list(drafts)  # the log refuses it, with its message
-    return await _commit(log, lambda: log.request(own, key, operation, request, response))
+    return await _commit(log, own, key, operation, request, response)
 
 
 def _own(payload: Any) -> Any:
@@ -123,29 +122,27 @@ def _own(payload: Any) -> Any:
 _UNCHANGING = frozenset((str, int, float, bool, type(None)))
 
 
-async def _commit(log: Log, make: Callable[[], Request]) -> Receipt:
+async def _commit(
+    log: Log, drafts: Sequence[Draft], key: str, operation: str, asked: Any = None, response: Any = None
+) -> Receipt:
+    loop = asyncio.get_running_loop()
     for attempt in range(1, ATTEMPTS + 1):
-        request = make()
+        request = log.request(drafts, key, operation, asked, response)
         try:
-            return await _submit(log, request)
+            if request.guarded:  # its guard reads the log, which would block the loop
+                await asyncio.to_thread(log.prepare, [request])
+                if request.error is not None:
+                    raise request.error
+            request.ticket = answer = loop.create_future()
+            _waker_of(loop).hand_over(log, request)
+            receipt: Receipt = await answer
+            return receipt
         except EverlogError as error:
             if isinstance(error, Overtaken) and attempt < ATTEMPTS:
                 continue
             await asyncio.to_thread(log.record_refusal, error, request.drafts, request.operation)
             raise
     raise AssertionError("the last attempt returns or raises")
-
-
-async def _submit(log: Log, request: Request) -> Receipt:
-    if request.guarded:  # its guard reads the log, which would block the loop
-        await asyncio.to_thread(log.prepare, [request])
-        if request.error is not None:
-            raise request.error
-    loop = asyncio.get_running_loop()
-    request.ticket = answer = loop.create_future()
-    _waker_of(loop).hand_over(log, request)
-    receipt: Receipt = await answer
-    return receipt
 
 
 async def page_after(

@@ -19,7 +19,7 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
 from everlog.stores.contract import Claim, Encoded, Removable
-from everlog.stores.small_state import CLAIMS, NOTES, StateChanges, claim_of, claim_value
+from everlog.stores.small_state import CLAIMS, NOTES, StateChanges, claim_of, claims_as_rows
 
 if TYPE_CHECKING:
     from everlog.stores.contract import Store
@@ -138,16 +138,17 @@ class OpenWrite:
         staged = [purge for purge, _ in self.staged_purges if purge.reserved > after]
         return self._store.purges(after=after) + staged
 
+    def claims(self, names: Collection[bytes]) -> Mapping[bytes, Claim]:
+        """Return the claims of these names that exist."""
+        found = self._small_state.claims(names)
+        if not self.staged_claims:
+            return found
+        return {**found, **{name: self.staged_claims[name] for name in names if name in self.staged_claims}}
+
     def rows(self, space: str, keys: Collection[str]) -> dict[str, bytes]:
         """Return the rows of these keys that exist: see `everlog.stores.small_state`."""
         if space == CLAIMS:
-            found = self._small_state.rows(CLAIMS, keys)
-            if self.staged_claims:
-                for key in keys:
-                    claim = self.staged_claims.get(bytes.fromhex(key))
-                    if claim is not None:
-                        found[key] = claim_value(claim.first, claim.count)
-            return found
+            return claims_as_rows(self.claims(list(map(bytes.fromhex, keys))))
         if space == NOTES:
             notes = self.staged_notes
             found = self._small_state.rows(NOTES, [key for key in keys if key not in notes])
@@ -220,7 +221,7 @@ class OpenWrite:
         position, clock, now_us = self.position, self.clock, self.now_us
         if not fresh:
             events = self._without_known(events)
-        if len(events) > 1:
+        if not fresh and len(events) > 1:  # the streams of new events are known: their sequences were just asked for
             self._learn_streams({encoded.event.stream for encoded in events})
         ends: dict[str, Encoded] = {}
         for encoded in events:
@@ -334,6 +335,12 @@ class OpenWrite:
         self._set(self._sequences, stream, purge.sequence)
         return purge
 
+    def claim(self, claims: Mapping[bytes, Claim]) -> None:
+        """Claim the events of requests; the same as a `put` of their rows."""
+        staged = self.staged_claims
+        self._undo.extend([(staged, name, staged.get(name)) for name in claims])
+        staged.update(claims)
+
     def put(
         self,
         space: str,
@@ -346,12 +353,11 @@ class OpenWrite:
 
         A store need not flush a write that has nothing but notes that may be lost.
         """
+        if space == CLAIMS:
+            self.claim({bytes.fromhex(key): claim_of(value) for key, value in rows.items() if value is not None})
+            return
         for key, value in rows.items():
-            if space == CLAIMS and value is not None:
-                claims, name = self.staged_claims, bytes.fromhex(key)
-                self._undo.append((claims, name, claims.get(name)))
-                claims[name] = claim_of(value)
-            elif space == NOTES:
+            if space == NOTES:
                 self._set(self.staged_notes, key, (None if value is None else value.decode(), expires_us))
                 if not may_be_lost:
                     self._lasting_notes.add(key)

@@ -53,6 +53,10 @@ class StateReader(Protocol):
 class RowReader(Protocol):
     """Rows of the log itself, by space and key: its small state, or an open write with what it has put."""
 
+    def claims(self, names: Collection[bytes]) -> Mapping[bytes, Claim]:
+        """Return the claims of these names that exist: what `rows` has, without its encoding."""
+        ...
+
     def rows(self, space: str, keys: Collection[str]) -> dict[str, bytes]:
         """Return the rows of these keys that exist."""
         ...
@@ -129,12 +133,12 @@ class StoreState:
     def get(self, space: str, key: str) -> bytes | None:
         return self.rows(space, (key,)).get(key)
 
+    def claims(self, names: Collection[bytes]) -> Mapping[bytes, Claim]:
+        return self._beside.claims(names)
+
     def rows(self, space: str, keys: Collection[str]) -> dict[str, bytes]:
         if space == CLAIMS:
-            found = self._beside.claims(list(map(bytes.fromhex, keys)))
-            return (
-                {name.hex(): claim_value(claim.first, claim.count) for name, claim in found.items()} if found else {}
-            )
+            return claims_as_rows(self.claims(list(map(bytes.fromhex, keys))))
         if space == NOTES:
             notes = {key: self._beside.note(key) for key in keys}
             return {key: value.encode() for key, value in notes.items() if value is not None}
@@ -196,6 +200,10 @@ def claim_of(value: bytes) -> Claim:
     return Claim(Position(first), count)
 
 
+def claims_as_rows(claims: Mapping[bytes, Claim]) -> dict[str, bytes]:
+    return {name.hex(): claim_value(claim.first, claim.count) for name, claim in claims.items()}
+
+
 def claim_row(name: bytes, claim: Claim) -> Row:
     return Row(CLAIMS, name.hex(), claim_value(claim.first, claim.count))
 
@@ -206,9 +214,7 @@ def note_row(key: str, value: str, expires_us: int | None) -> Row:
 
 def read_claim(state: RowReader, name: bytes) -> Claim | None:
     """Return what the request of this name has made, as long as it is remembered: a day at least."""
-    key = name.hex()
-    value = state.rows(CLAIMS, (key,)).get(key)
-    return None if value is None else claim_of(value)
+    return state.claims((name,)).get(name)
 
 
 def read_note(state: RowReader, key: str) -> str | None:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from everlog.core.codec import commitment, header_hash, payload_bytes
-from everlog.core.event import BEGINNING, Event, Link
+from everlog.core.event import BEGINNING, Event, Link, Position
 from everlog.core.ids import EventId, IdSource
-from everlog.stores.contract import Encoded, encode_event
+from everlog.stores.contract import Claim, Encoded, encode_event
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.small_state import CLAIMS, NOTES, RowReader, claim_value
+from everlog.stores.small_state import NOTES, RowReader
 
 NOON = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 _SALT = bytes(range(16))
@@ -107,9 +107,9 @@ def put_note(
 
 def put_claim(write: OpenWrite, name: bytes, first: int, count: int) -> None:
     """Claim events for a request."""
-    write.put(CLAIMS, {name.hex(): claim_value(first, count)})
+    write.claim({name: Claim(Position(first), count)})
 
 
 def claimed_among(state: RowReader, names: Collection[bytes]) -> set[bytes]:
     """Return the names that are claimed."""
-    return {bytes.fromhex(key) for key in state.rows(CLAIMS, [name.hex() for name in names])}
+    return set(state.claims(names))

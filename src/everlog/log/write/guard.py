@@ -131,8 +131,13 @@ class Judge:
 
     def concerns(self, drafts: Sequence[Draft]) -> bool:
         """True if a draft has a type that a program owns. The drafts need not be valid."""
-        types = [draft.type for draft in drafts if isinstance(draft, Draft) and isinstance(draft.type, str)]
-        return any(self._guards(event_type) is not None for event_type in types)
+        last: object = None
+        for draft in drafts:
+            if isinstance(draft, Draft) and draft.type is not last:
+                last = draft.type
+                if isinstance(last, str) and self._guards(last) is not None:
+                    return True
+        return False
 
     def judge(self, prepared: Sequence[Prepared]) -> Judged | None:
         """Apply the guards to the drafts of one request; None if no program owns any of their types."""

@@ -30,9 +30,9 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _sha256 = hashlib.sha256
 
 
-def claim_name(scope: str, actor: str, operation: str, key: str) -> str:
-    """Return the name of a request, in hex. The parts are printable, so that none can contain the separator."""
-    return _sha256(f"{scope}\0{actor}\0{operation}\0{key}".encode()).hexdigest()[: 2 * CLAIM_BYTES]
+def claim_name(scope: str, actor: str, operation: str, key: str) -> bytes:
+    """Return the name of a request. The parts are printable, so that none can contain the separator."""
+    return _sha256(f"{scope}\0{actor}\0{operation}\0{key}".encode()).digest()[:CLAIM_BYTES]
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True):
@@ -44,7 +44,7 @@ class Extra(msgspec.Struct, frozen=True, array_like=True):
 
 
 def remember_extra(
-    writer: OpenWrite, name: str, request: Any, ids: Sequence[str], response: Any, *, expires_us: int
+    writer: OpenWrite, name: bytes, request: Any, ids: Sequence[str], response: Any, *, expires_us: int
 ) -> None:
     extra = Extra(_fingerprint(request), list(ids), response)
     writer.put(NOTES, {_note_of(name): _encode(extra)}, expires_us=expires_us)
@@ -54,7 +54,7 @@ def find(
     reader: Reader,
     state: RowReader,
     claim: Claim,
-    name: str,
+    name: bytes,
     key: str,
     prepared: Sequence[Prepared],
     request: Any,
@@ -101,7 +101,7 @@ def find(
     return records, extra.response
 
 
-def was_nothing(state: RowReader, name: str, key: str, request: Any) -> bool:
+def was_nothing(state: RowReader, name: bytes, key: str, request: Any) -> bool:
     """Return True if this request was decided before and changed nothing; another request is refused."""
     noted = read_note(state, _note_of(name))
     if noted is None:
@@ -128,8 +128,8 @@ def forget_responses(writer: OpenWrite, event_ids: set[EventId]) -> None:
             writer.put(NOTES, {name: _encode(emptied)}, expires_us=writer.now_us + CLAIMS_KEPT_US_MIN)
 
 
-def _note_of(name: str) -> str:
-    return _PREFIX + b2a_base64(bytes.fromhex(name), newline=False).decode().rstrip("=")
+def _note_of(name: bytes) -> str:
+    return _PREFIX + b2a_base64(name, newline=False).decode().rstrip("=")
 
 
 def _fingerprint(request: Any) -> str:

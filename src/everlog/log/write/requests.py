@@ -31,9 +31,9 @@ from everlog.log.write.expect import has_expectations, require_expectations
 from everlog.log.write.guard import Judge, Judged
 from everlog.log.write.prepare import is_quick, prepare
 from everlog.log.write.stamp import stamp
-from everlog.stores.contract import Reader
+from everlog.stores.contract import Claim, Reader
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.small_state import CLAIMS, RowReader, claim_of, claim_value
+from everlog.stores.small_state import RowReader
 
 _QUICK_DRAFTS_MAX = 4
 
@@ -59,7 +59,7 @@ class Recorder:
         now_us: Callable[[], int],
         judge: Judge | None = None,
     ) -> None:
-        self._judge = judge
+        self.judge = judge
         self._catalog = catalog
         self._origin = origin
         self._actor = actor
@@ -87,7 +87,7 @@ class Recorder:
             return False
         if not all(is_quick(draft, self._catalog.quick) for draft in request.drafts):
             return False
-        if self.is_guarded(request):
+        if request.guarded:
             return False
         # A copy: the caller may be interrupted, and change its own payload.
         request.drafts = tuple(
@@ -113,13 +113,15 @@ class Recorder:
             if type(key) is not str or len(key) > TEXT_CHARS_MAX or not key.isprintable():
                 require_text("idempotency key", key)
         prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits, keys=keys)
+        judge = self.judge
+        guarded = judge is not None and judge.concerns(drafts)
         start = 0
         for request in requests:
             end = start + len(request.drafts)
             self._complete(request, prepared if len(requests) == 1 else prepared[start:end])
             start = end
-            if self._judge is not None and not request.decided:
-                _take_judgement(request, self._judge.judge(request.prepared))
+            if guarded and judge is not None and not request.decided:
+                _take_judgement(request, judge.judge(request.prepared))
 
     def _complete(self, request: Request, prepared: list[Prepared]) -> None:
         if not prepared:
@@ -143,14 +145,10 @@ class Recorder:
             request.given_ids = bool([True for item in prepared if item.id is not None])
         request.can_batch = not (request.given_ids or request.dry_run or has_expectations(prepared, self._catalog))
 
-    def is_guarded(self, request: Request) -> bool:
-        """True if preparing a request applies the rules of a program, which read the log."""
-        return self._judge is not None and not request.decided and self._judge.concerns(request.drafts)
-
     def record(self, request: Request, writer: OpenWrite) -> Receipt:
         """Carry out one request inside a write."""
         prepared = request.prepared
-        if request.claim and (request.request is not None or writer.rows(CLAIMS, (request.claim,))):
+        if request.claim and (request.request is not None or writer.claims((request.claim,))):
             found = self._replay(request, writer)
             if found is not None:
                 return found
@@ -170,12 +168,12 @@ class Recorder:
     def record_together(self, requests: Sequence[Request], writer: OpenWrite) -> list[Receipt | Exception]:
         """Carry out requests without expectations; return a receipt or a refusal for each, in their order."""
         claims = [request.claim for request in requests if request.claim]
-        if len(set(claims)) == len(claims) and not writer.rows(CLAIMS, claims):
+        if len(set(claims)) == len(claims) and not writer.claims(claims):
             return list(self._append(requests, writer))  # as nearly always: nothing but new requests
         outcomes: dict[int, Receipt | Exception] = {}
         new: list[int] = []
         again: list[int] = []  # the same key twice in one group: the second is a retry of the first
-        claimed: set[str] = set()
+        claimed: set[bytes] = set()
         for index, request in enumerate(requests):
             if request.claim in claimed:
                 again.append(index)
@@ -212,13 +210,13 @@ class Recorder:
         sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
         records = writer.append(sealed, fresh=not requests[0].given_ids)
         receipts, start = [], 0
-        claims: dict[str, bytes | None] = {}
+        claims: dict[bytes, Claim] = {}
         for request in requests:
             end = start + len(request.prepared)
             own = tuple(records[start:end])
             start = end
             if request.claim:
-                claims[request.claim] = claim_value(own[0].position, len(own))
+                claims[request.claim] = Claim(own[0].position, len(own))
                 if request.request is not None or request.response is not None:
                     ids = [recorded.event.id for recorded in own]
                     expires_us = now_us + self._keys_kept_us
@@ -227,20 +225,20 @@ class Recorder:
                     )
             receipts.append(Receipt(own, False, request.response))
         if claims:
-            writer.put(CLAIMS, claims)
+            writer.claim(claims)
         return receipts
 
     def _replay(self, request: Request, writer: OpenWrite) -> Receipt | None:
         """Return the outcome of an earlier, equal request, or None if the key is free."""
-        value = writer.rows(CLAIMS, (request.claim,)).get(request.claim)
-        if value is None:
+        claim = writer.claims((request.claim,)).get(request.claim)
+        if claim is None:
             asked = request.request  # without it, no earlier request can have changed nothing
             nothing = asked is not None and idempotency.was_nothing(writer, request.claim, request.key, asked)
             return Receipt((), replayed=True) if nothing else None
         found = idempotency.find(
             writer,
             writer,
-            claim_of(value),
+            claim,
             request.claim,
             request.key,
             request.prepared,
@@ -265,13 +263,13 @@ class Recorder:
         """Return the outcome of an earlier request under this key, or None if it is free."""
         require_text("idempotency key", key)
         name = idempotency.claim_name(scope, actor or self._actor, operation, key)
-        value = state.rows(CLAIMS, (name,)).get(name)
-        if value is None:
+        claim = state.claims((name,)).get(name)
+        if claim is None:
             return Receipt((), replayed=True) if idempotency.was_nothing(state, name, key, request) else None
         found = idempotency.find(
             reader,
             state,
-            claim_of(value),
+            claim,
             name,
             key,
             (),
@@ -331,7 +329,7 @@ class Recorder:
 class Request(Item):
     """One call of `commit`: prepared before the write opens, carried out inside it."""
 
-    claim = ""
+    claim = b""
     given_ids = False
     prepared: Sequence[Prepared] = ()
     judged: Judged | None = None
@@ -360,7 +358,9 @@ class Request(Item):
 
     @property
     def guarded(self) -> bool:
-        return self._recorder.is_guarded(self)
+        """True if preparing it applies the rules of a program, which read the log."""
+        judge = self._recorder.judge
+        return judge is not None and not self.decided and judge.concerns(self.drafts)
 
     def prepare(self, items: Sequence[Any]) -> None:
         self._recorder.prepare(items)
