@@ -1,0 +1,1 @@
+"""Bring a log of an older format to the present one."""
