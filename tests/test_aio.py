@@ -338,7 +338,7 @@ def test_a_reader_can_be_cancelled_at_the_very_moment_of_a_commit(make_log: Call
 
         task = asyncio.create_task(reader())
         await asyncio.sleep(0.02)
-        log.waiters.wake()
+        log.writer.waiters.wake()
         for _ in range(turns):
             await asyncio.sleep(0)
         task.cancel()
@@ -358,11 +358,11 @@ def test_a_reader_that_left_is_called_no_more(log: Log) -> None:
         task = asyncio.create_task(reader())
         await say(log)
         await asyncio.sleep(0.05)
-        assert len(log.waiters._callbacks) == 1
+        assert len(log.writer.waiters._callbacks) == 1
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        assert log.waiters._callbacks == set()
+        assert log.writer.waiters._callbacks == set()
 
     run(main())
 

@@ -26,6 +26,11 @@ PLANTED = {
         "from everlog.testing.builders import event",
         "Imports point down only",
     ),
+    "upwards in the log": (
+        "log/read/pages.py",
+        "from everlog.log.write.draft import Draft",
+        "Parts of the log point down only",
+    ),
     "side by side": ("wiring.py", "import everlog.aio", "Imports point down only"),
     "a package without a place": ("newcomer.py", "", "Imports point down only"),
     "a concrete store": (

@@ -31,7 +31,7 @@ from everlog.errors import EverlogError, LogClosed
 from everlog.log.log import Log
 from everlog.log.read.follow import POLL_S, closed_early, items_of
 from everlog.log.write.committer import Item
-from everlog.log.write.draft import Draft, Receipt
+from everlog.log.write.draft import Draft, Receipt, typed_payload
 from everlog.log.write.expect import Expect, Expectation
 from everlog.log.write.guard import ATTEMPTS, Overtaken
 from everlog.log.write.requests import Request
@@ -67,7 +67,7 @@ async def append(
 ) -> Recorded:
     """Do what `Log.append` does, for a task. When it returns, the event is on the disk."""
     if not isinstance(type, str):
-        type, payload = log.typed_payload(type, payload)
+        type, payload = typed_payload(log.catalog, type, payload)
     draft = Draft(  # positional arguments save a microsecond
         type,
         stream,
@@ -127,10 +127,10 @@ async def _commit(
 ) -> Receipt:
     loop = asyncio.get_running_loop()
     for attempt in range(1, ATTEMPTS + 1):
-        request = log.request(drafts, key, operation, asked, response)
+        request = log.writer.request(drafts, key, operation, asked, response)
         try:
             if request.guarded:  # its guard reads the log, which would block the loop
-                await asyncio.to_thread(log.prepare, [request])
+                await asyncio.to_thread(log.writer.prepare, [request])
                 if request.error is not None:
                     raise request.error
             request.ticket = answer = loop.create_future()
@@ -140,7 +140,7 @@ async def _commit(
         except EverlogError as error:
             if isinstance(error, Overtaken) and attempt < ATTEMPTS:
                 continue
-            await asyncio.to_thread(log.record_refusal, error, request.drafts, request.operation)
+            await asyncio.to_thread(log.writer.record_refusal, error, request.drafts, request.operation)
             raise
     raise AssertionError("the last attempt returns or raises")
 
@@ -164,8 +164,8 @@ async def subscribe(
         with suppress(RuntimeError):  # the loop was closed: it has no subscriber any more
             loop.call_soon_threadsafe(grown.set)
 
-    closed_before = log.waiters.closed
-    log.waiters.watch(on_commit)
+    closed_before = log.writer.waiters.closed
+    log.writer.waiters.watch(on_commit)
     try:
         while True:
             grown.clear()  # before the read, so that a commit during it is not missed
@@ -178,16 +178,16 @@ async def subscribe(
             if to_end:
                 return
             await _grown_or_poll(log, grown, cursor)
-            if log.waiters.closed:
+            if log.writer.waiters.closed:
                 return
     except LogClosed as error:
         # As in `follow`: closing the log ends a subscription, but not one that wants to reach the end.
-        if closed_before or not log.waiters.closed:
+        if closed_before or not log.writer.waiters.closed:
             raise
         if to_end:
             raise closed_early(cursor.position) from error
     finally:
-        log.waiters.unwatch(on_commit)
+        log.writer.waiters.unwatch(on_commit)
 
 
 async def consume(member: Member, *, to_end: bool = False) -> AsyncIterator[Delivery]:
@@ -203,24 +203,26 @@ async def consume(member: Member, *, to_end: bool = False) -> AsyncIterator[Deli
         with suppress(RuntimeError):  # the loop was closed
             loop.call_soon_threadsafe(grown.set)
 
-    log.waiters.watch(on_commit)
+    log.writer.waiters.watch(on_commit)
     try:
         while True:
             grown.clear()
             delivery = await asyncio.to_thread(member.take)
             if delivery is not None:
                 yield delivery
-            elif member.left or await asyncio.to_thread(lambda: member.at_end if to_end else log.waiters.closed):
+            elif member.left or await asyncio.to_thread(
+                lambda: member.at_end if to_end else log.writer.waiters.closed
+            ):
                 return
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
                         await grown.wait()
     except LogClosed:
-        if to_end or not log.waiters.closed:
+        if to_end or not log.writer.waiters.closed:
             raise
     finally:
-        log.waiters.unwatch(on_commit)
+        log.writer.waiters.unwatch(on_commit)
 
 
 async def ack(delivery: Delivery) -> None:
@@ -238,7 +240,7 @@ async def leave(member: Member) -> None:
 
 async def _grown_or_poll(log: Log, grown: asyncio.Event, cursor: Cursor) -> None:
     """Wait until this process has committed something, or the head has moved."""
-    while not log.waiters.closed:
+    while not log.writer.waiters.closed:
         try:
             # Not wait_for: in Python 3.11 it loses a cancellation that arrives when the awaited task ends.
             async with asyncio.timeout(POLL_S):
@@ -272,14 +274,14 @@ class _LoopWaker:
     def _commit_gathered(self, log: Log) -> None:
         gathered = self._waiting.pop(log)
         try:
-            log.prepare([request for request in gathered if not request.prepared])
+            log.writer.prepare([request for request in gathered if not request.prepared])
             ready = []
             for request in gathered:
                 if request.error is None:
                     ready.append(request)
                 elif not request.ticket.done():
                     request.ticket.set_exception(request.error)
-            log.submit(ready, self)
+            log.writer.submit(ready, self)
         except Exception as error:  # the log was closed meanwhile, or no thread can be started
             for request in gathered:
                 if not request.ticket.done():

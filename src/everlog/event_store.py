@@ -7,8 +7,14 @@
     snapshot = await store.restore_from_snapshot(name)
     async for recorded in store.replay_from(snapshot): ...
 
-An event is a Draft, or a dict with its fields or with the names of the seed (`everlog.log.seed_events`). A time is a
-datetime with a time zone or, as in the seed, a whole number of nanoseconds since 1970.
+An event is a Draft, or a dict with its fields or with the names of the seed; both may be mixed:
+
+    {"event_type": "note.added", "event_id": "0196…", "timestamp": 1737700000000000000, "schema_version": 1,
+     "payload": {…}, "metadata": {"source": "agent:a", "correlation_id": "…", "causation_id": "…", "tags": {…}}}
+
+A seed's event has no stream. Its sequence counts per source, so that the stream is `source/SOURCE` if none is given.
+The log computes sequence and checksum itself. A time is a datetime with a time zone or, as in the seed, a whole
+number of nanoseconds since 1970.
 
 A snapshot is a state that the caller has folded, the position that it has reached, and a checksum over both. Pass it
 to `replay_from` to continue from there. After a purge, an older snapshot may contain purged data: it is removed when
@@ -23,7 +29,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,20 +38,23 @@ import msgspec
 from everlog import aio
 from everlog.core.canonical import canonical, parse_json
 from everlog.core.event import START, Position, Recorded
-from everlog.core.ids import IdSource
+from everlog.core.ids import IdSource, parse_id
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import Damaged, EverlogError, InvalidField, NotFound
 from everlog.files import DiskFiles, Files, replace_file
 from everlog.log.log import Log
-from everlog.log.seed_events import draft_of, time_of
 from everlog.log.write.draft import Draft
 from everlog.views.snapshots.file import FORMAT, decompress, pack, proved_lines
 
 _logger = logging.getLogger("everlog")
 
-_NAME = re.compile(r"[0-9A-Z]{26}")
+_SNAPSHOT_NAME = re.compile(r"[0-9A-Z]{26}")
 _SUFFIX = ".snapshot.gz"
 _PAGE = 500
+_NAMES = {"event_type": "type", "event_id": "id", "timestamp": "occurred_at", "source": "actor"}
+_COMPUTED = frozenset(("schema_version", "sequence", "checksum"))
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -176,7 +185,7 @@ class EventStore:
                 hint="EventStore(log, snapshots=Path('snapshots'))",
                 field="snapshots",
             )
-        if _NAME.fullmatch(name) is None:
+        if _SNAPSHOT_NAME.fullmatch(name) is None:
             raise InvalidField(
                 f"{name[:60]!r} is not the name of a snapshot",
                 why="names of create_snapshot have 26 letters and digits",
@@ -201,7 +210,7 @@ class EventStore:
         identity = self.log.identity
         header = _Header(id=name, log_id=identity.log_id, epoch=identity.epoch, position=position)
         self._files.make_dir(path.parent)
-        if self.log.purges():
+        if self.log.stored.purges():
             self._remove_stale()
         replace_file(self._files, path, pack(header, canonical(state)))
         return name
@@ -234,7 +243,7 @@ class EventStore:
         gone = []
         for file in self._files.names(folder):
             name = file.removesuffix(_SUFFIX)
-            if name == file or _NAME.fullmatch(name) is None:
+            if name == file or _SNAPSHOT_NAME.fullmatch(name) is None:
                 continue  # not a snapshot
             path = folder / file
             try:
@@ -280,3 +289,61 @@ class EventStore:
     @staticmethod
     def _damaged(path: Path, why: str) -> Damaged:
         return Damaged(f"{path} is damaged", why=why, hint="fold the log from its start, and create a new snapshot")
+
+
+def draft_of(event: Draft | Mapping[str, Any]) -> Draft:
+    """The draft of an event that is given as a draft or as a dict."""
+    if isinstance(event, Draft):
+        return event
+    if not isinstance(event, Mapping):
+        raise _unusable(f"an event cannot be a {type(event).__name__}")
+    metadata = event.get("metadata", {})
+    if not isinstance(metadata, Mapping):
+        raise _unusable(f"the metadata of an event cannot be a {type(metadata).__name__}")
+    fields: dict[str, Any] = {}
+    for given in (metadata, event):  # the event itself comes last: its time and its source count
+        for name, value in given.items():
+            if name == "metadata" or name in _COMPUTED or value is None:
+                continue
+            own = _NAMES.get(name, name)
+            if own not in Draft.__struct_fields__:
+                raise _unusable(f"an event has no field {name!r}")
+            fields[own] = value
+    if "type" not in fields:
+        raise _unusable("the event has no type")
+    if "stream" not in fields:
+        if not fields.get("actor"):
+            raise _unusable("the event has neither a stream nor a source")
+        fields["stream"] = f"source/{fields['actor']}"
+    if "occurred_at" in fields:
+        fields["occurred_at"] = time_of(fields["occurred_at"], "timestamp")
+    for name in ("id", "causation_id"):
+        if isinstance(fields.get(name), str) and _UUID.fullmatch(fields[name]):
+            fields[name] = parse_id(fields[name])
+    return Draft(**fields)
+
+
+def time_of(value: object, field: str) -> datetime:
+    """A time that is given as a datetime, or as a whole number of nanoseconds since 1970."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value
+    if type(value) is int:
+        try:
+            return _EPOCH + timedelta(microseconds=-(-value // 1000))  # up: an event just before it is not in it
+        except OverflowError:
+            pass
+    raise InvalidField(
+        f"{field} is {str(value)[:60]!r}",
+        why="a time is a datetime with a time zone, or a whole number of nanoseconds since 1970",
+        hint="datetime.now(UTC), or time.time_ns()",
+        field=field,
+    )
+
+
+def _unusable(what: str) -> InvalidField:
+    return InvalidField(
+        what,
+        why="an event is a Draft, or a dict with type, stream and payload, or with the names of the seed",
+        hint='{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}',
+        field="event",
+    )

@@ -81,9 +81,9 @@ def test_the_demo_leaves_a_real_log_alone(notes: Run) -> None:
 
 
 def test_a_stage_that_does_not_hold_fails_the_demo(everlog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from everlog.log.log import Log
+    from everlog.log.write.refusals import Refusals
 
-    monkeypatch.setattr(Log, "refusal_counts", lambda self: [])
+    monkeypatch.setattr(Refusals, "counts", lambda self: [])
     found = everlog("demo", "--no-spark")
     assert found.code == 1
     assert "FAIL  errors" in found.out

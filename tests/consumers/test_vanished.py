@@ -23,7 +23,7 @@ DEADLY = Path(__file__).with_name("deadly.py")
 
 
 def progress(world: World, number: int = 0) -> Progress:
-    found = read_progress(world.log.small_state, "mailer", number)
+    found = read_progress(world.log.writer.small_state, "mailer", number)
     assert found is not None
     return found
 

@@ -118,7 +118,7 @@ class World:
             self.crash(name)  # somebody joined under its name
             return
         if delivery is not None:
-            state = read_group(self.log.small_state, "mailer")
+            state = read_group(self.log.writer.small_state, "mailer")
             if state is not None and state.grants[delivery.partition].token == delivery.token:
                 # Somebody who does not know yet that the group was reset may still do its old work: it is fenced.
                 assert delivery.position not in self.acked, f"{delivery} was acknowledged and comes again"
@@ -194,7 +194,7 @@ class World:
 
     def reset_group(self) -> None:
         """Somebody has everything handled again: nothing from before counts."""
-        state = read_group(self.log.small_state, "mailer")
+        state = read_group(self.log.writer.small_state, "mailer")
         if state is None:
             return
         self.group.reset()
@@ -207,7 +207,7 @@ class World:
     def check(self) -> None:
         letters = self.letters_that_count()
         for number in range(self.group.partitions):
-            progress = read_progress(self.log.small_state, "mailer", number)
+            progress = read_progress(self.log.writer.small_state, "mailer", number)
             if progress is None:
                 continue
             cursor = Cursor.of(progress.cursor).position
@@ -218,13 +218,13 @@ class World:
                     continue
                 if position <= cursor or position in progress.done:
                     assert position in self.effects or position in letters, f"{position} was skipped at {cursor}"
-        state = read_group(self.log.small_state, "mailer")
+        state = read_group(self.log.writer.small_state, "mailer")
         if state is not None:
             holders = [grant.member for grant in state.grants if grant.member]
             assert set(holders) <= set(state.members)
 
     def letters_that_count(self) -> set[int]:
-        found = read_letters(self.log.small_state, "mailer")
+        found = read_letters(self.log.writer.small_state, "mailer")
         return {one.position for one in found if one.what in OPEN or one.position not in self.decided_before}
 
     def check_lag(self) -> None:

@@ -23,7 +23,7 @@ from everlog.core.query import EVERYTHING, Cursor, Page
 from everlog.errors import EverlogError, WriterStopped
 from everlog.log.log import Log
 from everlog.log.read import pages
-from everlog.log.verify import verify
+from everlog.log.verify import audit
 from everlog.log.write.committer import Committer, Item
 from everlog.stores.contract import Encoded, Ends, Known, Store
 from everlog.stores.open_write import OpenWrite
@@ -230,7 +230,7 @@ def damage_written_over(patch: pytest.MonkeyPatch) -> None:
 
 def commitments_not_checked(patch: pytest.MonkeyPatch) -> None:
     """F61: bytes changed, and the proof still passes."""
-    patch.setattr(verify, "content_problems", lambda place, event, **more: iter(()))
+    patch.setattr(audit, "content_problems", lambda place, event, **more: iter(()))
 
 
 def head_taken_after_the_purges(patch: pytest.MonkeyPatch) -> None:

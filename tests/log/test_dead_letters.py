@@ -45,13 +45,13 @@ def test_a_letter_is_on_record_until_it_is_removed(log: Log) -> None:
     with log._store.open_write() as writer:
         for letter in (second, first, other):
             keep_letter(writer, letter)
-    kept = read_letters(log.small_state, "mailers")
+    kept = read_letters(log.writer.small_state, "mailers")
     assert [replace(letter, at_us=0) for letter in kept] == [first, second]
     assert all(letter.at_us and letter.not_before_us == 0 for letter in kept)  # nothing is waited for
-    assert [letter.position for letter in read_letters(log.small_state, "mailers", 2)] == [second.position]
+    assert [letter.position for letter in read_letters(log.writer.small_state, "mailers", 2)] == [second.position]
     with log._store.open_write() as writer:
         remove_letter(writer, first)
-    assert [letter.position for letter in read_letters(log.small_state, "mailers")] == [second.position]
+    assert [letter.position for letter in read_letters(log.writer.small_state, "mailers")] == [second.position]
 
 
 def test_a_purge_takes_the_letters_of_its_stream_and_no_others(log: Log) -> None:
@@ -61,7 +61,7 @@ def test_a_purge_takes_the_letters_of_its_stream_and_no_others(log: Log) -> None
         keep_letter(writer, stays)
     with log._store.open_write() as writer:
         forget_letters(writer, "thing/1")
-    assert [letter.stream for letter in read_letters(log.small_state, "mailers")] == ["thing/2"]
+    assert [letter.stream for letter in read_letters(log.writer.small_state, "mailers")] == ["thing/2"]
 
 
 def test_what_was_decided_goes_in_time_and_what_waits_stays(make_log: Callable[..., Log]) -> None:
@@ -72,10 +72,10 @@ def test_what_was_decided_goes_in_time_and_what_waits_stays(make_log: Callable[.
         keep_letter(writer, waits)
         keep_letter(writer, decided)
     now[0] += KEPT_US - HOUR_US
-    assert len(read_letters(log.small_state, "mailers")) == 2
+    assert len(read_letters(log.writer.small_state, "mailers")) == 2
     now[0] += 2 * HOUR_US
     log.append("thing.said", stream="thing/3", payload={"value": 1})
-    assert [letter.stream for letter in read_letters(log.small_state, "mailers")] == ["thing/1"]
+    assert [letter.stream for letter in read_letters(log.writer.small_state, "mailers")] == ["thing/1"]
 
 
 def test_a_view_and_a_group_have_one_form_of_dead_letter(log: Log) -> None:

@@ -183,9 +183,9 @@ def test_that_a_rule_had_nothing_to_say_is_remembered_as_long_as_a_key_is(log: L
     with pytest.raises(KeyReuse):
         by_key([PROPOSAL], request={"n": 2})
     # Also who decided before that was remembered, and records after it.
-    log.record_unchanged("test", "late", {"n": 1})
+    log.writer.record_unchanged("test", "late", {"n": 1})
     draft = Draft("agent.command.proposed", "command/c9", msgspec.to_builtins(PROPOSAL))
-    receipt = log.commit([draft], key="late", operation="test", request={"n": 1})
+    receipt = log.writer.commit([draft], key="late", operation="test", request={"n": 1})
     assert (receipt.records, receipt.replayed, log.head()) == ((), True, 0)
 
 
@@ -213,7 +213,7 @@ def test_a_refusal_under_a_free_key_stays_one_and_a_key_that_another_request_too
 
     def overtaken(history: Sequence[Recorded]) -> list[Any]:
         draft = Draft("agent.command.proposed", "command/c1", msgspec.to_builtins(PROPOSAL))
-        log.commit([draft], key="k", operation="test", request={"another": 1})
+        log.writer.commit([draft], key="k", operation="test", request={"another": 1})
         return refuse(history)
 
     with pytest.raises(RuleRefused):

@@ -167,7 +167,7 @@ class Operations:
             Draft(type=type_, stream=stream, scope=scope, payload={"text": text}, occurred_at=MOMENT, expect=expected)
             for stream, type_, scope, text in drafts
         ]
-        receipt = self._log.commit(made, key=key)
+        receipt = self._log.writer.commit(made, key=key)
         return [facts(recorded) for recorded in receipt.records], receipt.replayed
 
     def purge(self, stream: str) -> tuple[Any, ...]:
@@ -218,7 +218,7 @@ class Operations:
     def look(self) -> tuple[int, list[Facts], list[tuple[Any, ...]]]:
         """The head, every record, every purge."""
         log = self._log
-        purges = [(purge.reserved, purge.stream, purge.sequence, purge.count) for purge in log.purges()]
+        purges = [(purge.reserved, purge.stream, purge.sequence, purge.count) for purge in log.stored.purges()]
         return log.head(), [facts(recorded) for recorded in log.read()], purges
 
     def read(self, query: Query, **bounds: Any) -> list[Facts]:

@@ -36,7 +36,7 @@ def make_log(make_log: Callable[..., Log], request: pytest.FixtureRequest) -> It
         from everlog.stores.postgres.store import PostgresStore
 
         schemas = request.getfixturevalue("postgres_schemas")
-        for log, url in [one for one in made if one[0].waiters.closed]:
+        for log, url in [one for one in made if one[0].writer.waiters.closed]:
             made.remove((log, url))
             if url not in kept.values():
                 schemas.drop(url)

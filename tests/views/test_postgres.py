@@ -69,7 +69,7 @@ def test_a_role_that_may_not_keep_views_has_them_in_memory(log: Log, monkeypatch
 
     fill(log)
     monkeypatch.setattr(DerivedTable, "may_write", lambda self: False)
-    assert isinstance(log.small_state.derived, MemoryState)
+    assert isinstance(log.writer.small_state.derived, MemoryState)
     assert log.view(Types).get("note.added").state["events"] == 20
 
 

@@ -43,10 +43,10 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
 def find_event(log: Log, name: str) -> FoundEvent:
     """Return the event that has this id, a part of this id, or this position (`#12` or `12`)."""
     position = find_position(log, name)
-    recorded = log.at(position)
+    recorded = log.get(position)
     if recorded is None:
         raise _missing(log, name, position)
-    causes, _ = causes_of(log, recorded)
+    causes, _ = causes_of(log.get, recorded)
     return FoundEvent(recorded=recorded, causes=causes, problems=spot_check_at(log.stored, position))
 
 
@@ -118,7 +118,7 @@ def _missing(log: Log, name: str, position: Position) -> EverlogError:
             head=head,
         )
     slot = _slot(log, position)
-    purge = next((found for found in log.purges() if found.reserved == position), None)
+    purge = next((found for found in log.stored.purges() if found.reserved == position), None)
     if purge is not None:
         why = f"a purge of {purge.stream} reserves this position ({counted(purge.count, 'event')}, {purge.reason})"
     elif isinstance(slot, Purged) and slot.position == position:

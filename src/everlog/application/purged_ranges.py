@@ -30,14 +30,14 @@ def purged_ranges(log: Log, query: Query, *, after: int, upto: int) -> list[Purg
     """
     purges = matching_purges(log, query, after=after, upto=upto)
     found: list[Purge | PurgedRange] = [*purges]
-    if query == EVERYTHING and 0 < upto - after <= PLACES_MAX and log.purges():
+    if query == EVERYTHING and 0 < upto - after <= PLACES_MAX and log.stored.purges():
         found += _ranges(log, after, upto)
     return sorted(found, key=position_of)
 
 
 def matching_purges(log: Log, query: Query, *, after: int, upto: int) -> list[Purge]:
     """Return the purges whose reserved position is above `after` and not above `upto`, and that match the query."""
-    return [purge for purge in log.purges() if after < purge.reserved <= upto and _matches(query, purge)]
+    return [purge for purge in log.stored.purges() if after < purge.reserved <= upto and _matches(query, purge)]
 
 
 def position_of(item: Recorded | Purge | PurgedRange) -> int:

@@ -153,7 +153,7 @@ def _no_state(log: Log, view: View, key: str, at: Cut) -> NotFound:
     what, reason = f"{key} has no state", f"it has no event {describe(at)}"
     if not view.by_stream:
         return NotFound(what, why=reason, hint=f"everlog views get {view.name}", key=key)
-    purge = next((purge for purge in log.purges() if purge.stream == key), None)
+    purge = next((purge for purge in log.stored.purges() if purge.stream == key), None)
     if next(log.read(stream=key, limit=1), None) is not None:
         hint = f"everlog log --stream {key}"
     elif purge is not None:

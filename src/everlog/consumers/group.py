@@ -105,7 +105,7 @@ class Group:
     def stored(cls, log: Log, name: str) -> Group:
         """Return the group as the log knows it, to inspect or change it. Raise NotFound if there is none of this
         name."""
-        state = read_group(log.small_state, name)
+        state = read_group(log.writer.small_state, name)
         if state is None:
             raise NotFound(
                 f"there is no group of consumers {name[:64]!r}",
@@ -138,7 +138,7 @@ class Group:
         require_name(name)
         require(in_flight >= 1, "in_flight", in_flight, "1 or more")
         require(ack_batch >= 1, "ack_batch", ack_batch, "1 or more")
-        self.agreed(self.log.stored, read_group(self.log.small_state, self.name))
+        self.agreed(self.log.stored, read_group(self.log.writer.small_state, self.name))
         return Member(
             self,
             name,
@@ -192,7 +192,7 @@ class Group:
 
     def lag(self, *, count: bool = True) -> list[Lag]:
         """Return how far behind each member is, in waiting events and in positions."""
-        rows = self.log.small_state
+        rows = self.log.writer.small_state
         state = read_group(rows, self.name)
         if state is None:
             return []
@@ -236,7 +236,11 @@ class Group:
 
     def dead_letters(self, *, decided: bool = False) -> list[GroupLetter]:
         """Return the events that the group could not handle, in order; with `decided`, also those decided since."""
-        found = [letter for letter in read_letters(self.log.small_state, self.name) if decided or letter.what in OPEN]
+        found = [
+            letter
+            for letter in read_letters(self.log.writer.small_state, self.name)
+            if decided or letter.what in OPEN
+        ]
         return sorted(found, key=lambda letter: letter.position)
 
     def retry(self, position: int, *, by: str = "", reason: str = "") -> GroupLetter:
@@ -277,7 +281,7 @@ class Group:
             keep_group(writer, self.name, msgspec.structs.replace(state, decisions=state.decisions + 1))
             return letter
 
-        return self.log.write(work)
+        return self.log.writer.write(work)
 
     def reset(self, to: Cursor | int | str = START) -> None:
         """Start every partition again after a position, or at the "head"; running members continue from there."""
@@ -302,7 +306,7 @@ class Group:
             changed = msgspec.structs.replace(state.granting(freed), decisions=state.decisions + 1)
             keep_group(writer, self.name, changed)
 
-        self.log.write(work)
+        self.log.writer.write(work)
 
     def forget(self) -> None:
         """Remove the group: its definition, its cursors, its members and its dead letters."""
@@ -312,12 +316,12 @@ class Group:
             for letter in read_letters(writer, self.name):
                 remove_letter(writer, letter)
 
-        self.log.write(work)
+        self.log.writer.write(work)
 
 
 def groups(log: Log) -> list[Group]:
     """Return every group of consumers of the log."""
-    return [Group.stored(log, name) for name in group_names(log.small_state)]
+    return [Group.stored(log, name) for name in group_names(log.writer.small_state)]
 
 
 def _unknown(event: Event) -> str:

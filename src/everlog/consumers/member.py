@@ -87,7 +87,7 @@ class Member:
 
         Closing the log ends the iteration. With `to_end` it raises LogClosed instead, unless nothing was left.
         """
-        waiters = self._log.waiters
+        waiters = self._log.writer.waiters
         try:
             while not (self._left or stop()):
                 commits = waiters.commits  # read before the check, so that a commit during it is not missed
@@ -236,7 +236,7 @@ class Member:
         try:
             self.leave()
         except LogClosed:
-            if not self._log.waiters.closed:
+            if not self._log.writer.waiters.closed:
                 raise
 
     def _fail_quietly(self, window: Window, entry: PendingEvent, reason: str) -> None:
@@ -277,14 +277,14 @@ class Member:
         if now < self._check_group_s:
             return False
         self._check_group_s = now + CHECK_S
-        state = read_group(self._log.small_state, self.group.name)
+        state = read_group(self._log.writer.small_state, self.group.name)
         if state is None or self.name not in state.members:
             return True
         if state.decisions != self._decisions:
             with self._memory:
                 self._decisions = state.decisions
                 for window in self._windows.values():
-                    window.take_letters(read_letters(self._log.small_state, self.group.name, window.partition))
+                    window.take_letters(read_letters(self._log.writer.small_state, self.group.name, window.partition))
         with self._memory:
             mine = {number: window.token for number, window in self._windows.items()}
         return assignment.is_out_of_step(state, self.name, mine, self._lease.store_now_us())
@@ -312,7 +312,7 @@ class Member:
         )
         before_s = self._ticks()
         try:
-            outcome = self._log.write(lambda writer: check_in(writer, request, self.group.agreed))
+            outcome = self._log.writer.write(lambda writer: check_in(writer, request, self.group.agreed))
         except BaseException:
             with self._memory:
                 for number in idle:
@@ -411,7 +411,7 @@ class Member:
         numbers = sorted(self._windows)
         for step in range(len(numbers)):
             window = self._windows[numbers[(self._turn + step) % len(numbers)]]
-            entry = window.next(self._lease.store_now_us(), self._log.at)
+            entry = window.next(self._lease.store_now_us(), self._log.get)
             if entry is not None:
                 entry.since = self._ticks()
                 self._turn = (self._turn + step + 1) % len(numbers)

@@ -286,7 +286,7 @@ class Stages:
         )
 
     def errors(self) -> str:
-        counts = self.log.refusal_counts()
+        counts = self.log.writer.refusals.counts()
         codes = sorted({code for code, _, _ in counts})
         _require(len(codes) >= 6, f"refusals of 6 kinds should be on record, there are {counts}")
         return "on record: " + ", ".join(codes)

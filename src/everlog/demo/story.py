@@ -62,4 +62,4 @@ def record(log: Log, events: Sequence[Event]) -> None:
         for event in events
     ]
     for start in range(0, len(drafts), BATCH):
-        log.commit(drafts[start : start + BATCH], operation="demo", decided=True)  # in the rehearsal
+        log.writer.commit(drafts[start : start + BATCH], operation="demo", decided=True)  # in the rehearsal

@@ -21,17 +21,15 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, Self, TypeVar, overload
 
 import msgspec
 
 from everlog.catalog.catalog import Catalog
-from everlog.catalog.models import Payload, is_payload
+from everlog.catalog.models import Payload
 from everlog.core.clock import JUMP_MAX
 from everlog.core.event import START, Event, Position, Purge, Recorded, TypedRecord
-from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import parse_id
 from everlog.core.query import (
     EVERYTHING,
@@ -43,31 +41,22 @@ from everlog.core.query import (
     require_position,
     require_query,
 )
-from everlog.errors import Damaged, EverlogError, InvalidField, LogClosed, SchemaBroken, Unavailable
+from everlog.errors import Damaged, LogClosed, SchemaBroken
 from everlog.log.derived import ViewName, ViewOfLog, ViewsOfLog
 from everlog.log.read import follow, pages
 from everlog.log.read.accounting import accounted
 from everlog.log.read.upcast import count_readable, upcast, upcast_all, with_typed_payloads
-from everlog.log.secrets.secrets import refuse_secrets
 from everlog.log.verify.verify import Report, verify
-from everlog.log.write.admit import admit, refuse_unacceptable
-from everlog.log.write.committer import Committer, Waker
-from everlog.log.write.draft import Draft, Limits, Receipt
+from everlog.log.write.admit import refuse_unacceptable
+from everlog.log.write.draft import Draft, Limits, typed_payload
 from everlog.log.write.expect import Expect, Expectation
-from everlog.log.write.guard import (
-    ATTEMPTS,
-    Guards,
-    Judge,
-    Overtaken,
-)
-from everlog.log.write.purge import forget_derived, purge
-from everlog.log.write.refusals import Counted, Refusal, Refusals
-from everlog.log.write.requests import DryRun, Recorder, Request
-from everlog.log.write.stages import Stage, Stages
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Encoded, Identity, Store, Stored, encode_event
-from everlog.stores.open_write import OpenWrite
+from everlog.log.write.guard import Guards, Judge
+from everlog.log.write.purge import purge_stream
+from everlog.log.write.refusals import Refusal
+from everlog.log.write.requests import Recorder
+from everlog.log.write.writer import Writer
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, Stored, encode_event
 from everlog.stores.past_damage import PastDamage
-from everlog.stores.small_state import StoreState
 
 T = TypeVar("T")
 
@@ -89,7 +78,8 @@ class Log:
         self.catalog = catalog
         self.actor = actor
         self._now_us = now_us
-        self._recorder = Recorder(
+        self._waiters = follow.Waiters()
+        recorder = Recorder(
             catalog,
             # Asked at every write: a clone of a log in git is given its own before the first one.
             origin=lambda: store.identity.origin,
@@ -99,23 +89,14 @@ class Log:
             now_us=now_us,
             judge=None if guards is None else Judge(guards, self.read, self.head),
         )
-        self._waiters = follow.Waiters()
-        self._stages = Stages()
-        self._committer = Committer(store, self._stages, committed=self._waiters.wake)
-        self._watching = False
-        self._refusals = Refusals(store.small_state, self._committer, self._stages, now_us=now_us)
+        self.writer = Writer(store, recorder, self._waiters, actor=actor, now_us=now_us)
         self._make_views = make_views
         self._views: ViewsOfLog | None = None
 
     @property
     def stored(self) -> Stored:
-        """The log as its store has it, for reading: stored bytes, events that are not upcast, damage."""
+        """The log as its store has it, for reading: stored bytes, events that are not upcast, purges, damage."""
         return self._store
-
-    @property
-    def small_state(self) -> StoreState:
-        """Rows beside the events, by space and key: what views and consumers keep."""
-        return self._store.small_state
 
     @property
     def identity(self) -> Identity:
@@ -148,7 +129,7 @@ class Log:
         `expect` is a condition on the stream; `key` makes a retry safe: the same request returns the same record.
         """
         if not isinstance(type, str):
-            type, payload = self.typed_payload(type, payload)
+            type, payload = typed_payload(self.catalog, type, payload)
         draft = Draft(  # by place: by name it would cost a microsecond
             type,
             stream,
@@ -163,126 +144,13 @@ class Log:
             correlation_id,
             tags or {},
         )
-        return self.commit((draft,), key=key, operation=operation or type, dry_run=dry_run).records[0]
-
-    def typed_payload(self, given: Any, payload: Any = None) -> tuple[str, Any]:
-        """Return the event type of a typed payload, with the payload; refuse a second payload.
-
-        Anything else is returned as it is, and refused where every event type is checked.
-        """
-        if not is_payload(given):
-            return given, payload
-        if payload is not None:
-            raise InvalidField(
-                f"there are two payloads, a {given.__class__.__name__} and another",
-                why="a typed payload stands in place of the event type and of payload=",
-                hint="append(Submitted(…), stream=…), or append(type, payload={…}, stream=…)",
-                field="payload",
-            )
-        return self.catalog.type_of_model(given.__class__), given
+        return self.writer.commit((draft,), key=key, operation=operation or type, dry_run=dry_run).records[0]
 
     def append_batch(
         self, drafts: Sequence[Draft], *, key: str = "", operation: str = "batch", dry_run: bool = False
     ) -> list[Recorded]:
         """Record all of them or none, on one stream or many."""
-        return list(self.commit(drafts, key=key, operation=operation, dry_run=dry_run).records)
-
-    def commit(
-        self,
-        drafts: Sequence[Draft],
-        *,
-        key: str = "",
-        operation: str = "batch",
-        request: Any = None,
-        response: Any = None,
-        dry_run: bool = False,
-        key_scope: str | None = None,
-        retried: tuple[type[EverlogError], ...] = (),
-        decided: bool = False,
-    ) -> Receipt:
-        """Record drafts; `append` and `append_batch` are short forms of this.
-
-        `request` identifies the request better than its drafts, which have new ids and times at every attempt: it
-        decides whether two requests are the same. `response` is stored, and a replay returns it. `key_scope` is where
-        a key names one request, such as an organisation; without it, the scope of the first draft.
-        `retried` names errors that the caller handles by trying again: they are not recorded as refusals.
-        `decided` is for a caller that has applied the rules of the program already: no guard judges the drafts.
-        """
-        recorder, attempts = self._recorder, 1
-        while True:
-            try:
-                made = Request(
-                    recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope, decided
-                )
-                if not (self._committer.busy and recorder.leave_to_others(made)):
-                    recorder.prepare([made])
-                    if made.error is not None:
-                        raise made.error
-                receipt: Receipt = self._committer.commit(made)
-                return receipt
-            except DryRun as answer:
-                return answer.receipt
-            except EverlogError as error:
-                if isinstance(error, Overtaken) and attempts < ATTEMPTS:
-                    attempts += 1
-                    continue
-                if not dry_run and not isinstance(error, retried):
-                    self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
-                raise
-
-    def earlier_outcome(
-        self,
-        operation: str,
-        key: str,
-        request: Any,
-        *,
-        actor: str = "",
-        scope: str = "",
-        in_write: bool = False,
-    ) -> Receipt | None:
-        """Return what an earlier `commit` of this request recorded, or None if the key is free.
-
-        For a caller that decides what to record: a retry gets its outcome before the decision is made again. Another
-        request under the same key is refused. With `in_write` nobody with the same key can be about to record
-        something: if a request was refused after its key was found free, an equal request may have been faster, and
-        its outcome is the outcome of both.
-        """
-        asked: Any = {"scope": scope, "actor": actor, "operation": operation, "key": key, "request": request}
-        if in_write:
-            with suppress(Unavailable):  # a log that cannot be written to, or not now, can still be read
-                return self._committer.write(lambda write: self._recorder.earlier_outcome(write, write, **asked))
-        return self._recorder.earlier_outcome(self._store, self._store.small_state, **asked)
-
-    def record_unchanged(
-        self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = ""
-    ) -> Receipt | None:
-        """Remember that a request was decided and changed nothing, so that a retry gets the same outcome.
-
-        If an equal request under this key was faster, its outcome is returned, and nothing is changed.
-        """
-        return self._committer.write(
-            lambda write: self._recorder.record_unchanged(
-                write, scope=scope, actor=actor, operation=operation, key=key, request=request
-            )
-        )
-
-    def request(
-        self, drafts: Sequence[Draft], key: str, operation: str, request: Any = None, response: Any = None
-    ) -> Request:
-        """Return the request that `commit` would make, for `prepare` and `submit`."""
-        return Request(self._recorder, tuple(drafts), key or "", operation, request, response)
-
-    def prepare(self, requests: Sequence[Request]) -> None:
-        """Prepare requests, all at once. One that is refused gets an `error`; the others are ready for `submit`."""
-        self._recorder.prepare(requests)
-
-    def submit(self, requests: Sequence[Request], waker: Waker) -> None:
-        """Commit requests in another thread, and call the waker when they are done: see `everlog.aio`."""
-        self._committer.submit(requests, waker)
-
-    def record_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:
-        """Record a refusal that `submit` led to. It is written with the next commit, or at the end."""
-        self._refusals.record(error, operation=operation, **_facts(drafts, self.actor))
+        return list(self.writer.commit(drafts, key=key, operation=operation, dry_run=dry_run).records)
 
     def admit(self, events: Sequence[Event], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
         """Record events from elsewhere as they are. Events that the log has are left out of the result.
@@ -293,14 +161,7 @@ class Log:
         now_ms = self._now_us() // 1000
         for event in events:
             refuse_unacceptable(event, now_ms=now_ms)
-        return self.admit_encoded([encode_event(event) for event in events], jump_max=jump_max)
-
-    def admit_encoded(self, encoded: Sequence[Encoded], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
-        """Record events as `admit` does, if the caller has checked and encoded them."""
-        events = [item.event for item in encoded]
-        return self._committer.write(
-            lambda write: admit(write, events, encoded, origin=self.identity.origin, jump_max=jump_max)
-        )
+        return self.writer.admit_encoded([encode_event(event) for event in events], jump_max=jump_max)
 
     # ---- reading
 
@@ -400,15 +261,13 @@ class Log:
             found = accounted(self._store, found, Position(after))
         return upcast_all(self.catalog, found)
 
-    def get(self, event_id: str) -> Recorded | None:
-        """The event with this id, in either spelling."""
-        found = self._store.get(parse_id(event_id))
-        return None if found is None else upcast(self.catalog, found)
-
-    def at(self, position: int) -> Recorded | None:
-        """The event at a position."""
-        require_position("the position", position)
-        return next(self.read(after=position - 1, upto=position, limit=1), None) if position > 0 else None
+    def get(self, event: str | int) -> Recorded | None:
+        """Return the event with this id, in either spelling, or at this position."""
+        if isinstance(event, str):
+            found = self._store.get(parse_id(event))
+            return None if found is None else upcast(self.catalog, found)
+        require_position("the position", event)
+        return next(self.read(after=event - 1, upto=event, limit=1), None) if event > 0 else None
 
     def head(self) -> Position:
         return self._store.head()
@@ -423,17 +282,8 @@ class Log:
     ) -> Iterator[Recorded | Reset]:
         """Return everything after the cursor and then everything new, until `stop()` returns True."""
         require_query(query)
-        if not to_end:
-            self._watch_store()
-        return follow.follow(
-            self.page_after, self.head, self._waiters, Cursor.of(after), query, to_end=to_end, stop=stop
-        )
-
-    @property
-    def waiters(self) -> follow.Waiters:
-        """What waits for this log to grow, for code that follows it in another way than `subscribe`."""
-        self._watch_store()
-        return self._waiters
+        waiters = self._waiters if to_end else self.writer.waiters
+        return follow.follow(self.page_after, self.head, waiters, Cursor.of(after), query, to_end=to_end, stop=stop)
 
     # ---- views
 
@@ -454,18 +304,7 @@ class Log:
         """Wait until a view has applied what was appended. Raise ViewBehind when the time is over."""
         return self.view(view).wait_for(position, timeout_s)
 
-    def add_stage(self, stage: Stage) -> None:
-        """Have a stage take part in every write, at its end and in its transaction: see `log/write/stages.py`."""
-        self._stages.add(stage)
-
     # ---- the rest
-
-    def write(self, work: Callable[[OpenWrite], T]) -> T:
-        """Run a function inside a write, for small state beside the events. When this returns, it is on the disk.
-
-        It may share the write with others, must be quick, and an exception undoes it alone.
-        """
-        return self._committer.write(work)
 
     @overload
     def purge(self, stream: str, *, actor: str = "", reason: str) -> Purge: ...
@@ -497,47 +336,27 @@ class Log:
         """Remove a stream's events for good. Their positions, hashes and the record of the purge stay.
 
         `record` are drafts of what must stay known of it, on other streams: both happen, or neither. Then their
-        records are returned, too. With `key`, `earlier_outcome` finds them, as after a `commit`.
+        records are returned, too. With `key`, a retry gets the same outcome.
         """
-        drafts = tuple(record or ())
-        by = actor or self.actor
-        require_shape("stream", stream)
-        require_shape("actor", by)
-        require_text("reason", reason)
-        refuse_secrets("the purge's reason", {"reason": reason})
-        left = Request(self._recorder, drafts, key, operation, request, decided=True)
-        if drafts:
-            self._recorder.prepare([left])
-            if left.error is not None:
-                raise left.error
-        if self._make_views is not None:
-            # Before anything is removed: it may load code of the user, and that may end the program.
-            with suppress(Exception):  # raised again when the views are needed
-                _ = self.views
-        self._refusals.forget(stream)
-        done = self._committer.write(
-            lambda write: purge(write, stream, left if drafts else None, actor=by, reason=reason), exclusive=True
+        done = purge_stream(
+            self.writer,
+            None if self._make_views is None else lambda: self.views,
+            stream,
+            actor=actor or self.actor,
+            reason=reason,
+            record=tuple(record or ()),
+            key=key,
+            operation=operation,
+            request=request,
         )
-        if self._make_views is not None:
-            forget_derived(lambda: self.views, stream)
         return done[0] if record is None else done
-
-    def purges(self) -> list[Purge]:
-        return self._store.purges()
 
     def refusals(
         self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
     ) -> list[Refusal]:
         """Return recorded refusals, the newest first."""
-        return list(self._refusals.newest(limit=limit, code=code, stream=stream, actor=actor, operation=operation))
-
-    def refusals_left_out(self) -> list[Counted]:
-        """Return the minutes in which an actor had more refusals than are recorded, the newest first."""
-        return self._refusals.left_out()
-
-    def refusal_counts(self) -> list[tuple[str, str, int]]:
-        """Return (code, type, count), the most common first."""
-        return [(code, type_, count) for (code, type_), count in self._refusals.counts().most_common()]
+        found = self.writer.refusals.newest(limit=limit, code=code, stream=stream, actor=actor, operation=operation)
+        return list(found)
 
     def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:
         return verify(self._store, progress=progress)
@@ -546,8 +365,7 @@ class Log:
         """Commit what was submitted, end views and followers, close the store."""
         if self._views is not None:
             self._views.close()
-        self._refusals.write()
-        self._committer.close()
+        self.writer.close()
         self._waiters.close()
         self._store.close()
 
@@ -556,19 +374,3 @@ class Log:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    # ---- inside
-
-    def _watch_store(self) -> None:
-        """Once somebody follows the log: be notified, where the store can, of commits of other processes."""
-        if not self._watching and not self._waiters.closed:
-            self._watching = True
-            self._store.watch(self._waiters.wake)
-
-
-def _facts(drafts: Sequence[Draft], actor: str) -> dict[str, str]:
-    """Return what a refusal records of the request. The fields may be what was wrong, and of any type."""
-    first = drafts[0] if drafts else None
-    if not isinstance(first, Draft):
-        return {"stream": "", "type": "", "actor": actor}
-    return {"stream": str(first.stream), "type": str(first.type), "actor": str(first.actor or actor)}

@@ -208,7 +208,7 @@ def _missing(table: Table, upto: Cursor) -> int:
 def _apply_purges(engine: Engine, log: Log, lake: Lake, gold: Gold | None, on_step: OnStep) -> Erased:
     epoch = log.identity.epoch
     held = lake.events.cursor(epoch)
-    unknown = [] if held is None else purges_unknown_to(log.purges(), held)
+    unknown = [] if held is None else purges_unknown_to(log.stored.purges(), held)
     if not unknown:
         return Erased()
     on_step(Step("erasing what was purged"))
@@ -228,7 +228,7 @@ def _scrub_if_due(
 
     A purge that came after this run looked at the log is left to the next run.
     """
-    purges = [purge for purge in log.purges() if purge.reserved <= upto]
+    purges = [purge for purge in log.stored.purges() if purge.reserved <= upto]
     if not purges or purges[-1].reserved <= lake.published().scrubbed:
         return Scrubbed(0, 0, 0)
     on_step(Step("looking for what was purged"))

@@ -197,7 +197,7 @@ def decide(
             carry_out=carry_out,
             guarded=guarded,
         )
-        before = attempt.earlier(log.earlier_outcome) if by.key else None
+        before = attempt.earlier(log.writer.earlier_outcome) if by.key else None
         if before is not None:
             return Decision(before.records, replayed=True, dry_run=by.dry_run)
         try:
@@ -206,7 +206,7 @@ def decide(
             if not by.key or isinstance(refused, Unavailable | Damaged | KeyReuse | AlreadyPurged):
                 raise
             # What refused it may be what an equal request under this key recorded since it was looked up.
-            since = attempt.earlier(partial(log.earlier_outcome, in_write=not by.dry_run))
+            since = attempt.earlier(partial(log.writer.earlier_outcome, in_write=not by.dry_run))
             if since is None:
                 raise
             return Decision(since.records, replayed=True, dry_run=by.dry_run)
@@ -228,7 +228,7 @@ def recording_refusals(log: Log, by: By, operation: str, stream: str = "") -> It
 
 def _record_refusal(log: Log, error: EverlogError, by: By, operation: str, stream: str, scope: str) -> None:
     if not by.dry_run:
-        log.record_refusal(error, [Draft("", stream, {}, by.actor, scope)], operation)
+        log.writer.record_refusal(error, [Draft("", stream, {}, by.actor, scope)], operation)
 
 
 class _Refused(Exception):
@@ -272,7 +272,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
                 raise _Refused(error) from error
             if not drafts:
                 if by.key and not by.dry_run:
-                    before = self.earlier(self.log.record_unchanged)
+                    before = self.earlier(self.log.writer.record_unchanged)
                     if before is not None:
                         return Decision(before.records, replayed=True)
                 return Decision((), dry_run=by.dry_run)
@@ -306,7 +306,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
         by = self.by
         if self.carry_out is not None and not by.dry_run:
             return self.carry_out(drafts, key=by.key, operation=self.operation, request=self.request)
-        return self.log.commit(
+        return self.log.writer.commit(
             drafts,
             key=by.key,
             operation=self.operation,

@@ -93,7 +93,7 @@ def import_files(
             jump_max = LAMPORT_MAX if chosen.trust_clock else JUMP_MAX
             items = (item for item in second.items() if item.at.number not in first.bad)
             new = sum(
-                len(log.admit_encoded([item.sealed for item in batch], jump_max=jump_max))
+                len(log.writer.admit_encoded([item.sealed for item in batch], jump_max=jump_max))
                 for batch in batches(items, BATCH)
             )
             _refuse_changed(first, second)
@@ -175,7 +175,7 @@ def _count_new(log: Log, batch: list[ReadEvent], reading: ImportPass) -> int:
         raise _Undo(_try(write, batch, reading, own=log.identity.origin))
 
     try:
-        log.write(rehearse)
+        log.writer.write(rehearse)
     except _Undo as undo:
         return undo.new
     raise AssertionError("a rehearsal always ends with _Undo")

@@ -16,7 +16,7 @@ import msgspec
 
 from everlog.core.codec import Packed
 from everlog.core.event import START, Position, Purge, Purged
-from everlog.log.verify.verify import Audit
+from everlog.log.verify.audit import Audit
 from everlog.stores.contract import Problem, Store
 
 Slot = Packed | Purged | Purge

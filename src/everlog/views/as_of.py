@@ -240,7 +240,7 @@ def why(
             changed.append((recorded, before, now))
         before = now
     newest = changed[::-1][:limit]
-    return [Made(recorded, was, now, *causes_of(log, recorded)) for recorded, was, now in newest]
+    return [Made(recorded, was, now, *causes_of(log.get, recorded)) for recorded, was, now in newest]
 
 
 def _copied(value: Any) -> Any:

@@ -78,7 +78,7 @@ class LiveView(CurrentBuild):
         self._thread: threading.Thread | None = None
         if mode is Mode.INLINE:
             self.catch_up()
-            log.waiters.watch(self._after_commit)
+            log.writer.waiters.watch(self._after_commit)
         elif mode is Mode.ASYNC:
             self._thread = threading.Thread(target=self._follow, name=f"everlog-view-{view.name}", daemon=True)
             self._thread.start()
@@ -320,7 +320,7 @@ class LiveView(CurrentBuild):
 
     def close(self) -> None:
         self._stop.set()
-        self._log.waiters.unwatch(self._after_commit)
+        self._log.writer.waiters.unwatch(self._after_commit)
         if self._thread is not None:
             self._thread.join()
         if self._opened is not None:
@@ -332,7 +332,7 @@ class LiveView(CurrentBuild):
     # ---- following the log
 
     def _follow(self) -> None:
-        waiters = self._log.waiters
+        waiters = self._log.writer.waiters
         while not self._stop.is_set() and not waiters.closed:
             commits = waiters.commits
             try:

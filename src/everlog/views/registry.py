@@ -70,7 +70,7 @@ class Views:
         self._log = log
         self._more = more
         self._known = {view.name: view for view in map(view_of, known)}
-        self.small_state: SmallState = log.small_state
+        self.small_state: SmallState = log.writer.small_state
         self._live: dict[str, LiveView] = {}
         self._derive = DeriveStage()
         self.snapshots = make_snapshots(log, self.small_state)
@@ -91,7 +91,7 @@ class Views:
         self._live[view.name] = live
         if live.mode is Mode.INLINE and self.small_state.in_log:
             self._derive.views.append(live)
-            self._log.add_stage(self._derive)
+            self._log.writer.add_stage(self._derive)
         return live
 
     def run(self, name: str, *, mode: Mode | str) -> LiveView:

@@ -333,7 +333,7 @@ def test_the_report_of_an_unforeseen_error_tells_no_password(
         raise RuntimeError("no connection to postgresql://ada:hunter2@db/x")
 
     monkeypatch.setattr("everlog.log.log.Log.append", broken)
-    monkeypatch.setattr("everlog.log.log.Log.commit", broken)
+    monkeypatch.setattr("everlog.log.write.writer.Writer.commit", broken)
     result = log("append", "note.added", "-s", "note/1", "text=x", "--json")
     assert result.error["code"] == "internal"
     report = Path(result.error["details"]["report"]).read_text(encoding="utf-8")

@@ -212,7 +212,7 @@ def test_a_slow_reader_pulls_pages_and_nothing_is_kept_for_it(log: Log) -> None:
         asked.append(cursor)
         return log.page_after(cursor, query, limit=10)
 
-    items = follow(read_page, log.head, log.waiters, Cursor.of(0))
+    items = follow(read_page, log.head, log.writer.waiters, Cursor.of(0))
     for _ in range(100):
         append(log)
     next(items)
@@ -249,13 +249,13 @@ def test_a_callback_that_fails_does_not_affect_the_commit(log: Log, caplog: pyte
         told.append("broken")
         raise RuntimeError("a follower's own trouble")
 
-    log.waiters.watch(broken)
-    log.waiters.watch(lambda: told.append("fine"))
+    log.writer.waiters.watch(broken)
+    log.writer.waiters.watch(lambda: told.append("fine"))
     with caplog.at_level(logging.ERROR, logger="everlog"):
         assert append(log).position == 1
     assert sorted(told) == ["broken", "fine"]
     assert "callback failed" in caplog.text
-    log.waiters.unwatch(broken)
+    log.writer.waiters.unwatch(broken)
     append(log)
     assert told.count("broken") == 1
 

@@ -26,16 +26,16 @@ def test_who_follows_is_woken_by_the_commit_of_another_process() -> None:
     assert store.callbacks == [], "who reads to the end waits for nobody"
     log.subscribe()
     (report,) = store.callbacks
-    before = log.waiters.commits
+    before = log.writer.waiters.commits
     report()
-    assert log.waiters.commits == before + 1
+    assert log.writer.waiters.commits == before + 1
     log.subscribe()
     assert store.callbacks == [report], "it listens once"
 
 
 def test_who_waits_in_its_own_way_is_woken_too() -> None:
     store = Reporting()
-    waiters = Log(store, CATALOG).waiters
+    waiters = Log(store, CATALOG).writer.waiters
     (report,) = store.callbacks
     before = waiters.commits
     report()

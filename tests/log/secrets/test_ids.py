@@ -83,13 +83,13 @@ def test_a_secret_in_a_stored_response_is_refused_and_its_place_is_told() -> Non
     draft = everlog.Draft("note.added", "note/1", {"text": "a"})
     for response in ({"made": [planted(4)["aws id"]]}, {"made": ["x"], "api_key": "hunter2"}):
         with pytest.raises(SecretFound, match=r"\$\.response\.(made\[0\]|api_key)"):
-            log.commit([draft], key="a", response=response)
+            log.writer.commit([draft], key="a", response=response)
     assert log.head() == 0
-    assert log.commit([draft], key="a", response={"made": ["x"]}).response == {"made": ["x"]}
+    assert log.writer.commit([draft], key="a", response={"made": ["x"]}).response == {"made": ["x"]}
     deep: Any = "as deep as can be"
     for _ in range(DEPTH_MAX):
         deep = [deep]
-    assert log.commit([draft], key="b", response=deep).response == deep
+    assert log.writer.commit([draft], key="b", response=deep).response == deep
     log.close()
 
 

@@ -16,8 +16,9 @@ from everlog.core.codec import Packed, header_bytes, header_hash, unpack
 from everlog.core.event import START, Position
 from everlog.errors import Damaged, EverlogError
 from everlog.log.log import Log
-from everlog.log.verify import spill, verify
-from everlog.log.verify.verify import AuditOfPart, Report
+from everlog.log.verify import audit, verify
+from everlog.log.verify.audit import AuditOfPart
+from everlog.log.verify.verify import Report
 from everlog.log.write.draft import Draft
 from everlog.stores.contract import Problem, encode_event
 from everlog.testing.builders import Chain
@@ -322,8 +323,8 @@ def test_what_does_not_fit_into_memory_is_compared_all_the_same(
     if name != "none":
         edit(edited, EDITS[name][0])
     expected = {(each.position, each.code) for each in report_of(make_log, edited).problems}
-    monkeypatch.setattr(verify, "STREAMS_MAX", 1)
-    monkeypatch.setattr(spill, "PIECE", 2)
+    monkeypatch.setattr(audit, "STREAMS_MAX", 1)
+    monkeypatch.setattr(audit, "PIECE", 2)
     assert {(each.position, each.code) for each in report_of(make_log, edited).problems} == expected
 
 

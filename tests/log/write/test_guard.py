@@ -70,7 +70,7 @@ async def say_in_a_task(log: Log) -> None:
 WRITERS: dict[str, Callable[[Log], object]] = {
     "append": say,
     "append_batch": lambda log: log.append_batch([Draft("thing.said", "thing/1", {"value": "a"})]),
-    "commit": lambda log: log.commit([Draft("thing.said", "thing/1", {"value": "a"})]),
+    "commit": lambda log: log.writer.commit([Draft("thing.said", "thing/1", {"value": "a"})]),
     "aio": lambda log: asyncio.run(say_in_a_task(log)),
 }
 
@@ -120,7 +120,7 @@ def test_validation_comes_before_the_guard(guarded: Log, guards: Counting) -> No
 
 
 def test_what_was_decided_by_the_rule_is_not_judged_again(guarded: Log, guards: Counting) -> None:
-    guarded.commit([Draft("thing.said", "thing/1", {"value": "a"}, actor="user:eve")], decided=True)
+    guarded.writer.commit([Draft("thing.said", "thing/1", {"value": "a"}, actor="user:eve")], decided=True)
     assert (guarded.head(), guards.judged) == (1, 0)
 
 

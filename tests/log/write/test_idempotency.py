@@ -25,8 +25,8 @@ def say(value: Any = 1, stream: str = "thing/1", **fields: Any) -> Draft:
 
 
 def test_the_same_request_gets_the_same_record_and_is_called_a_replay(log: Log) -> None:
-    first = log.commit([say({"a": 1, "b": 2})], key="k")
-    again = log.commit([say({"b": 2.0, "a": 1})], key="k")
+    first = log.writer.commit([say({"a": 1, "b": 2})], key="k")
+    again = log.writer.commit([say({"b": 2.0, "a": 1})], key="k")
     assert (first.replayed, again.replayed) == (False, True)
     assert again.records == first.records
     assert log.head() == 1
@@ -36,10 +36,10 @@ def test_the_same_request_gets_the_same_record_and_is_called_a_replay(log: Log) 
 
 
 def test_a_replay_wins_over_an_expectation_that_was_met_then(log: Log) -> None:
-    first = log.commit([say(expect=0)], key="k")
-    assert log.commit([say(expect=0)], key="k").records == first.records
+    first = log.writer.commit([say(expect=0)], key="k")
+    assert log.writer.commit([say(expect=0)], key="k").records == first.records
     with pytest.raises(WrongSequence):
-        log.commit([say(expect=0)], key="k2")
+        log.writer.commit([say(expect=0)], key="k2")
 
 
 @pytest.mark.parametrize(
@@ -54,115 +54,115 @@ def test_a_replay_wins_over_an_expectation_that_was_met_then(log: Log) -> None:
     ],
 )
 def test_another_request_under_the_same_key_is_refused(log: Log, other: list[Draft]) -> None:
-    log.commit([say()], key="k", operation="op")
+    log.writer.commit([say()], key="k", operation="op")
     with pytest.raises(KeyReuse) as refusal:
-        log.commit(other, key="k", operation="op")
+        log.writer.commit(other, key="k", operation="op")
     assert refusal.value.details["key"] == "k"
     assert log.head() == 1
 
 
 def test_a_key_names_one_request_in_the_scope_that_is_given_for_it(log: Log) -> None:
-    first = log.commit([say(scope="acme/shop")], key="k", key_scope="acme")
-    assert log.commit([say(scope="acme/shop")], key="k", key_scope="acme").records == first.records
+    first = log.writer.commit([say(scope="acme/shop")], key="k", key_scope="acme")
+    assert log.writer.commit([say(scope="acme/shop")], key="k", key_scope="acme").records == first.records
     with pytest.raises(KeyReuse):
-        log.commit([say(scope="acme/cart")], key="k", key_scope="acme")
-    assert not log.commit([say(scope="acme/cart")], key="k").replayed
+        log.writer.commit([say(scope="acme/cart")], key="k", key_scope="acme")
+    assert not log.writer.commit([say(scope="acme/cart")], key="k").replayed
 
 
 def test_everybody_of_a_batch_belongs_to_the_request(log: Log) -> None:
-    log.commit([say(), say(actor="user:bob")], key="k")
+    log.writer.commit([say(), say(actor="user:bob")], key="k")
     with pytest.raises(KeyReuse):
-        log.commit([say(), say(actor="user:eve")], key="k")
+        log.writer.commit([say(), say(actor="user:eve")], key="k")
 
 
 def test_who_says_what_was_asked_is_judged_by_that_and_not_by_the_drafts(log: Log) -> None:
-    first = log.commit([say("one")], key="k", request={"path": "/a"})
-    again = log.commit([say("another")], key="k", request={"path": "/a"})
+    first = log.writer.commit([say("one")], key="k", request={"path": "/a"})
+    again = log.writer.commit([say("another")], key="k", request={"path": "/a"})
     assert again.replayed
     assert again.records == first.records
     with pytest.raises(KeyReuse):
-        log.commit([say("one")], key="k", request={"path": "/b"})
+        log.writer.commit([say("one")], key="k", request={"path": "/b"})
     with pytest.raises(KeyReuse):
-        log.commit([say("one")], key="k")
+        log.writer.commit([say("one")], key="k")
 
 
 def test_a_retry_can_be_answered_before_anything_is_decided(log: Log) -> None:
     asked = {"path": "/a"}
-    assert log.earlier_outcome("op", "k", asked, actor="user:ada") is None
-    first = log.commit([say()], key="k", operation="op", request=asked, response="made")
-    found = log.earlier_outcome("op", "k", asked, actor="user:ada")
+    assert log.writer.earlier_outcome("op", "k", asked, actor="user:ada") is None
+    first = log.writer.commit([say()], key="k", operation="op", request=asked, response="made")
+    found = log.writer.earlier_outcome("op", "k", asked, actor="user:ada")
     assert found is not None
     assert (found.records, found.replayed, found.response) == (first.records, True, "made")
-    assert log.earlier_outcome("other", "k", asked, actor="user:ada") is None
-    assert log.earlier_outcome("op", "k", asked, actor="user:bob") is None
+    assert log.writer.earlier_outcome("other", "k", asked, actor="user:ada") is None
+    assert log.writer.earlier_outcome("op", "k", asked, actor="user:bob") is None
     with pytest.raises(KeyReuse):
-        log.earlier_outcome("op", "k", {"path": "/b"}, actor="user:ada")
+        log.writer.earlier_outcome("op", "k", {"path": "/b"}, actor="user:ada")
 
 
 @pytest.mark.parametrize(
     "change", [{"actor": "user:bob"}, {"scope": "acme"}, {"operation": "other"}, {"key": "k2"}], ids=str
 )
 def test_the_key_of_another_actor_scope_or_operation_is_another_key(log: Log, change: dict[str, Any]) -> None:
-    log.commit([say(1)], key="k", operation="op")
+    log.writer.commit([say(1)], key="k", operation="op")
     named = {"key": "k", "operation": "op", **{k: v for k, v in change.items() if k in ("key", "operation")}}
     fields = {k: v for k, v in change.items() if k in ("actor", "scope")}
-    receipt = log.commit([say(2, **fields)], **named)
+    receipt = log.writer.commit([say(2, **fields)], **named)
     assert not receipt.replayed
     assert log.head() == 2
 
 
 def test_parts_of_a_key_cannot_imitate_each_other(log: Log) -> None:
     for number, (operation, key) in enumerate([("a", "b/c"), ("a/b", "c"), ("a", 'b","c'), ('a","b', "c")], 1):
-        log.commit([say(number)], key=key, operation=operation)
+        log.writer.commit([say(number)], key=key, operation=operation)
         assert log.head() == number
 
 
 def test_the_response_is_stored_and_returned(log: Log) -> None:
     response = {"status": 201, "body": {"é": [1, None, True]}}
-    assert log.commit([say()], key="k", response=response).response == response
-    assert log.commit([say()], key="k", response={"status": 500}).response == response
+    assert log.writer.commit([say()], key="k", response=response).response == response
+    assert log.writer.commit([say()], key="k", response={"status": 500}).response == response
 
 
 @pytest.mark.parametrize("response", [float("nan"), {"a": "\ud800"}, {"a": 2**60}, object(), b"x"])
 def test_a_response_that_could_not_be_given_again_is_refused_at_once(log: Log, response: Any) -> None:
     with pytest.raises(NotCanonical):
-        log.commit([say()], key="k", response=response)
+        log.writer.commit([say()], key="k", response=response)
     assert log.head() == 0
-    assert not log.commit([say()], key="k").replayed
+    assert not log.writer.commit([say()], key="k").replayed
 
 
 @pytest.mark.parametrize("key", ["a\nb", "x" * 257, "\x00", "\ud800"])
 def test_a_key_is_short_printable_text(log: Log, key: str) -> None:
     with pytest.raises(InvalidField):
-        log.commit([say()], key=key)
+        log.writer.commit([say()], key=key)
     with pytest.raises(InvalidField):
-        log.commit([say()], key="k", operation=key)
+        log.writer.commit([say()], key="k", operation=key)
 
 
 def test_a_key_is_kept_a_day_and_then_free(log: Log, clock: Any) -> None:
-    log.commit([say()], key="k")
+    log.writer.commit([say()], key="k")
     clock.us += 24 * HOUR_US - 1
-    assert log.commit([say()], key="k").replayed
+    assert log.writer.commit([say()], key="k").replayed
     clock.us += 1
-    assert not log.commit([say("other")], key="k").replayed
-    assert log.commit([say("other")], key="k").replayed
+    assert not log.writer.commit([say("other")], key="k").replayed
+    assert log.writer.commit([say("other")], key="k").replayed
     assert log.head() == 2
 
 
 def test_a_key_is_kept_longer_by_setting_and_never_shorter(make_log: Callable[..., Log], clock: Any) -> None:
     for kept, hours in ((48 * HOUR_US, 48), (HOUR_US, 24)):
         log = make_log(now_us=clock, keys_kept_us=kept)
-        log.commit([say()], key="k")
+        log.writer.commit([say()], key="k")
         clock.us += hours * HOUR_US - 1
-        assert log.commit([say()], key="k").replayed
+        assert log.writer.commit([say()], key="k").replayed
         clock.us += 1
-        assert not log.commit([say()], key="k").replayed
+        assert not log.writer.commit([say()], key="k").replayed
 
 
 def test_a_refused_request_claims_nothing(log: Log) -> None:
     with pytest.raises(WrongSequence):
-        log.commit([say(expect=5)], key="k")
-    receipt = log.commit([say("another request")], key="k")
+        log.writer.commit([say(expect=5)], key="k")
+    receipt = log.writer.commit([say("another request")], key="k")
     assert not receipt.replayed
 
 
@@ -176,16 +176,16 @@ def test_a_failed_commit_claims_nothing(make_log: Callable[..., Log], monkeypatc
     with monkeypatch.context() as broken:
         broken.setattr(log._store, "_persist", fail)
         with pytest.raises(OSError, match="gone"):
-            log.commit([say()], key="k")
+            log.writer.commit([say()], key="k")
     assert log.head() == 0
-    assert not log.commit([say("another request")], key="k").replayed
+    assert not log.writer.commit([say("another request")], key="k").replayed
 
 
 def test_a_replay_of_what_was_purged_says_so_and_makes_nothing(log: Log) -> None:
-    log.commit([say()], key="k")
+    log.writer.commit([say()], key="k")
     log.purge("thing/1", reason="test")
     with pytest.raises(AlreadyPurged):
-        log.commit([say()], key="k")
+        log.writer.commit([say()], key="k")
     assert list(log.read()) == []
 
 
@@ -197,7 +197,7 @@ def test_sixteen_threads_with_one_key_make_one_event(kind: str, make_log: Callab
 
         def attempt() -> None:
             start.wait()
-            receipts.extend([(number, log.commit([say(number)], key=f"k{number}")) for number in range(10)])
+            receipts.extend([(number, log.writer.commit([say(number)], key=f"k{number}")) for number in range(10)])
 
         at_once(*[attempt] * 16)
         assert len(receipts) == 160
@@ -211,16 +211,16 @@ def test_a_key_survives_reopening_and_holds_for_other_processes_too(
     make_log: Callable[..., Log], tmp_path: Any
 ) -> None:
     with make_log("sqlite", tmp_path / "log.db") as one, make_log("sqlite", tmp_path / "log.db") as other:
-        first = one.commit([say()], key="k", response="done")
-        again = other.commit([say()], key="k")
+        first = one.writer.commit([say()], key="k", response="done")
+        again = other.writer.commit([say()], key="k")
         assert (again.replayed, again.records, again.response) == (True, first.records, "done")
         with pytest.raises(KeyReuse):
-            other.commit([say(2)], key="k")
+            other.writer.commit([say(2)], key="k")
 
 
 def test_what_is_kept_of_a_request_is_in_the_form_that_logs_on_disk_hold(log: Log) -> None:
     """A retry that meets another everlog than the first attempt must still be known as the same request."""
-    log.commit([say()], key="k", request={"b": 2.0, "a": 1})
+    log.writer.commit([say()], key="k", request={"b": 2.0, "a": 1})
     [text] = read_notes(log._store.small_state, "key/").values()
     digest = hashlib.sha256(b'{"a":1,"b":2}').digest()
     assert json.loads(text)[0] == base64.b64encode(digest[:16]).decode()

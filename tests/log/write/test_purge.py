@@ -33,7 +33,7 @@ def test_a_purge_takes_the_events_and_leaves_the_account(log: Log, clock: Any) -
     assert purge.scopes == ("acme/0/0", "acme/0/2", "acme/0/4")
     assert purge.purged_us == clock()
     assert list(log.read()) == kept
-    assert log.purges() == [purge]
+    assert log.stored.purges() == [purge]
     assert log.head() == 7
     report = log.verify()
     assert (report.ok, report.events, report.purged) == (True, 3, 3)
@@ -44,7 +44,7 @@ def test_no_event_ever_gets_the_reserved_position_and_the_stream_goes_on(log: Lo
     log.purge("thing/0", reason="test")
     after = log.append("thing.said", stream="thing/0")
     assert (after.position, after.sequence) == (8, 4)
-    assert log.at(7) is None
+    assert log.get(7) is None
     assert log.verify().ok
 
 
@@ -73,7 +73,7 @@ def test_a_purge_with_odd_names_is_refused(log: Log) -> None:
     for wrong in ({"stream": "thing"}, {"actor": "ada"}, {"reason": "a\nb"}):
         with pytest.raises(InvalidField):
             log.purge(**{"stream": "thing/0", "reason": "x", **wrong})
-    assert log.purges() == []
+    assert log.stored.purges() == []
 
 
 def test_a_purge_among_appends_to_the_same_stream_never_fails(kind: str, make_log: Callable[..., Log]) -> None:
@@ -139,7 +139,7 @@ def test_what_must_stay_known_is_recorded_with_the_purge_or_neither_is_done(log:
         log.purge("thing/1", record=[Draft("thing.said", "no stream", {})], reason="test")
     with pytest.raises(NotFound):
         log.purge("thing/0", record=[Draft("thing.said", "tombstone/1", {"value": 1})], reason="again")
-    assert (log.head(), log.purges(), len(list(log.read(stream="thing/1")))) == (8, [purge], 3)
+    assert (log.head(), log.stored.purges(), len(list(log.read(stream="thing/1")))) == (8, [purge], 3)
     assert log.verify().ok
 
 

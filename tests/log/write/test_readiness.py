@@ -73,7 +73,7 @@ class Crowd:
 
     def wait_for(self, waiting: int) -> None:
         """Until so many wait behind the write that is held up."""
-        committer = self.log._committer
+        committer = self.log.writer._committer
         pause = threading.Event()
         for _ in range(int(PATIENCE_S / 0.005)):
             if len(committer._waiting) == waiting:
@@ -278,8 +278,8 @@ def test_who_says_what_was_asked_or_is_to_be_answered_makes_that_ready_himself(
     """It may be of any size, and may be changed by its caller meanwhile."""
     CATALOG.validate("thing.said", {"text": "known"})
     log = Log(MemoryStore(), CATALOG)
-    made = requests.Request(log._recorder, (Draft(**ORDINARY),), "key", "say", **more)
-    assert log._recorder.leave_to_others(made) == left
+    made = requests.Request(log.writer._recorder, (Draft(**ORDINARY),), "key", "say", **more)
+    assert log.writer._recorder.leave_to_others(made) == left
     assert made.ready != left
     log.close()
 
@@ -362,7 +362,7 @@ def test_an_interrupt_while_others_are_made_ready_is_told_to_all_and_the_log_goe
 def test_a_write_that_asks_for_another_is_refused_and_does_not_wait_for_itself() -> None:
     log = Log(MemoryStore(), CATALOG)
     with pytest.raises(RuntimeError, match="this thread already has an open write"):
-        log.write(lambda writer: log.append("thing.said", stream="thing/1", payload={"text": "a"}))
+        log.writer.write(lambda writer: log.append("thing.said", stream="thing/1", payload={"text": "a"}))
     log.append("thing.said", stream="thing/1", payload={"text": "b"})
     assert log.head() == 1
 

@@ -86,11 +86,11 @@ def test_refusals_are_found_by_their_facts_the_newest_first(log: Log, clock: Any
     assert len(log.refusals(limit=3)) == 3
     assert log.refusals(limit=0) == []
     assert log.refusals(code="nothing") == []
-    assert log.refusal_counts()[-1][2] == 1
+    assert log.writer.refusals.counts()[-1][2] == 1
     attempt(log)
     with pytest.raises(WrongSequence):
         attempt(log, expect=5)
-    assert log.refusal_counts()[0] == ("wrong_sequence", "thing.said", 2)
+    assert log.writer.refusals.counts()[0] == ("wrong_sequence", "thing.said", 2)
 
 
 def test_refusals_are_kept_ninety_days(log: Log, clock: Any) -> None:
@@ -147,7 +147,7 @@ def test_refusals_of_the_oddest_names_can_be_written_and_read_and_stay_small(log
 
 def test_an_operation_that_is_no_text_does_not_spoil_the_memory(log: Log) -> None:
     with pytest.raises(UnknownType):
-        log.commit([Draft(type="no.such", stream="thing/1")], operation=7)  # type: ignore[arg-type]
+        log.writer.commit([Draft(type="no.such", stream="thing/1")], operation=7)  # type: ignore[arg-type]
     assert [refusal.operation for refusal in log.refusals()] == ["7"]
 
 
@@ -231,7 +231,7 @@ def test_a_wrong_choice_is_not_quoted_in_what_is_kept(tmp_path: Path) -> None:
 
 
 def test_threads_that_are_refused_at_once_are_all_remembered(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, take = log._refusals._ids, log._refusals._ids.take
+    source, take = log.writer.refusals._ids, log.writer.refusals._ids.take
 
     def slowly(count: int) -> list[EventId]:
         before = source._counter
@@ -276,7 +276,7 @@ def test_a_refusal_needs_no_write_of_its_own_and_goes_along_with_the_next_commit
         50,
         0,
     )
-    log.earlier_outcome("op", "k", {}, in_write=True)  # a write that records nothing takes nothing along
+    log.writer.earlier_outcome("op", "k", {}, in_write=True)  # a write that records nothing takes nothing along
     assert (len(writes), len(read_notes(log._store.small_state, "refusal/"))) == (1, 0)
     attempt(log)
     assert (len(writes), len(read_notes(log._store.small_state, "refusal/"))) == (2, 50)
@@ -321,17 +321,17 @@ def test_a_hundred_refusals_of_an_actor_are_recorded_in_a_minute_and_the_rest_ar
     attempt(log)
     refuse(log, 180)
     refuse(log, 3, actor="user:bob")
-    assert [(one.actor, one.left_out) for one in log.refusals_left_out()] == [("user:ada", 150)]
+    assert [(one.actor, one.left_out) for one in log.writer.refusals.left_out()] == [("user:ada", 150)]
     attempt(log)
     assert len(read_notes(log._store.small_state, "refusal/")) == 103
     assert len(log.refusals(limit=None, actor="user:ada")) == 100
     assert len(log.refusals(limit=None, actor="user:bob")) == 3
-    assert [(one.actor, one.left_out) for one in log.refusals_left_out()] == [("user:ada", 150)]
+    assert [(one.actor, one.left_out) for one in log.writer.refusals.left_out()] == [("user:ada", 150)]
     clock.us += 60_000_000
     refuse(log, 101)
     attempt(log)
     assert len(log.refusals(limit=None, actor="user:ada")) == 200
-    assert [(one.left_out, one.at.second) for one in log.refusals_left_out()] == [(1, 0), (150, 0)]
+    assert [(one.left_out, one.at.second) for one in log.writer.refusals.left_out()] == [(1, 0), (150, 0)]
 
 
 def test_the_bound_holds_for_all_handles_together(make_log: Callable[..., Log], tmp_path: Path, clock: Any) -> None:
@@ -343,7 +343,7 @@ def test_the_bound_holds_for_all_handles_together(make_log: Callable[..., Log], 
             handle.close()
         with make_log(kind, tmp_path / name, now_us=clock) as again:
             assert len(again.refusals(limit=None)) == 100, kind
-            assert [one.left_out for one in again.refusals_left_out()] == [140], kind
+            assert [one.left_out for one in again.writer.refusals.left_out()] == [140], kind
 
 
 def test_a_purge_forgets_refusals_that_still_wait(log: Log) -> None:

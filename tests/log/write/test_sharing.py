@@ -163,7 +163,7 @@ def test_who_is_told_of_a_commit_may_append_in_turn(sqlite_log: Log) -> None:
             answers.append(0)
             answers[-1] = sqlite_log.append("note.added", stream="note/9", payload={"text": "answer"}).position
 
-    sqlite_log.waiters.watch(answer)
+    sqlite_log.writer.waiters.watch(answer)
 
     async def main() -> None:
         asked = [aio.append(sqlite_log, "note.added", stream="note/1", payload={"text": "x"}) for _ in range(5)]
@@ -248,7 +248,7 @@ def test_a_decision_cannot_be_based_on_what_is_not_there_yet(sqlite_log: Log) ->
 def test_a_purge_takes_what_was_kept_beside_the_events_with_it(tmp_path: Path) -> None:
     """F63: stored responses, and refusals about the stream."""
     log = Log(SqliteStore(tmp_path / "log.db"), BUILT_IN)
-    log.commit([note("x")], key="k", response={"said": "sentinel-in-a-response"})
+    log.writer.commit([note("x")], key="k", response={"said": "sentinel-in-a-response"})
     with pytest.raises(RejectedEvent):
         log.append("note.added", stream="note/1", payload={"text": "x"}, correlation_id="sentinel\nin a refusal")
     assert log.refusals(stream="note/1")

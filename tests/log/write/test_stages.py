@@ -134,7 +134,7 @@ def test_receipts_reads_and_every_store_carry_what_seal_adds(
 ) -> None:
     log = open_log()
     seal = SignTheRoot(log)
-    log.add_stage(seal)
+    log.writer.add_stage(seal)
     receipts = write(log)
     assert len(receipts) == count == sum(seal.groups)
     assert all(is_signed(recorded.event) for recorded in receipts)
@@ -155,14 +155,14 @@ def test_receipts_reads_and_every_store_carry_what_seal_adds(
 def test_groups_of_tasks_are_signed_together(open_log: Callable[[], Log]) -> None:
     log = open_log()
     seal = SignTheRoot(log)
-    log.add_stage(seal)
+    log.writer.add_stage(seal)
     tasks(log)
     assert len(seal.groups) < 64, "each task had a write of its own"
 
 
 def test_events_from_elsewhere_keep_their_own_signature(open_log: Callable[[], Log]) -> None:
     log = open_log()
-    log.add_stage(SignTheRoot(log))
+    log.writer.add_stage(SignTheRoot(log))
     sent = Chain().next(type="thing.said", stream="thing/1").event
     (admitted,) = log.admit([sent])
     assert admitted.event == sent
@@ -200,7 +200,7 @@ def test_a_stage_that_raises_leaves_nothing_behind(
     before = (list(log.read()), read_notes(log._store.small_state, ""), log.stored.ends().clock)
     stages = {name: Note(name, notes) for name in STAGES}
     for stage in reversed(stages.values()):  # whatever the order in which they are added
-        log.add_stage(stage)
+        log.writer.add_stage(stage)
     stages[failing].error = InvalidField("a made-up reason", hint="a made-up hint")
     with pytest.raises(StageFailed, match=f"stage {failing} ") as failure:
         write(log)
@@ -237,7 +237,7 @@ def test_nothing_changes_a_write_after_seal(open_log: Callable[[], Log], monkeyp
         def run(self, write: OpenWrite) -> None:
             changes.append("seal")
 
-    log.add_stage(Last("seal", []))
+    log.writer.add_stage(Last("seal", []))
     log.append("thing.said", stream="thing/1", payload={"value": 1}, key="k")
     assert "append" in changes, "the test sees nothing"
     assert changes.count("put") == 3, "the test sees nothing"
@@ -246,7 +246,7 @@ def test_nothing_changes_a_write_after_seal(open_log: Callable[[], Log], monkeyp
 
 def test_a_name_that_is_no_stage_is_refused(open_log: Callable[[], Log]) -> None:
     with pytest.raises(ValueError, match="refusals, derive, seal"):
-        open_log().add_stage(Note("afterwards", []))
+        open_log().writer.add_stage(Note("afterwards", []))
 
 
 def test_a_stage_that_fails_after_the_commit_does_not_affect_it(
@@ -257,7 +257,7 @@ def test_a_stage_that_fails_after_the_commit_does_not_affect_it(
             raise RuntimeError("too late")
 
     log = open_log()
-    log.add_stage(Broken("derive", []))
+    log.writer.add_stage(Broken("derive", []))
     one(log)
     assert log.head() == 1
     assert "the commit is not affected" in caplog.text

@@ -124,7 +124,7 @@ def test_any_history_gives_the_views_of_the_live_log(alone: Callable[..., Twins]
     world = alone(*VIEWS)
     for _ in range(3):
         fill(world.log, chance)
-        if world.log.purges():  # to take them out of a lake takes Spark
+        if world.log.stored.purges():  # to take them out of a lake takes Spark
             for table in world.here.tables():
                 world.here.drop(table)
         world.begin()
@@ -261,7 +261,7 @@ def test_a_purge_while_the_log_is_read_is_noticed_and_the_log_read_again(
 
     def meanwhile(*args: Any, **options: Any) -> list[pa.RecordBatch]:
         found = list(really(*args, **options))
-        if not world.log.purges():
+        if not world.log.stored.purges():
             world.log.purge("thing/0", reason="a request")
         return found
 

@@ -242,7 +242,7 @@ def test_a_purge_in_the_middle_of_a_run_is_left_to_the_next_run(
     real = running.silver.bring_up_to_date  # type: ignore[attr-defined]
 
     def purge_meanwhile(*args: Any, **options: Any) -> Any:
-        if not filled.log.purges():
+        if not filled.log.stored.purges():
             filled.log.purge(STREAM, reason="erasure request 17")
         return real(*args, **options)
 
@@ -265,7 +265,7 @@ def test_something_that_is_left_is_not_called_gone(filled: World) -> None:
     assert filled.lake.published().scrubbed == 0
     strange.unlink()
     filled.run()
-    assert filled.lake.published().scrubbed == filled.log.purges()[-1].reserved
+    assert filled.lake.published().scrubbed == filled.log.stored.purges()[-1].reserved
 
 
 def test_a_text_that_another_event_holds_too_proves_nothing(world: World) -> None:
@@ -277,7 +277,7 @@ def test_a_text_that_another_event_holds_too_proves_nothing(world: World) -> Non
     world.run()
     world.log.purge(STREAM, reason="erasure request 17")
 
-    assert (world.run().purged, world.lake.published().scrubbed) == (1, world.log.purges()[-1].reserved)
+    assert (world.run().purged, world.lake.published().scrubbed) == (1, world.log.stored.purges()[-1].reserved)
     assert world.texts() == [words, "because"]
 
 

@@ -358,7 +358,7 @@ def test_a_window_may_be_of_when_things_are_said_to_have_happened(plane: Log) ->
     days = ask(plane, Days(place="acme"))
     assert [(day["day"], day["events"]) for day in days] == [
         (f"{long_ago:%Y-%m-%d}", 1),
-        (f"{plane.at(1).event.occurred_at:%Y-%m-%d}", 4),  # type: ignore[union-attr]
+        (f"{plane.get(1).event.occurred_at:%Y-%m-%d}", 4),  # type: ignore[union-attr]
     ]
 
 

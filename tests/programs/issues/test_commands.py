@@ -211,7 +211,7 @@ def test_a_purge_is_decided_anew_when_somebody_was_faster(log: Log, monkeypatch:
         log, Purge(issue=door.result.short_id, force=True, confirm=f"purge {door.result.short_id}", reason="r"), HOUSE
     )
     assert step.events[0].payload["events"] == 2
-    assert log.purges()[0].count == 2
+    assert log.stored.purges()[0].count == 2
 
 
 def test_refusals_are_on_record_and_nothing_is_written(log: Log) -> None:
@@ -278,7 +278,7 @@ def test_a_dry_run_says_what_would_become_of_it_and_records_nothing(log: Log) ->
     assert (purged.result.state, purged.status == "dry_run") == ("purged", True)
     with pytest.raises(NoSuchSubject):
         perform(log, Close(issue="zzzz"), dry)
-    assert (log.head(), log.purges(), log.refusals()) == (head, [], [])
+    assert (log.head(), log.stored.purges(), log.refusals()) == (head, [], [])
 
 
 def test_a_retry_of_any_command_under_its_key_is_done_once(log: Log) -> None:
@@ -399,14 +399,14 @@ def test_a_look_alike_that_is_purged_meanwhile_is_told_without_its_title(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issue = made(log)
-    remember = log.record_refusal
+    remember = log.writer.record_refusal
 
     def late(*given: object) -> None:
         remember(*given)  # type: ignore[arg-type]
         words = f"purge {issue.result.short_id}"
         perform(log, Purge(issue=issue.result.short_id, force=True, confirm=words, reason="a request"), HOUSE)
 
-    monkeypatch.setattr(log, "record_refusal", late)
+    monkeypatch.setattr(log.writer, "record_refusal", late)
     with pytest.raises(LookAlike, match=issue.result.short_id) as refused:
         made(log)
     assert [one["title"] for one in refused.value.details["candidates"]] == [""]
@@ -422,7 +422,7 @@ def test_a_retry_of_a_purge_under_its_key_is_answered_and_another_purge_is_refus
 
     first, again = purge(door), purge(door)
     assert (again.replayed, again.events, again.result.state) == (True, first.events, "purged")
-    assert len(log.purges()) == 1
+    assert len(log.stored.purges()) == 1
     with pytest.raises(KeyReuse):
         purge(gate)
     assert ask(log, Show(issue=gate.result.short_id))["status"] == "open"

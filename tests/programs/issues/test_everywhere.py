@@ -231,7 +231,7 @@ def test_a_purge_removes_the_issue_and_leaves_its_name_in_one_write(log: Log, ur
         perform(log, Purge(issue=first.result.short_id, force=True, confirm="purge", reason="x"), HOUSE)
     head = log.head()
     step = purged(log, first.result.short_id)
-    (record,) = log.purges()
+    (record,) = log.stored.purges()
     assert (record.stream, record.count, record.reserved) == (f"issue/{first.result.uid}", 3, head + 2)
     (left,) = step.events
     assert (left.type, left.scope, step.result.state) == ("issue.purged", "house", "purged")
@@ -316,7 +316,7 @@ def test_after_random_work_the_rows_are_the_fold_of_the_events(log: Log) -> None
     }
     assert digest(rows.items()) == digest((key, msgspec.to_builtins(issue)) for key, issue in folded.items())
     assert len(rows) > 3
-    assert log.purges()
+    assert log.stored.purges()
     assert {recorded.event.kind for recorded in log.read(Query())} == {"issue", "issue-tombstone"}
     assert log.verify().ok
 

@@ -206,7 +206,7 @@ def test_a_dependency_that_is_taken_back_meanwhile_keeps_work_from_beginning(log
     create(log, "WP01")
     create(log, "WP03", "WP01")
     go(log, "WP01", "doing", "for_review", "done")
-    real = log.commit
+    real = log.writer.commit
     taken_back: list[bool] = []
 
     def slow(*arguments: Any, **named: Any) -> Any:
@@ -215,7 +215,7 @@ def test_a_dependency_that_is_taken_back_meanwhile_keeps_work_from_beginning(log
             perform(log, Move(id="WP01", to="doing", reason="it was not done after all"))
         return real(*arguments, **named)
 
-    log.commit = slow  # type: ignore[method-assign]
+    log.writer.commit = slow  # type: ignore[method-assign]
     with pytest.raises(RuleRefused, match="WP01 is doing"):
         perform(log, Move(id="WP03", to="doing"))
     assert ask(log, Status(id="WP03"))["lane"] == "planned"

@@ -88,7 +88,7 @@ def test_the_owner_migrates_an_older_log_with_its_roles(old: Old) -> None:
         scopes = {record.event.scope for record in log.read()}
         assert scopes == set(OWN) - {"acme/shop"}  # all of that one was purged
         assert NOT_FOR_TENANTS not in str(list(log.read()))
-        assert [purge.stream for purge in log.purges()] == ["note/mine-1"]
+        assert [purge.stream for purge in log.stored.purges()] == ["note/mine-1"]
     with everlog.open(old.url) as log:
         assert log.verify().problems == ()
 

@@ -352,7 +352,7 @@ def _command_doctor(world: World, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_role_does_what_it_may_and_nothing_else(world: World, name: str, kind: str) -> None:
-    before = world.log.head(), world.log.purges()
+    before = world.log.head(), world.log.stored.purges()
     if kind in MAY[name]:
         OPERATIONS[name](world, kind)
         return
@@ -366,7 +366,7 @@ def test_a_role_does_what_it_may_and_nothing_else(world: World, name: str, kind:
         assert "postgres" in refusal.value.hint, "it does not name the owner, who can grant it"
         assert NOT_FOR_TENANTS not in f"{refusal.value} {refusal.value.hint} {refusal.value.details}"
     if name != "purge":
-        assert (world.log.head(), world.log.purges()) == before
+        assert (world.log.head(), world.log.stored.purges()) == before
 
 
 def test_the_log_is_whole_after_all_that(world: World) -> None:

@@ -239,7 +239,7 @@ def test_a_tenant_hears_of_purges_in_its_scope_only(roles: Roles, store: Postgre
         with store.open_write() as writer:
             writer.purge(stream, actor="user:ada", reason="asked to")
     tenant = Log(PostgresStore(roles.url(roles.make("grant_tenant", "acme"))), catalog)
-    assert [purge.stream for purge in tenant.purges()] == ["note/1"]
+    assert [purge.stream for purge in tenant.stored.purges()] == ["note/1"]
     page = tenant.page_after(1, Query(scope="acme"))
     assert page.reset is not None
     assert page.reset.reason == "purged"

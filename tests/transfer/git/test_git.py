@@ -146,7 +146,7 @@ def test_a_purge_of_one_clone_wins_over_what_the_other_still_has(
     for clone in (first, second, third):
         assert b"secret" not in b"".join(clone.day_files().values())
         with clone.open() as log:
-            assert [purge.count for purge in log.purges()] == [2]
+            assert [purge.count for purge in log.stored.purges()] == [2]
             log._store.rebuild_index()  # type: ignore[attr-defined]
             assert log.verify().ok
 
@@ -162,8 +162,8 @@ def test_two_clones_that_purge_the_same_come_together(first: Clone, second: Clon
     second.pull(first)
     the_same(first, second)
     with second.open() as log:
-        assert sum(purge.count for purge in log.purges()) == 1
-        assert len(log.purges()) == 2
+        assert sum(purge.count for purge in log.stored.purges()) == 1
+        assert len(log.stored.purges()) == 2
 
 
 # ---- readers

@@ -172,7 +172,7 @@ def test_a_committed_change_is_published_though_a_later_write_failed_before(log:
         say(log, 1)
     with full_disk():
         if what == "note":
-            log.write(lambda writer: put_note(writer, "x", "y"))
+            log.writer.write(lambda writer: put_note(writer, "x", "y"))
         elif what == "purge":
             log.purge("thing/2", reason="asked to")
         else:
@@ -190,7 +190,7 @@ def test_a_write_without_events_publishes_nothing_of_the_one_before(log: Log, lo
     if lost:
         with full_disk():
             say(log, "lost")
-    log.write(lambda writer: put_note(writer, "x", "y"))
+    log.writer.write(lambda writer: put_note(writer, "x", "y"))
     note(log)
     assert view.published == [("thing/1", 1)]
 

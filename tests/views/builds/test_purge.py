@@ -170,5 +170,5 @@ def test_an_interrupt_while_states_are_emptied_is_one_and_says_that_the_purge_st
     monkeypatch.setattr(Views, "forget_purged", interrupted)
     with pytest.raises(KeyboardInterrupt):
         log.purge("thing/1", reason="a request")
-    assert len(log.purges()) == 1
+    assert len(log.stored.purges()) == 1
     assert "the purge of thing/1 is done" in caplog.messages[-1]

@@ -118,7 +118,7 @@ def append_command(
         ]
         operation = type
     try:
-        receipt = log.commit(drafts, key=key, operation=operation, dry_run=dry_run)
+        receipt = log.writer.commit(drafts, key=key, operation=operation, dry_run=dry_run)
     except Exception:
         if batch is not None:
             for number, draft, error in refused_drafts(log.catalog, drafts):

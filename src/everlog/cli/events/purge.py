@@ -136,7 +136,7 @@ def show_purges(session: Session, log: Log) -> None:
     columns = ("reserved", "purged_at", "stream", "count", "actor", "reason")
     rows = [
         (purge.reserved, moment(purge.purged_at), purge.stream, purge.count, purge.actor, purge.reason)
-        for purge in log.purges()
+        for purge in log.stored.purges()
     ]
     data = [
         {
@@ -149,12 +149,12 @@ def show_purges(session: Session, log: Log) -> None:
             "actor": purge.actor,
             "reason": purge.reason,
         }
-        for purge in log.purges()
+        for purge in log.stored.purges()
     ]
     session.out.answer(
         Answer(
             data=data,
-            ids=[purge.stream for purge in log.purges()],
+            ids=[purge.stream for purge in log.stored.purges()],
             columns=columns,
             rows=rows,
             facts={"count": len(rows)},

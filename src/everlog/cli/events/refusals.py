@@ -58,7 +58,7 @@ def _warn_of_left_out(session: Session, by: str) -> None:
     """Warn about refusals that were counted and not recorded."""
     from everlog.core.text import counted
 
-    for one in [one for one in session.log().refusals_left_out() if by in ("", one.actor)][:_LEFT_OUT_MAX]:
+    for one in [one for one in session.log().writer.refusals.left_out() if by in ("", one.actor)][:_LEFT_OUT_MAX]:
         session.out.warn(
             f"{counted(one.left_out, 'further refusal')} of {one.actor} in the minute of {one.at:%Y-%m-%dT%H:%MZ}:"
             " counted, not recorded"

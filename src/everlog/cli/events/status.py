@@ -25,7 +25,7 @@ def show_status(context: click.Context) -> None:
 
     head = log.head()
     last = next(log.read(limit=1, newest_first=True), None)
-    purged = sum(purge.count + 1 for purge in log.purges())
+    purged = sum(purge.count + 1 for purge in log.stored.purges())
     where = session.url or str(session.folder())
     events = head - purged
     facts = {

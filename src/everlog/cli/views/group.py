@@ -228,7 +228,7 @@ def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
     for name in chosen:
         log.views.run(name, mode=Mode.ASYNC)
     session.out.hint(f"keeping {', '.join(chosen)} up to date; Ctrl-C ends it")
-    while not log.waiters.closed:
+    while not log.writer.waiters.closed:
         time.sleep(0.5)
 
 

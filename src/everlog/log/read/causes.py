@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from everlog.core.event import Recorded
 from everlog.core.ids import one_spelling
 from everlog.errors import InvalidField
 
-if TYPE_CHECKING:
-    from everlog.log.log import Log
-
 CAUSES_MAX = 50
 
 
-def causes_of(log: Log, recorded: Recorded) -> tuple[tuple[Recorded, ...], str]:
-    """What caused an event, and what caused that; and the id at the end that names no event of this log."""
+def causes_of(get: Callable[[str], Recorded | None], recorded: Recorded) -> tuple[tuple[Recorded, ...], str]:
+    """Return what caused an event, and what caused that; and the id at the end that names no event of this log.
+
+    `get` is `Log.get`.
+    """
     causes: list[Recorded] = []
     seen = {str(recorded.event.id)}
     wanted = one_spelling(recorded.event.causation_id)
     while wanted and wanted not in seen and len(causes) < CAUSES_MAX:
         seen.add(wanted)
         try:
-            found = log.get(wanted)
+            found = get(wanted)
         except InvalidField:  # a cause may be named by anything, such as a request of another program
             found = None
         if found is None:

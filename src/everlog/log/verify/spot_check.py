@@ -13,7 +13,7 @@ from everlog.core.codec import Packed, header_hash, pack, unpack
 from everlog.core.event import Event, Link, Position, Purged
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
-from everlog.log.verify.verify import content_problems, wrong_link
+from everlog.log.verify.audit import content_problems, wrong_link
 from everlog.stores.contract import Problem, Stored
 
 PLACES_MAX = 1000

@@ -8,8 +8,11 @@ from typing import Any
 
 import msgspec
 
+from everlog.catalog.catalog import Catalog
+from everlog.catalog.models import is_payload
 from everlog.core.event import Recorded
 from everlog.core.ids import EventId
+from everlog.errors import InvalidField
 from everlog.log.write.expect import Expect, Expectation
 
 _NO_TAGS: Mapping[str, str] = {}
@@ -59,3 +62,20 @@ class Receipt(msgspec.Struct, frozen=True):
     replayed: bool = False
     response: Any = None
     dry_run: bool = False
+
+
+def typed_payload(catalog: Catalog, given: Any, payload: Any = None) -> tuple[str, Any]:
+    """Return the event type of a typed payload, with the payload; refuse a second payload.
+
+    Anything else is returned as it is, and refused where every event type is checked.
+    """
+    if not is_payload(given):
+        return given, payload
+    if payload is not None:
+        raise InvalidField(
+            f"there are two payloads, a {given.__class__.__name__} and another",
+            why="a typed payload stands in place of the event type and of payload=",
+            hint="append(Submitted(…), stream=…), or append(type, payload={…}, stream=…)",
+            field="payload",
+        )
+    return catalog.type_of_model(given.__class__), given

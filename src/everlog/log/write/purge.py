@@ -1,4 +1,4 @@
-"""A purge inside a write: it removes the stream's events, and what is kept of them beside the events.
+"""A purge: it removes a stream's events for good, and what is kept of them beside the events.
 
 What views derived from them is removed after the commit. If that fails, the purge is not affected.
 """
@@ -6,40 +6,78 @@ What views derived from them is removed after the commit. If that fails, the pur
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
 from everlog.core.event import Purge, Recorded
+from everlog.core.fields import require_shape, require_text
 from everlog.core.query import Query
 from everlog.log.dead_letters import forget_letters
 from everlog.log.derived import ViewsOfLog
+from everlog.log.secrets.secrets import refuse_secrets
+from everlog.log.write.draft import Draft
 from everlog.log.write.idempotency import forget_responses
 from everlog.log.write.refusals import forget_refusals
 from everlog.log.write.requests import Request
+from everlog.log.write.writer import Writer
 from everlog.stores.open_write import OpenWrite
 
 _logger = logging.getLogger("everlog")
 
 
-def purge(
-    writer: OpenWrite, stream: str, left: Request | None, *, actor: str, reason: str
+def purge_stream(
+    writer: Writer,
+    views: Callable[[], ViewsOfLog] | None,
+    stream: str,
+    *,
+    actor: str,
+    reason: str,
+    record: Sequence[Draft],
+    key: str,
+    operation: str,
+    request: Any,
 ) -> tuple[Purge, tuple[Recorded, ...]]:
-    """Purge a stream and record `left`, which stays known of it; return the purge and the records."""
-    gone = {recorded.event.id for recorded in writer.read(Query(stream=stream))}
+    """Purge a stream and record `record`, which stays known of it; return the purge and the records."""
+    require_shape("stream", stream)
+    require_shape("actor", actor)
+    require_text("reason", reason)
+    refuse_secrets("the purge's reason", {"reason": reason})
+    left = writer.request(record, key, operation, request, decided=True) if record else None
+    if left is not None:
+        writer.prepare([left])
+        if left.error is not None:
+            raise left.error
+    if views is not None:
+        # Before anything is removed: it may load code of the user, and that may end the program.
+        with suppress(Exception):  # raised again when the views are needed
+            views()
+    writer.refusals.forget(stream)
+    done = writer.write(lambda write: _purge(write, stream, left, actor=actor, reason=reason), exclusive=True)
+    if views is not None:
+        _forget_derived(views, stream)
+    return done
+
+
+def _purge(
+    write: OpenWrite, stream: str, left: Request | None, *, actor: str, reason: str
+) -> tuple[Purge, tuple[Recorded, ...]]:
+    gone = {recorded.event.id for recorded in write.read(Query(stream=stream))}
     records: tuple[Recorded, ...] = ()
     if left is not None:
         # First, because its expectations concern the history that the purge removes.
-        receipt = left.do(writer)
+        receipt = left.do(write)
         records = receipt.records
         if receipt.replayed:  # somebody with the same key was faster
-            return next(done for done in reversed(writer.purges()) if done.stream == stream), records
-    done = writer.purge(stream, actor=actor, reason=reason)
-    forget_refusals(writer, stream)
-    forget_letters(writer, stream)
-    forget_responses(writer, gone)
+            return next(done for done in reversed(write.purges()) if done.stream == stream), records
+    done = write.purge(stream, actor=actor, reason=reason)
+    forget_refusals(write, stream)
+    forget_letters(write, stream)
+    forget_responses(write, gone)
     return done, records
 
 
-def forget_derived(views: Callable[[], ViewsOfLog], stream: str) -> None:
+def _forget_derived(views: Callable[[], ViewsOfLog], stream: str) -> None:
     """Remove a purged stream from what views keep. A failure is logged, and does not affect the purge."""
     try:
         views().forget_purged(stream)

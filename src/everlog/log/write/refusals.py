@@ -256,9 +256,10 @@ class Refusals:
                 found[name] = Counted(before.actor, before.minute, before.count + one.times)
         return [one for _, one in sorted(found.items(), reverse=True) if one.left_out]
 
-    def counts(self) -> Counter[tuple[str, str]]:
-        """How often each (code, type) was refused: the most common mistakes."""
-        return Counter((refusal.code, refusal.type) for refusal in self.newest(limit=None))
+    def counts(self) -> list[tuple[str, str, int]]:
+        """Return (code, type, count), the most common first."""
+        found = Counter((refusal.code, refusal.type) for refusal in self.newest(limit=None))
+        return [(code, type_, count) for (code, type_), count in found.most_common()]
 
 
 def forget_refusals(writer: OpenWrite, stream: str) -> None:

@@ -22,15 +22,14 @@ import pyarrow as pa
 
 from everlog.core.event import BEGINNING, Link, Position, Purge
 from everlog.errors import Damaged
-from everlog.log.verify.verify import (
+from everlog.log.verify.audit import (
     PROBLEMS_MAX,
-    Report,
     id_twice,
-    with_those_of,
     wrong_count,
     wrong_link,
     wrong_sequence,
 )
+from everlog.log.verify.verify import Report, with_those_of
 from everlog.pipeline.audit.range import FoundProblem, RangeAudit, Received, clock_back, received_back
 from everlog.pipeline.fold.collected import batches_of
 from everlog.pipeline.session.failures import carried

@@ -15,7 +15,7 @@ import msgspec
 from everlog.core.codec import Packed
 from everlog.core.event import Event, Link, Position, Purge, Purged, microseconds
 from everlog.core.ids import id_time_ms
-from everlog.log.verify.verify import PROBLEMS_MAX, Audit
+from everlog.log.verify.audit import PROBLEMS_MAX, Audit
 from everlog.stores.contract import Problem
 
 AHEAD = timedelta(days=1)

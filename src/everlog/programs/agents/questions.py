@@ -110,14 +110,14 @@ class Causes(Question[list[Row]], frozen=True, kw_only=True):
 
         number = self.event.removeprefix("#")
         at = number.isdecimal() and len(number) <= POSITION_DIGITS_MAX
-        asked = log.at(int(number)) if at else log.get(self.event)
+        asked = log.get(int(number)) if at else log.get(self.event)
         if asked is None or not in_scope(asked.event.scope, within):
             raise NoSuchSubject(
                 f"there is no event {self.event}",
                 why="the log has none at this position",
                 hint="everlog log shows what there is",
             )
-        above, _ = causes_of(log, asked)
+        above, _ = causes_of(log.get, asked)
         visible = [one for one in (asked, *above) if in_scope(one.event.scope, within)]
         root = visible[-1]
         first = {**step_of(root.event), "asked": root.event.id == asked.event.id}

@@ -77,7 +77,7 @@ class CommunityCommand(Command[R], frozen=True, kw_only=True):
 
 def here(log: Log) -> str:
     """Return the node that this log is. A clone gets an origin of its own with its first write: this makes sure."""
-    return log.identity.origin or log.write(lambda writer: log.identity.origin)
+    return log.identity.origin or log.writer.write(lambda writer: log.identity.origin)
 
 
 def insist(log: Log, standing: Standing, act: Act, tried: str, **about: Any) -> None:
@@ -105,7 +105,7 @@ def act_now(log: Log, payload: Any, by: By) -> Act:
 def chain_ends(log: Log, nodes: Iterable[str]) -> dict[str, int]:
     """Return how far the chains of some nodes are known here."""
     wanted: Sequence[str] = list(nodes)
-    return log.write(lambda writer: {node: writer.link(node).origin_seq for node in wanted})
+    return log.writer.write(lambda writer: {node: writer.link(node).origin_seq for node in wanted})
 
 
 def require_shape_of(pattern: str, field: str, found: str, example: str) -> None:

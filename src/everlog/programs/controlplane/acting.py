@@ -155,7 +155,7 @@ def made_before(log: Log, stream: str, operation: str, request: Any, by: By) -> 
     for recorded in log.read(Query(stream=stream), newest_first=True):
         if recorded.event.idempotency_key == by.key and place_of_event(recorded, by) is not None:
             org = recorded.event.scope.partition("/")[0]
-            if log.earlier_outcome(operation, by.key, request, actor=by.actor, scope=org) is not None:
+            if log.writer.earlier_outcome(operation, by.key, request, actor=by.actor, scope=org) is not None:
                 return recorded
     return None
 

@@ -140,7 +140,7 @@ def _require_source(uid: str, name: str, source: str) -> None:
 
 
 def _judge_purged(history: History, issue: Issue | None, uid: str, name: str, purged: Purged) -> None:
-    gone = any(one.stream == f"{KIND}/{uid}" for one in history.log.purges())
+    gone = any(one.stream == f"{KIND}/{uid}" for one in history.log.stored.purges())
     if issue is None and gone and purged.uid == uid:
         return  # the stream was purged past this program: its name is kept now
     why = "its events are still there" if issue is not None and not issue.purged else "it was recorded before"

@@ -188,7 +188,7 @@ def _left(log: Log, name: Name, issue: Issue) -> dict[str, Any]:
         "reason": issue.reason,
         "purged_at": issue.changed_at,
         "purged_by": issue.changed_by,
-        "positions": [purge.reserved for purge in log.purges() if purge.stream == f"{KIND}/{name.uid}"],
+        "positions": [purge.reserved for purge in log.stored.purges() if purge.stream == f"{KIND}/{name.uid}"],
     }
 
 

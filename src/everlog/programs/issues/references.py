@@ -43,7 +43,7 @@ def taken_ends(log: Log, uid: str, scope: str) -> set[str]:
     names = names_in(log.view(ShortIds).get(bucket_of(uid)).state)
     known = {name.uid for name in names}
     # A stream may have been purged past this program. Nobody knows how long its short id was: every end is taken.
-    lost = [purge.stream.partition("/")[2] for purge in log.purges() if scope in purge.scopes]
+    lost = [purge.stream.partition("/")[2] for purge in log.stored.purges() if scope in purge.scopes]
     lost = [other for other in lost if is_uid(other) and bucket_of(other) == bucket_of(uid) and other not in known]
     return {name.short_id for name in names if name.scope == scope} | every_end(lost)
 
@@ -97,7 +97,7 @@ def _begun_with(log: Log, asked: str) -> list[Name]:
     start = f"{KIND}/{asked.upper()}"
     # All of them: whether one is in the caller's scope is not known before it is named.
     keys = takewhile(lambda key: key.startswith(start), (key for key, _ in log.view(Current).items(after=start)))
-    purged = (purge.stream for purge in log.purges() if purge.stream.startswith(start))
+    purged = (purge.stream for purge in log.stored.purges() if purge.stream.startswith(start))
     return list(names_of(log, [stream.partition("/")[2] for stream in (*keys, *purged)]).values())
 
 
@@ -118,7 +118,7 @@ def _unknown(log: Log, text: str, asked: str, verb: str, scope: str) -> NoSuchSu
     end = asked.translate(_ALIKE).upper()
     if len(end) >= LENGTH_MIN and any(
         _is_issue(purge.stream) and purge.stream.endswith(end) and any(in_scope(one, scope) for one in purge.scopes)
-        for purge in log.purges()
+        for purge in log.stored.purges()
     ):
         return no_such(
             text, tried, "the stream of an issue that ends so was purged, and nothing was left in its place"

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from everlog.log.verify import spill
-from everlog.log.verify.spill import Spill
+from everlog.log.verify import audit
+from everlog.log.verify.audit import Spill
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 1000])
 def test_what_was_added_comes_back_in_order(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "PIECE", 8)
-    monkeypatch.setattr(spill, "READ_BYTES_MAX", 37)
+    monkeypatch.setattr(audit, "PIECE", 8)
+    monkeypatch.setattr(audit, "READ_BYTES_MAX", 37)
     chance = random.Random(count)
     items = [chance.randbytes(chance.randrange(0, 60)) for _ in range(count)]
     made = Spill()

@@ -1,0 +1,341 @@
+"""The audit of a log, position by position: what `verify` checks of each event and of its neighbours.
+
+It compares every id and every stream with all others, and must not grow with the log. So these are sorted in pieces,
+which wait in a temporary file (`Spill`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import struct
+import tempfile
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import IO
+
+from everlog.core.canonical import canonical
+from everlog.core.codec import Packed, commitment, header_bytes, header_hash, unpack
+from everlog.core.event import BEGINNING, START, Event, Link, Position, Purge, Purged
+from everlog.errors import Damaged, NotCanonical
+from everlog.stores.contract import Problem
+
+PROBLEMS_MAX = 100_000
+"""So many problems are listed, ranges of positions as one. What is beyond is counted."""
+
+STREAMS_MAX = 50_000
+"""The sequences of so many streams are held in memory. Those of more are compared when all have been seen."""
+
+PIECE = 50_000
+"""So many ids or streams are sorted in memory at a time."""
+
+READ_BYTES_MAX = 64 * 1024
+"""How much of a piece is read at a time. Of many pieces it is less, so that they need no more memory together."""
+
+_READ_BYTES_MIN = 4 * 1024
+_READ_BYTES_ALL = 4 * 1024 * 1024
+
+_PLACE = struct.Struct(">Q")
+_STRETCH = struct.Struct(">QQQ")  # of a stream: where it begins, its first sequence there (0: any), its last
+
+
+def missing_between(first: Position, last: Position) -> Problem:
+    reason = "no event and no purge accounts for it"
+    return Problem(first, "position_missing", reason, upto=last if last > first else START)
+
+
+class Audit:
+    """What is wrong with places, given one by one in order; `end` says that there are no more.
+
+    Ids and streams are compared with all others without being held in memory, so it must be closed. With `head`, an
+    event that was purged behind it counts as the event that it was.
+    """
+
+    def __init__(self, origin: str, purges: Iterable[Purge], *, head: Position | None = None) -> None:
+        self.events = 0
+        self.purged = 0
+        self.digest = hashlib.sha256()  # over every header's hash
+        self.problems: list[Problem] = []
+        self.position = START
+        self.unlisted = 0
+        self.sequences: dict[str, int] = {}  # the last of each stream, of those that were met lately
+        self.chains: dict[str, Link] = {}  # the end of each origin's chain
+        self._origin = origin
+        self._head = head
+        self._purges = {purge.reserved: purge for purge in purges}
+        self._ids = Spill()
+        self._streams: Spill | None = None  # what was in `sequences` before, once there were too many
+        self._firsts: dict[str, tuple[Position, int]] = {}
+
+    def take(self, place: Packed | Purged) -> None:
+        self._account_for(place.position)
+        if isinstance(place, Purged):
+            if self._head is not None and place.reserved > self._head:
+                self.events += 1
+            else:
+                self.purged += 1
+            self.saw(place.hash)
+            self.check_chain(place.position, place, place.hash)
+            self._go_on_after_purged(place)
+            return
+        self.events += 1
+        digest = header_hash(place.header)
+        self.saw(digest)
+        try:
+            event = unpack(place).event
+        except Damaged as error:
+            self.report(Problem(place.position, "unreadable", error.why))
+            return
+        for code, reason in content_problems(place, event, own=event.origin == self._origin):
+            self.report(Problem(place.position, code, reason))
+        self.check_identity(place, event)
+        self.check_sequence(place, event)
+        self.check_chain(place.position, event, digest)
+
+    def end(self, head: Position) -> None:
+        self.account_to(head)
+        self._compare_ids()
+        self._compare_streams()
+        self.problems.sort(key=lambda problem: problem.position)  # some were found only now
+        counted = [purge for purge in self._purges.values() if self._head is None or purge.reserved <= self._head]
+        if (wrong := wrong_count(counted, self.purged, head)) is not None:
+            self.report(wrong)
+
+    def close(self) -> None:
+        self._ids.close()
+        if self._streams is not None:
+            self._streams.close()
+
+    def saw(self, digest: bytes) -> None:
+        """The next header's hash."""
+        self.digest.update(digest)
+
+    def account_to(self, position: Position) -> None:
+        """There are no more places up to here, and every number up to it must be accounted for."""
+        if position > self.position:
+            self._account_for(Position(position + 1))
+
+    def _account_for(self, position: Position) -> None:
+        """Every number up to this one is an event, a purged event or reserved by a purge (G3)."""
+        if position <= self.position:
+            self.report(Problem(position, "out_of_order", f"it comes after position {self.position}"))
+        first = Position(self.position + 1)
+        for reserved in sorted(place for place in self._purges if self.position < place < position):
+            self._miss(first, reserved)
+            self._go_on_after(self._purges[reserved])
+            first = Position(reserved + 1)
+        self._miss(first, position)
+        self.position = position
+
+    def _miss(self, first: Position, before: Position) -> None:
+        if first < before:
+            self.report(missing_between(first, Position(before - 1)))
+
+    def check_identity(self, place: Packed, event: Event) -> None:
+        self._ids.add(event.id.encode() + _PLACE.pack(place.position))
+
+    def _compare_ids(self) -> None:
+        for one, other in self._ids.pairs():
+            if one[: -_PLACE.size] == other[: -_PLACE.size]:
+                (position,) = _PLACE.unpack(other[-_PLACE.size :])
+                self.report(id_twice(Position(position), other[: -_PLACE.size].decode()))
+
+    def check_sequence(self, place: Packed, event: Event) -> None:
+        last = self._last_of(event.stream, place.position, place.sequence)
+        if (wrong := wrong_sequence(event.stream, place.position, place.sequence, last)) is not None:
+            self.report(wrong)
+        self.sequences[event.stream] = place.sequence
+
+    def _last_of(self, stream: str, position: Position, sequence: int) -> int:
+        """The stream's last sequence. If that was put down, it is what fits, and they are compared at the end."""
+        last = self.sequences.get(stream)
+        if last is not None:
+            return last
+        if len(self.sequences) >= STREAMS_MAX:
+            self._put_streams_down()
+        if self._streams is None:
+            return 0
+        self._firsts[stream] = (position, sequence)
+        return sequence - 1
+
+    def _put_streams_down(self) -> None:
+        if self._streams is None:
+            self._streams = Spill()
+        for stream, last in self.sequences.items():
+            first, sequence = self._firsts.get(stream, (START, 1))
+            self._streams.add(stream.encode() + b"\0" + _STRETCH.pack(first, sequence, last))
+        self.sequences.clear()
+        self._firsts.clear()
+
+    def _compare_streams(self) -> None:
+        if self._streams is None:
+            return
+        self._put_streams_down()
+        name, last = b"", 0
+        for item in self._streams:
+            stream = item[: -_STRETCH.size - 1]
+            position, sequence, end = _STRETCH.unpack(item[-_STRETCH.size :])
+            if stream != name:
+                name, last = stream, 0
+            wrong = wrong_sequence(name.decode(), Position(position), sequence, last) if sequence else None
+            if wrong is not None:
+                self.report(wrong)
+            last = end
+
+    def _go_on_after(self, purge: Purge) -> None:
+        """A stream goes on where it was when it was purged."""
+        self._set_sequence(purge.stream, purge.reserved, purge.sequence)
+
+    def _go_on_after_purged(self, place: Purged) -> None:
+        """Events may follow that the purge did not know: another clone had appended them to the same stream."""
+        purge = self._purges.get(place.reserved)
+        if purge is not None and place.sequence:
+            self._set_sequence(purge.stream, place.position, place.sequence)
+
+    def _set_sequence(self, stream: str, position: Position, sequence: int) -> None:
+        if stream not in self.sequences and self._streams is not None:
+            self._firsts[stream] = (position, 0)  # nothing that it must follow
+        self.sequences[stream] = sequence
+
+    def check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
+        before = self.chains.get(event.origin, BEGINNING)
+        own = event.origin == self._origin
+        if (wrong := wrong_link(position, event.origin_seq, event.previous, before, own=own)) is not None:
+            self.report(wrong)
+        self.chains[event.origin] = Link(event.origin_seq, digest)
+
+    def report(self, problem: Problem) -> None:
+        if len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(problem)
+        else:
+            self.unlisted += 1
+
+
+class AuditOfPart(Audit):
+    """The audit of a reader that sees some of the events: what lies between them is not missing.
+
+    Each event is proved by itself, and the links between neighbours of a chain where both are seen.
+    """
+
+    def end(self, head: Position) -> None:
+        """What was purged is known in part too, so that no count can be wrong."""
+        self._compare_ids()
+
+    def _account_for(self, position: Position) -> None:
+        if position <= self.position:
+            self.report(Problem(position, "out_of_order", f"it comes after position {self.position}"))
+        self.position = position
+
+    def check_sequence(self, place: Packed, event: Event) -> None:
+        if len(self.sequences) >= STREAMS_MAX and event.stream not in self.sequences:
+            self.sequences.clear()  # what is seen of a stream from here on is compared with itself
+        last = self.sequences.get(event.stream, 0)
+        if place.sequence <= last:
+            reason = f"{event.stream} has sequence {place.sequence} after {last}"
+            self.report(Problem(place.position, "sequence_gap", reason))
+        self.sequences[event.stream] = place.sequence
+
+    def check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
+        before = self.chains.get(event.origin, BEGINNING)
+        if (wrong := wrong_link(position, event.origin_seq, event.previous, before, own=False)) is not None:
+            self.report(wrong)
+        self.chains[event.origin] = Link(event.origin_seq, digest)
+
+
+def id_twice(position: Position, id: str) -> Problem:
+    return Problem(position, "id_twice", f"the id {id} stands at an earlier position too")
+
+
+def wrong_sequence(stream: str, position: Position, sequence: int, last: int) -> Problem | None:
+    if sequence == last + 1:
+        return None
+    return Problem(position, "sequence_gap", f"{stream} has sequence {sequence} after {last}")
+
+
+def wrong_link(position: Position, origin_seq: int, previous: bytes, before: Link, *, own: bool) -> Problem | None:
+    """Our own chain has every link in order; a peer's events may have come in any."""
+    if origin_seq == before.origin_seq + 1:
+        if previous != before.hash:
+            return Problem(position, "chain_broken", f"it does not follow event {before.origin_seq} of its origin")
+    elif own:
+        reason = f"it is event {origin_seq} of this log's chain, after event {before.origin_seq}"
+        return Problem(position, "chain_broken", reason)
+    return None
+
+
+def wrong_count(purges: Iterable[Purge], purged: int, head: Position) -> Problem | None:
+    promised = sum(purge.count for purge in purges)
+    if promised == purged:
+        return None
+    reason = f"the purges say that they removed {promised} events, and {purged} are on record as removed"
+    return Problem(head, "purge_disagrees", reason)
+
+
+def content_problems(place: Packed, event: Event, *, own: bool) -> Iterator[tuple[str, str]]:
+    if header_bytes(event) != place.header:
+        yield "header_changed", "the header is not in its canonical form"
+    if not event.salt and not place.payload:
+        # A peer may have erased a payload before the event came here; this log itself never does.
+        if own:
+            yield "payload_missing", "the event was made here with a payload, and its payload is gone"
+        return
+    if commitment(event.salt, place.payload) != event.commitment:
+        yield "payload_changed", "the payload is not the one that the header commits to"
+        return
+    try:
+        if canonical(event.payload) != place.payload:
+            yield "payload_changed", "the payload is not in its canonical form"
+    except NotCanonical as error:
+        yield "payload_changed", str(error)
+
+
+class Spill:
+    """Bytes of less than 64 KiB each, given back in order."""
+
+    def __init__(self) -> None:
+        self._piece: list[bytes] = []
+        self._pieces: list[tuple[int, int]] = []  # where each lies in the file
+        self._file: IO[bytes] | None = None
+
+    def add(self, item: bytes) -> None:
+        self._piece.append(item)
+        if len(self._piece) >= PIECE:
+            self._put_down()
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._piece.sort()
+        return heapq.merge(self._piece, *[self._read(start, end) for start, end in self._pieces])
+
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """Neighbours in order."""
+        return pairwise(self)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _put_down(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="everlog-verify-")  # noqa: SIM115 - `close` closes it
+        self._piece.sort()
+        start = self._file.seek(0, 2)
+        self._file.write(b"".join([len(item).to_bytes(2, "big") + item for item in self._piece]))
+        self._pieces.append((start, self._file.tell()))
+        self._piece = []
+
+    def _read(self, at: int, end: int) -> Iterator[bytes]:
+        assert self._file is not None
+        rest = b""
+        size = min(READ_BYTES_MAX, max(_READ_BYTES_MIN, _READ_BYTES_ALL // len(self._pieces)))
+        while at < end or rest:
+            self._file.seek(at)
+            data = rest + self._file.read(min(size, end - at))
+            at = min(end, at + size)
+            place = 0
+            while place + 2 <= len(data):
+                size = int.from_bytes(data[place : place + 2], "big")
+                if place + 2 + size > len(data):
+                    break
+                yield data[place + 2 : place + 2 + size]
+                place += 2 + size
+            rest = data[place:]

@@ -1,0 +1,194 @@
+"""The write side of a log, `log.writer`: what programs, views, consumers and surfaces build on. It may change.
+
+`Log.append` and `Log.append_batch` are short forms of `commit`. A program asks for an `earlier_outcome` before it
+decides, and records what it has decided with `commit`. An event loop makes requests, prepares and submits them
+(`everlog.aio`). Views and consumers keep rows in `small_state`, run work in a `write`, and are notified by `waiters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from everlog.core.clock import JUMP_MAX
+from everlog.core.event import Recorded
+from everlog.errors import EverlogError, Unavailable
+from everlog.log.read.follow import Waiters
+from everlog.log.write.admit import admit
+from everlog.log.write.committer import Committer, Waker
+from everlog.log.write.draft import Draft, Receipt
+from everlog.log.write.guard import ATTEMPTS, Overtaken
+from everlog.log.write.refusals import Refusals
+from everlog.log.write.requests import DryRun, Recorder, Request
+from everlog.log.write.stages import Stage, Stages
+from everlog.stores.contract import Encoded, Store
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import StoreState
+
+T = TypeVar("T")
+
+
+class Writer:
+    def __init__(
+        self, store: Store, recorder: Recorder, waiters: Waiters, *, actor: str, now_us: Callable[[], int]
+    ) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._actor = actor
+        self._waiters = waiters
+        self._watching = False
+        self._stages = Stages()
+        self._committer = Committer(store, self._stages, committed=waiters.wake)
+        self.refusals = Refusals(store.small_state, self._committer, self._stages, now_us=now_us)
+
+    @property
+    def small_state(self) -> StoreState:
+        """Rows beside the events, by space and key: what views and consumers keep."""
+        return self._store.small_state
+
+    @property
+    def waiters(self) -> Waiters:
+        """What waits for this log to grow, for code that follows it in another way than `Log.subscribe`."""
+        if not self._watching and not self._waiters.closed:
+            # Once somebody follows the log: be notified, where the store can, of commits of other processes.
+            self._watching = True
+            self._store.watch(self._waiters.wake)
+        return self._waiters
+
+    # ---- recording drafts
+
+    def commit(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        key: str = "",
+        operation: str = "batch",
+        request: Any = None,
+        response: Any = None,
+        dry_run: bool = False,
+        key_scope: str | None = None,
+        retried: tuple[type[EverlogError], ...] = (),
+        decided: bool = False,
+    ) -> Receipt:
+        """Record drafts.
+
+        `request` identifies the request better than its drafts, which have new ids and times at every attempt: it
+        decides whether two requests are the same. `response` is stored, and a replay returns it. `key_scope` is where
+        a key names one request, such as an organisation; without it, the scope of the first draft.
+        `retried` names errors that the caller handles by trying again: they are not recorded as refusals.
+        `decided` is for a caller that has applied the rules of the program already: no guard judges the drafts.
+        """
+        recorder, attempts = self._recorder, 1
+        while True:
+            try:
+                made = Request(
+                    recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope, decided
+                )
+                if not (self._committer.busy and recorder.leave_to_others(made)):
+                    recorder.prepare([made])
+                    if made.error is not None:
+                        raise made.error
+                receipt: Receipt = self._committer.commit(made)
+                return receipt
+            except DryRun as answer:
+                return answer.receipt
+            except EverlogError as error:
+                if isinstance(error, Overtaken) and attempts < ATTEMPTS:
+                    attempts += 1
+                    continue
+                if not dry_run and not isinstance(error, retried):
+                    self.record_refusal(error, drafts, operation)
+                raise
+
+    def earlier_outcome(
+        self,
+        operation: str,
+        key: str,
+        request: Any,
+        *,
+        actor: str = "",
+        scope: str = "",
+        in_write: bool = False,
+    ) -> Receipt | None:
+        """Return what an earlier `commit` of this request recorded, or None if the key is free.
+
+        For a caller that decides what to record: a retry gets its outcome before the decision is made again. Another
+        request under the same key is refused. With `in_write` nobody with the same key can be about to record
+        something: if a request was refused after its key was found free, an equal request may have been faster, and
+        its outcome is the outcome of both.
+        """
+        asked: Any = {"scope": scope, "actor": actor, "operation": operation, "key": key, "request": request}
+        if in_write:
+            with suppress(Unavailable):  # a log that cannot be written to, or not now, can still be read
+                return self._committer.write(lambda write: self._recorder.earlier_outcome(write, write, **asked))
+        return self._recorder.earlier_outcome(self._store, self._store.small_state, **asked)
+
+    def record_unchanged(
+        self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = ""
+    ) -> Receipt | None:
+        """Remember that a request was decided and changed nothing, so that a retry gets the same outcome.
+
+        If an equal request under this key was faster, its outcome is returned, and nothing is changed.
+        """
+        return self._committer.write(
+            lambda write: self._recorder.record_unchanged(
+                write, scope=scope, actor=actor, operation=operation, key=key, request=request
+            )
+        )
+
+    def record_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:
+        """Record the refusal of a request. It is written with the next commit, or at the end."""
+        first = drafts[0] if drafts else None
+        stream, type_, actor = "", "", self._actor
+        if isinstance(first, Draft):  # its fields may be what was wrong, and of any type
+            stream, type_, actor = str(first.stream), str(first.type), str(first.actor or actor)
+        self.refusals.record(error, operation=operation, stream=stream, type=type_, actor=actor)
+
+    def admit_encoded(self, encoded: Sequence[Encoded], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
+        """Record events from elsewhere as `Log.admit` does, if the caller has checked and encoded them."""
+        events = [item.event for item in encoded]
+        return self._committer.write(
+            lambda write: admit(write, events, encoded, origin=self._store.identity.origin, jump_max=jump_max)
+        )
+
+    # ---- the steps of `commit`, for an event loop
+
+    def request(
+        self,
+        drafts: Sequence[Draft],
+        key: str,
+        operation: str,
+        request: Any = None,
+        response: Any = None,
+        *,
+        decided: bool = False,
+    ) -> Request:
+        """Return the request that `commit` would make, for `prepare` and `submit`."""
+        return Request(self._recorder, tuple(drafts), key or "", operation, request, response, decided=decided)
+
+    def prepare(self, requests: Sequence[Request]) -> None:
+        """Prepare requests, all at once. One that is refused gets an `error`; the others are ready for `submit`."""
+        self._recorder.prepare(requests)
+
+    def submit(self, requests: Sequence[Request], waker: Waker) -> None:
+        """Commit requests in another thread, and call the waker when they are done: see `everlog.aio`."""
+        self._committer.submit(requests, waker)
+
+    # ---- taking part in writes
+
+    def write(self, work: Callable[[OpenWrite], T], *, exclusive: bool = False) -> T:
+        """Run a function inside a write, for small state beside the events. When this returns, it is on the disk.
+
+        It may share the write with others unless it is `exclusive`, must be quick, and an exception undoes it alone.
+        """
+        return self._committer.write(work, exclusive=exclusive)
+
+    def add_stage(self, stage: Stage) -> None:
+        """Have a stage take part in every write, at its end and in its transaction: see `log/write/stages.py`."""
+        self._stages.add(stage)
+
+    def close(self) -> None:
+        """Commit what was submitted, and write the refusals that wait."""
+        self.refusals.write()
+        self._committer.close()
