@@ -18,6 +18,7 @@ import pytest
 from tests.conftest import CATALOG
 from tests.stores.jsonl.own import Clock, day_files, own, texts
 
+from everlog.core.event import Position
 from everlog.core.query import Query
 from everlog.errors import Damaged, WrongSequence
 from everlog.log.log import Log
@@ -345,4 +346,18 @@ def test_the_clock_value_of_a_purged_event_is_not_used_again_if_clock_json_is_ol
     own(other, stream="note/3")
     assert [each.event.lamport for each in other.read()] == [1, 3]
     assert verify(other).problems == ()
+    other.close()
+
+
+def test_the_file_of_a_position_is_named_although_another_handle_rebuilt_the_index(path: Path) -> None:
+    """`verify` names the file of a problem at any time, and the file that it has open is not the index any more."""
+    clock = Clock()
+    store, other = JsonlStore(path, now_us=clock), JsonlStore(path, now_us=clock)
+    own(store)
+    assert store.file_of(Position(1)) == f"events/{day_files(path)[0].name}"
+    other.rebuild_index()
+    clock.us += 86_400_000_000
+    own(other)
+    assert store.file_of(Position(2)) == f"events/{day_files(path)[1].name}"
+    store.close()
     other.close()

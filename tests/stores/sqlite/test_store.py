@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from pathlib import Path
 
 import msgspec
@@ -211,3 +212,23 @@ def test_a_reader_of_a_file_as_it_stands_is_not_kept(path: Path, monkeypatch: py
     assert reader.head() == 1
     assert reader._idle_readers == []
     reader.close()
+
+
+def test_readers_one_after_the_other_share_one_connection(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new connection costs more than a short read. Two reads at the same time need two, and both are kept."""
+    store, opened, connect = SqliteStore(path), list[Path](), connection.connect_reader
+
+    def counted(path: Path) -> tuple[sqlite3.Connection, bool]:
+        opened.append(path)
+        return connect(path)
+
+    monkeypatch.setattr(connection, "connect_reader", counted)
+    for number in range(1, 4):
+        own_event(store)
+        assert store.head() == number
+        assert positions(store.read()) == list(range(1, number + 1))
+    assert len(opened) <= 1
+    with store._reader(), store._reader():
+        assert len(opened) <= 2
+    assert len(store._idle_readers) == 2
+    store.close()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import everlog
+from everlog.stores.sqlite.store import SqliteStore
+from everlog.testing.builders import seal_any
+from everlog.testing.filling import append
 
 APPEND_AND_CLOSE = """
 import sys, everlog
@@ -33,3 +37,21 @@ def test_a_second_handle_does_not_take_the_first_ones_locks_away(tmp_path: Path)
     with everlog.open(url) as again:
         assert [recorded.position for recorded in again.read()] == [1, 2, 3, 4]
         assert again.verify().problems == ()
+
+
+def test_ids_from_elsewhere_are_found_when_two_handles_record_them_in_turn(tmp_path: Path) -> None:
+    """An id below the greatest one has a row in a list, also when another handle recorded the greatest one."""
+    path = tmp_path / "log.db"
+    made = [seal_any() for _ in range(300)]
+    random.Random(7).shuffle(made)
+    handles = [SqliteStore(path), SqliteStore(path)]
+    for number, start in enumerate(range(0, len(made), 10)):
+        append(handles[number % 2], *made[start : start + 10])
+
+    for store in [*handles, SqliteStore(path)]:
+        for sealed in made:
+            found = store.get(sealed.event.id)
+            assert found is not None
+            assert found.event == sealed.event
+        assert list(store.check()) == []
+        store.close()

@@ -10,7 +10,7 @@ from tests.views.conftest import ByActor, Picky, Said, Total
 
 from everlog.core.query import Query
 from everlog.log.log import Log
-from everlog.views.builds.build import active_build, builds_of
+from everlog.views.builds.build import BUILDS, active_build, builds_of
 from everlog.views.builtin import BUILT_IN
 from everlog.views.registry import Views
 from everlog.views.view import View
@@ -172,3 +172,20 @@ def test_an_interrupt_while_states_are_emptied_is_one_and_says_that_the_purge_st
         log.purge("thing/1", reason="a request")
     assert len(log.stored.purges()) == 1
     assert "the purge of thing/1 is done" in caplog.messages[-1]
+
+
+@pytest.mark.parametrize("number", ["x", "²"])
+def test_a_purge_removes_a_build_whose_number_is_damaged(
+    make_log: Callable[..., Log], tmp_path: Path, number: str
+) -> None:
+    """The key of a damaged record is not a number any more, and its rows may contain purged text all the same."""
+    with make_log("sqlite", tmp_path / "log") as log, make_log("sqlite", tmp_path / "log") as other:
+        fill(log)
+        log.view(Said).catch_up()
+        with log.views.small_state.change() as change:
+            change.put(BUILDS, {f"said#{number}": b"{}"})
+            change.put(f"said#{number}", {"thing/1": SECRET.encode()})
+        other.purge("thing/1", reason="a request")
+        assert words_left(tmp_path) == []
+        assert log.view(Said).audit().ok
+        assert [build.number for build in builds_of(log.views.small_state, "said")] == [2]

@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from everlog.core.event import Position
+from everlog.core.event import START, Position
 from everlog.core.query import Query
 from everlog.errors import Damaged
 from everlog.files import DiskFiles
-from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim
+from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Problem
 from everlog.stores.segments import reader
 from everlog.stores.segments.format.frame import Frame
-from everlog.stores.segments.index.packed_part import PackedPart
+from everlog.stores.segments.index.packed_part import PackedPart, any_columns, file_of
 from everlog.stores.segments.state import LogState
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.small_state import CLAIMS, read_claim
@@ -107,6 +108,21 @@ def test_an_index_file_may_go_at_the_moment_when_it_is_read(
     monkeypatch.setattr(DiskFiles, "read_all", just_removed)
     assert positions(store.read(Query(stream="note/3"))) == list(range(4, EVENTS + 1, STREAMS))
     assert len(gone) > 3
+
+
+def test_an_index_file_that_is_whole_and_differs_from_the_log_is_reported_with_its_name(
+    store: SegmentsStore, folder: Path
+) -> None:
+    """Its checksum is right, so it would be used: only `verify` compares it with the log."""
+    path = min((folder / "index").iterdir())
+    columns = any_columns(path.read_bytes(), log_id=store.identity.log_id, number=1)
+    assert columns is not None
+    path.write_bytes(file_of(msgspec.structs.replace(columns, stream_lasts=bytes(len(columns.stream_lasts)))))
+
+    reported = [Problem(START, "index_disagrees", f"{path.name} does not match the log")]
+    assert list(store.check()) == reported
+    with closing(SegmentsStore(folder, create=False)) as other:
+        assert list(other.check()) == reported
 
 
 @pytest.fixture
