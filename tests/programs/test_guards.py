@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.at_once import at_once
-from tests.programs.steps import work
 from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
@@ -19,7 +17,6 @@ from everlog.core.ids import new_id
 from everlog.errors import RejectedEvent, RuleRefused
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
-from everlog.views.view import digest
 
 __all__ = ["postgres_schemas", "postgres_url"]
 
@@ -378,36 +375,3 @@ def test_events_from_elsewhere_are_not_refused() -> None:
         made = append(elsewhere, agent("approved", {}, "agent:builder"), "")
         log.admit([recorded.event for recorded in elsewhere.read()])
         assert log.get(made) is not None
-
-
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
-def test_of_many_writers_of_a_guarded_event_exactly_one_succeeds(
-    store: str, tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
-    rounds = 1_000 if pytestconfig.getoption("--full") else 50
-    with everlog.open("memory:" if store == "memory" else f"sqlite:{tmp_path / 'log.db'}") as log:
-        for number in range(rounds):
-            name = f"c{number}"
-            append(log, agent("proposed", PROPOSAL, "agent:builder", name), "")
-            outcomes: list[str] = []
-
-            def approve(name: str = name, outcomes: list[str] = outcomes) -> None:
-                try:
-                    append(log, agent("approved", name=name), "")
-                    outcomes.append("recorded")
-                except RuleRefused:
-                    outcomes.append("refused")
-
-            at_once(*[approve] * 16)
-            assert sorted(outcomes) == ["recorded"] + ["refused"] * 15
-        assert log.head() == 2 * rounds
-
-
-@pytest.mark.parametrize("name", sorted(HISTORIES))
-def test_random_commands_keep_the_rows_equal_to_the_fold(name: str, pytestconfig: pytest.Config) -> None:
-    for seed in range(200 if pytestconfig.getoption("--full") else 3):
-        with everlog.open("memory:", actor="user:ada") as log:
-            work(log, name, seed=seed, steps=40)
-            for view in programs.load(name).views:
-                live = log.view(view)
-                assert digest(live.items()) == live.rebuild().digest
