@@ -72,6 +72,7 @@ def _community(log: Log) -> dict[str, Any]:
     perform(log, community.Create(community=SCOPE, name="Acme"), ADA)
     perform(log, community.Invite(community=SCOPE, member="user:bob"), ADA)
     perform(log, community.Join(community=SCOPE), BOB)
+    perform(log, community.Promote(community=SCOPE, member="user:bob", to="moderator"), ADA)
     perform(log, community.Post(community=SCOPE, name="lamp", title="A lamp"), ADA)
     sent = perform(log, community.Say(community=SCOPE, thread="general", text="hello"), BOB).result
     perform(log, community.Advertise(community=SCOPE, cid=CID), ADA)

@@ -129,7 +129,7 @@ def require_exactly_the_allowed_events(log: Log, rounds: int, before: int, won: 
 
 def refused(log: Log) -> int:
     """Count all refusals: of an actor, 100 per minute are kept in full, and beyond that they are counted."""
-    many = {(one.actor, one.at): one.count for one in log.refusals_left_out()}
+    many = {(one.actor, one.at): one.count for one in log.writer.refusals.left_out()}
     kept = [(one.actor, one.refused_at.replace(second=0, microsecond=0)) for one in log.refusals(limit=None)]
     return sum(many.values()) + sum(one not in many for one in kept)
 

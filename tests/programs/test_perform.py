@@ -10,7 +10,7 @@ from tests.at_once import at_once
 
 from everlog.core.event import Recorded
 from everlog.core.query import Newest, Query
-from everlog.errors import KeyReuse, QueryMatched, RuleRefused
+from everlog.errors import InvalidField, KeyReuse, QueryMatched, RuleRefused
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 from everlog.programs.agents import PROGRAM
@@ -283,3 +283,11 @@ def test_a_mistake_that_the_same_actor_repeats_is_told_as_one(log: Log) -> None:
     assert "refused_before" not in refused("user:bob")
     assert "refused_before" not in refused("user:ada", rule="another")
     assert "refused_before" not in refused("user:ada", requested="planned")
+
+
+@pytest.mark.parametrize("by", [By(key="k"), By()])
+@pytest.mark.parametrize("scope", ["\ud800", "a\0b", "no scope!"])
+def test_a_scope_that_no_event_can_have_is_refused_with_a_key_and_without(log: Log, by: By, scope: str) -> None:
+    with pytest.raises(InvalidField):
+        perform(log, replace(ASKED, scope=scope), by)
+    assert log.head() == 0

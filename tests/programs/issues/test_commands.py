@@ -438,3 +438,13 @@ def test_what_points_to_an_issue_is_the_same_whatever_order_the_links_arrive_in(
             clone.admit([recorded.event])
             clone.view(Backlinks).catch_up()
         assert ask(clone, Show(issue=door.result.short_id))["linked_from"] == []
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("reason", ["x" * 300, "a\0b"])
+def test_a_dry_run_of_a_purge_is_refused_as_the_purge_is(log: Log, reason: str, dry_run: bool) -> None:
+    name = made(log).result.short_id
+    wanted = Purge(issue=name, force=True, confirm=f"purge {name}", reason=reason)
+    with pytest.raises(InvalidField, match="reason"):
+        perform(log, wanted, msgspec.structs.replace(HOUSE, dry_run=dry_run))
+    assert log.stored.purges() == []

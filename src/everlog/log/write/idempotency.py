@@ -31,8 +31,13 @@ _sha256 = hashlib.sha256
 
 
 def claim_name(scope: str, actor: str, operation: str, key: str) -> bytes:
-    """Return the name of a request. The parts are printable, so that none can contain the separator."""
-    return _sha256(f"{scope}\0{actor}\0{operation}\0{key}".encode()).digest()[:CLAIM_BYTES]
+    """Return the name of a request. The parts are printable, so that none can contain the separator.
+
+    A key is looked up before the scope and the actor are checked. If they hold half of a character, nothing is found,
+    and the request is refused when it is prepared.
+    """
+    name = f"{scope}\0{actor}\0{operation}\0{key}".encode(errors="surrogatepass")
+    return _sha256(name).digest()[:CLAIM_BYTES]
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True):

@@ -6,6 +6,7 @@ A caller that is limited to a scope gets the same answers as if the log held onl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -81,14 +82,14 @@ class Trace(Question[list[Row]], frozen=True, kw_only=True):
     session: Annotated[str, Meta(description="The correlation id that the steps share.")]
 
     def answer(self, log: Log, within: str) -> list[Row]:
-        state = row(log, TraceView, self.session, within)
-        if state is None:
+        state = row(log, TraceView, self.session, "")
+        steps = [] if state is None else _visible(log, state["steps"], within)
+        if not steps:
             raise NoSuchSubject(
                 f"there is no session {self.session}",
                 why="no step has this correlation id",
                 hint="everlog agent list --json shows the session of each command",
             )
-        steps = state["steps"]
         here = {step["id"] for step in steps}
         effects: dict[str, list[Row]] = {}
         for step in steps:
@@ -118,13 +119,12 @@ class Causes(Question[list[Row]], frozen=True, kw_only=True):
                 hint="everlog log shows what there is",
             )
         above, _ = causes_of(log.get, asked)
-        visible = [one for one in (asked, *above) if in_scope(one.event.scope, within)]
-        root = visible[-1]
+        *_, root = takewhile(lambda one: in_scope(one.event.scope, within), (asked, *above))
         first = {**step_of(root.event), "asked": root.event.id == asked.event.id}
 
         def effects(step: Row) -> list[Row]:
-            state = row(log, CausesView, step["id"], within, fresh=step is first)
-            found = [] if state is None else state["effects"]
+            state = row(log, CausesView, step["id"], "", fresh=step is first)
+            found = [] if state is None else _visible(log, state["effects"], within)
             return [{**effect, "asked": effect["id"] == asked.event.id} for effect in found]
 
         return list(_tree([first], effects))
@@ -142,6 +142,15 @@ class Sources(Question[list[Row]], frozen=True, kw_only=True):
 
 
 QUESTIONS = (List, Show, Trace, Causes, Sources)
+
+
+def _visible(log: Log, steps: list[Row], within: str) -> list[Row]:
+    """Return the steps whose events are in the scope. A step says nothing of other events, so the stored row can be
+    filtered: it costs what the row has, not what the scope has."""
+    if not within:
+        return steps
+    found = ((step, log.get(step["id"])) for step in steps)
+    return [step for step, one in found if one is not None and in_scope(one.event.scope, within)]
 
 
 def _tree(roots: list[Row], below: Callable[[Row], list[Row]]) -> Iterator[Row]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import msgspec
 from msgspec import Meta
 
+from everlog.core.fields import require_text
 from everlog.core.ids import new_id
 from everlog.core.query import Query
 from everlog.errors import EverlogError, LookAlike, RuleRefused
@@ -448,7 +449,9 @@ class Purge(IssueCommand, frozen=True, kw_only=True):
             stream = own[0] if own else ""
             issue = issue_of(uid, (one.event for one in history))
             words = self.confirm or ""
-            return rules.purge(issue, name.short_id, force=self.force, confirm=words, reason=why, events=len(own))
+            made = rules.purge(issue, name.short_id, force=self.force, confirm=words, reason=why, events=len(own))
+            require_text("reason", why)  # as the purge itself requires, so that a dry run is refused alike
+            return made
 
         def carry_out(drafts: Sequence[Draft], *, key: str, operation: str, request: Any) -> Receipt:
             from everlog.log.write.draft import Receipt
