@@ -30,9 +30,9 @@ from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, require_q
 from everlog.errors import EverlogError, LogClosed
 from everlog.log.log import Log
 from everlog.log.read.follow import POLL_S, closed_early, items_of
-from everlog.log.write.committer import Item
 from everlog.log.write.draft import Draft, Receipt, typed_payload
 from everlog.log.write.expect import Expect, Expectation
+from everlog.log.write.group import Item
 from everlog.log.write.guard import ATTEMPTS, Overtaken
 from everlog.log.write.requests import Request
 

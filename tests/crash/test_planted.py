@@ -24,7 +24,8 @@ from everlog.errors import EverlogError, WriterStopped
 from everlog.log.log import Log
 from everlog.log.read import pages
 from everlog.log.verify import audit
-from everlog.log.write.committer import Committer, Item
+from everlog.log.write.committer import Committer
+from everlog.log.write.group import Item
 from everlog.stores.contract import Encoded, Ends, Known, Store
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, StoreState

@@ -5,9 +5,9 @@ The write path, one list for every writer:
     validate    shape, types, limits, secrets                          prepare
     guard       the rules of the program that owns the type            guard
     ------- the write opens (committer): nobody else writes; each request can be undone alone -------
-    replay      key already used, id already here                      idempotency, requests
+    replay      key already used, id already here                      idempotency
     expect      expectations; nothing new in what the guard read       expect, guard
-    stamp       id, clock, chain, header, hash                         stamp
+    stamp       id, clock, chain, header, hash                         requests
     ------- once for the whole commit group (stages) -------
     refusals    refusals that wait                                     refusals
     derive      views that are kept with the events                    views

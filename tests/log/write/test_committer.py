@@ -15,12 +15,8 @@ import pytest
 from tests.log.write.held_up import PATIENCE_S, HeldUp
 
 from everlog.errors import InvalidPayload, LogClosed, StorageFull, Unavailable
-from everlog.log.write.committer import (
-    GROUP_MAX,
-    Committer,
-    Item,
-    Plain,
-)
+from everlog.log.write.committer import GROUP_MAX, Committer
+from everlog.log.write.group import Item, Plain
 from everlog.log.write.stages import Stages
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import read_notes

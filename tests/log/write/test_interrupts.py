@@ -16,8 +16,8 @@ import pytest
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.log.log import Log
-from everlog.log.write import interrupts
-from everlog.log.write.interrupts import HeldBack
+from everlog.log.write import committer
+from everlog.log.write.committer import HeldBack
 from everlog.stores.sqlite.store import SqliteStore
 
 
@@ -29,7 +29,7 @@ def test_an_interrupt_waits_for_the_end_and_an_impatient_one_does_not(monkeypatc
         done.append("after two at once")
     assert done == ["after two at once"]
 
-    monkeypatch.setattr(interrupts, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(committer, "PATIENCE_S", 0.0)
     with pytest.raises(KeyboardInterrupt), HeldBack():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
@@ -122,7 +122,7 @@ def _append_in_a_thread(log: Log) -> None:
 
 _FORKED = """
 import os, signal, sys, threading
-from everlog.log.write.interrupts import HeldBack
+from everlog.log.write.committer import HeldBack
 
 def fork() -> None:
     if os.fork():

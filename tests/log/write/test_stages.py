@@ -219,7 +219,7 @@ def test_a_stage_that_raises_leaves_nothing_behind(
 
 def test_nothing_changes_a_write_after_seal(open_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch) -> None:
     changes: list[str] = []
-    for name in ("append", "put", "purge", "copy_in", "tick", "set_proof"):
+    for name in ("append", "claim", "put", "purge", "copy_in", "tick", "set_proof"):
         real = getattr(OpenWrite, name)
 
         def noticed(
@@ -239,8 +239,8 @@ def test_nothing_changes_a_write_after_seal(open_log: Callable[[], Log], monkeyp
 
     log.writer.add_stage(Last("seal", []))
     log.append("thing.said", stream="thing/1", payload={"value": 1}, key="k")
-    assert "append" in changes, "the test sees nothing"
-    assert changes.count("put") == 3, "the test sees nothing"
+    assert {"append", "claim"} <= set(changes), "the test sees nothing"
+    assert changes.count("put") == 2, "the test sees nothing"
     assert changes[-1] == "seal"
 
 

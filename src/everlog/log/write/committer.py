@@ -4,84 +4,49 @@ A caller that finds nobody committing commits at once, in its own thread, so tha
 Callers that come meanwhile wait. When the flush is done, the first of them becomes the leader and commits all that
 have gathered. Tasks of an event loop cannot lead, because a flush would stop their loop: a thread of the committer
 leads for them (`everlog.aio`), and one wake-up per loop notifies all tasks of a group.
+
+Ctrl-C is held back while a write is open (`HeldBack`).
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from copy import copy
+from importlib import import_module
+from importlib.util import find_spec
 from threading import get_ident
-from types import FunctionType, MemberDescriptorType
-from typing import Any, Protocol, TypeVar
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from everlog.errors import EverlogError, LogClosed, Unavailable
-from everlog.log.write.interrupts import HeldBack
-from everlog.log.write.stages import (
-    Stage,
-    Stages,
-    committed,
-    undone,
-)
+from everlog.log.write.group import Item, Plain, Waker, Work, do, own_copy, prepare_all, runs, wake
+from everlog.log.write.stages import Stage, Stages, committed, undone
 from everlog.stores.contract import Store
-from everlog.stores.open_write import OpenWrite
 
 T = TypeVar("T")
-Work = Callable[[OpenWrite], T]
 
 _logger = logging.getLogger("everlog")
 
 GROUP_MAX = 256
 """Items in one group. Larger groups gain nothing and make the first item wait for the last."""
 
+PATIENCE_S = 1.0
+"""A second Ctrl-C is raised at once if it comes so long after the first."""
 
-class Waker(Protocol):
-    """Notifies callers that do not wait in a thread, all of a group at once."""
+# Beneath the module's own functions, which turn numbers into enum members and back: ten times the cost of the rest.
+_beneath = import_module("_signal") if find_spec("_signal") else signal
+_set_handler: Callable[[int, Any], Any] = _beneath.signal
+_handler_of: Callable[[int], Any] = _beneath.getsignal
+_SIGINT = int(signal.SIGINT)
 
-    def wake(self, items: list[Item]) -> None: ...
-
-
-class Item:
-    """The work of one caller, and its outcome. What most items never need is in the class, not in each of them."""
-
-    result: Any = None
-    error: BaseException | None = None
-    done = False
-    asked = False  # to lead
-    exclusive = False  # must not share its write with others
-    gate: threading.Lock | None = None
-    waker: Waker | None = None
-    ticket: Any = None  # the waker's: whom to notify
-    can_batch = False  # may be carried out together with its neighbours, which costs less
-    ready = True  # False: `prepare` comes first, before the write opens
-
-    def prepare(self, items: Sequence[Any]) -> None:
-        """Prepare these items, all at once. One that is refused gets an `error`."""
-        raise NotImplementedError
-
-    def do(self, write: OpenWrite) -> Any:
-        raise NotImplementedError
-
-    def do_together(self, items: Sequence[Any], write: OpenWrite) -> list[Any]:
-        """Return the outcome of each: its result, or the exception that refuses it alone."""
-        raise NotImplementedError
-
-
-class Plain(Item):
-    """Any function of an open write."""
-
-    def __init__(self, work: Work[Any], *, exclusive: bool = False, ticket: Any = None) -> None:
-        self._work = work
-        self.exclusive = exclusive
-        self.ticket = ticket
-
-    def do(self, write: OpenWrite) -> Any:
-        return self._work(write)
+_main_thread = threading.main_thread().ident
 
 
 class Committer:
@@ -215,7 +180,7 @@ class Committer:
         finally:
             # Even if the commit failed in an unforeseen way, nobody must wait for ever.
             self._pass_the_lead()
-            _wake(group)
+            wake(group)
         # Last, and by a thread that does not lead any more: a callback may append in turn.
         self._committed()
 
@@ -232,7 +197,7 @@ class Committer:
                 item.error, item.result = reason, None  # first of all: nobody may take it for done
             if len(undone) > 1:
                 for item in undone:
-                    item.error = _own_copy(reason)
+                    item.error = own_copy(reason)
             if not isinstance(error, Exception):
                 raise
 
@@ -244,7 +209,7 @@ class Committer:
         """
         first = group[0]
         if len(group) > 1:
-            _prepare_all(group)
+            prepare_all(group)
             group = [item for item in group if item.error is None]
             if not group:
                 return
@@ -259,8 +224,8 @@ class Committer:
                 if len(group) == 1:
                     first.result = first.do(write)
                 else:
-                    for run in _runs(group):
-                        _do(run, write)
+                    for run in runs(group):
+                        do(run, write)
                 if self._stages.active:
                     stages = self._stages.run(write)
         except BaseException:
@@ -302,37 +267,6 @@ class Committer:
                     _logger.exception("a group of requests could not be committed")
 
 
-def _own_copy(error: Exception) -> Exception:
-    """Return a copy of the error, with the error as its cause. If several threads raised one object, each would add
-    to its traceback and to its context."""
-    kind = type(error)
-    try:
-        if isinstance(kind.__init__, FunctionType):  # it formats its arguments: not a second time
-            made = kind.__new__(kind, *error.args)
-            vars(made).update(vars(error))
-        else:
-            made = copy(error)
-        if not _is_same(made, error):
-            return error
-        made.__cause__ = error
-    except Exception:  # it cannot be copied: then all raise the same object
-        return error
-    return made
-
-
-def _is_same(made: Exception, error: Exception) -> bool:
-    """Compare also what some classes keep beside attributes: errno of an OSError, or slots."""
-    if (str(made), made.args) != (str(error), error.args):
-        return False
-    beside = {
-        name
-        for kind in type(error).__mro__
-        for name, found in vars(kind).items()
-        if isinstance(found, MemberDescriptorType) and name != "__suppress_context__"  # that goes with the cause
-    }
-    return all(getattr(made, name, None) == getattr(error, name, None) for name in beside)
-
-
 def _interrupted(error: BaseException) -> Unavailable:
     return Unavailable(
         "the write was interrupted",
@@ -342,7 +276,12 @@ def _interrupted(error: BaseException) -> Unavailable:
 
 
 def _in_a_forked_child() -> None:
-    """Threads and waiting callers stayed with the parent: what is left must raise, not hang."""
+    """Threads and waiting callers stayed with the parent: what is left must raise, not hang.
+
+    The thread that forked is the main thread of the child.
+    """
+    global _main_thread
+    _main_thread = get_ident()
     for committer in list(_every_committer):
         committer.stop_after_fork()
 
@@ -351,57 +290,39 @@ _every_committer: WeakSet[Committer] = WeakSet()
 os.register_at_fork(after_in_child=_in_a_forked_child)
 
 
-def _runs(group: list[Item]) -> Iterator[list[Item]]:
-    """Divide a group, in its order, into runs of neighbours that can be batched: no append overtakes another."""
-    run: list[Item] = []
-    for item in group:
-        if run and not (item.can_batch and run[-1].can_batch):
-            yield run
-            run = []
-        run.append(item)
-    yield run
+class HeldBack:
+    """A context in which the first SIGINT waits for its end. Only the main thread gets any.
 
+    Python raises KeyboardInterrupt between any two steps of the main thread. Between taking a lock and knowing that
+    it was taken there is no place to catch it, and a log whose lock nobody holds or releases hangs for ever. So an
+    interrupt waits until the write has ended, a matter of milliseconds, and is raised then. Another Ctrl-C, a second
+    later or more, is raised at once: somebody means it, perhaps because the write waits for another process. Another
+    handler (of asyncio, of Spark) is called then too: it may raise as well.
+    """
 
-def _prepare_all(group: list[Item]) -> None:
-    unready = [item for item in group if not item.ready]
-    if unready:
-        unready[0].prepare(unready)
+    __slots__ = ("_before", "_came", "_where")
 
+    def __enter__(self) -> None:
+        self._came = 0.0
+        self._where: FrameType | None = None
+        self._before: Any = None
+        if get_ident() == _main_thread:
+            before = _handler_of(_SIGINT)
+            if callable(before):  # else it is ignored, or ends the process, or is no matter of Python's
+                self._before = before
+                _set_handler(_SIGINT, self._hold_back)
 
-def _do(run: list[Item], write: OpenWrite) -> None:
-    if len(run) > 1 and _do_together(run, write):
-        return
-    for item in run:
-        try:
-            with write.attempt():
-                item.result = item.do(write)
-        except Exception as error:
-            item.error = error
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._before is not None:
+            _set_handler(_SIGINT, self._before)
+            if self._came:
+                self._before(_SIGINT, self._where)
 
-
-def _do_together(run: list[Item], write: OpenWrite) -> bool:
-    try:
-        with write.attempt():
-            outcomes = run[0].do_together(run, write)
-    except Exception:
-        _logger.exception("a run of requests failed together, so each is carried out alone")
-        return False
-    for item, outcome in zip(run, outcomes, strict=True):
-        if isinstance(outcome, Exception):
-            item.error = outcome
-        else:
-            item.result = outcome
-    return True
-
-
-def _wake(group: list[Item]) -> None:
-    """Wake all callers of a group: threads one by one, each waker once."""
-    by_waker: dict[Waker, list[Item]] = {}
-    for item in group:
-        item.done = True
-        if item.gate is not None:
-            item.gate.release()
-        elif item.waker is not None:
-            by_waker.setdefault(item.waker, []).append(item)
-    for waker, items in by_waker.items():
-        waker.wake(items)
+    def _hold_back(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._came and now - self._came > PATIENCE_S:
+            self._before(number, frame)
+            return
+        self._came, self._where = self._came or now, frame

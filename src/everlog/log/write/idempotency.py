@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
-from everlog.core.event import Event, Position, Recorded
-from everlog.core.ids import EventId
-from everlog.errors import AlreadyPurged, KeyReuse
+from everlog.core.event import Event, Position
+from everlog.core.fields import require_text
+from everlog.core.ids import EventId, refuse_future_id
+from everlog.errors import AlreadyPurged, IdConflict, KeyReuse
 from everlog.log.read.upcast import upcast
-from everlog.log.write.draft import Prepared
+from everlog.log.write.draft import Prepared, Receipt
 from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Reader
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
@@ -55,55 +56,140 @@ def remember_extra(
     writer.put(NOTES, {_note_of(name): _encode(extra)}, expires_us=expires_us)
 
 
-def find(
-    reader: Reader,
-    state: RowReader,
-    claim: Claim,
-    name: bytes,
-    key: str,
-    prepared: Sequence[Prepared],
-    request: Any,
-    *,
-    catalog: Catalog,
-    now_us: int,
-    kept_us: int,
-) -> tuple[tuple[Recorded, ...], Any] | None:
-    """Return what the claimed request recorded, and its response; None if that was too long ago.
+class Replays:
+    """Finds what earlier requests of one log recorded."""
 
-    A request with other content is refused.
-    """
-    last = Position(claim.first + claim.count - 1)
-    records = tuple(reader.read(after=Position(claim.first - 1), upto=last))
-    if records and records[0].received_us + kept_us <= now_us:
-        return None
-    if len(records) < claim.count:
-        raise AlreadyPurged(
-            f"what the request under the key {key!r} made was purged since, in part or whole",
-            why="the request was carried out before, and what it recorded is gone for good",
-            hint="use a new idempotency key if it should happen again",
-            key=key,
+    def __init__(self, catalog: Catalog, *, actor: str, keys_kept_us: int, now_us: Callable[[], int]) -> None:
+        self._catalog = catalog
+        self._actor = actor
+        self._keys_kept_us = keys_kept_us
+        self._now_us = now_us
+
+    def of_request(
+        self, writer: OpenWrite, name: bytes, key: str, prepared: Sequence[Prepared], request: Any
+    ) -> Receipt | None:
+        """Return the outcome of an earlier, equal request, or None if the key is free."""
+        claim = writer.claims((name,)).get(name)
+        if claim is None:
+            # Without a request of its own, no earlier one can have changed nothing.
+            nothing = request is not None and was_nothing(writer, name, key, request)
+            return Receipt((), replayed=True) if nothing else None
+        return self._found(writer, writer, claim, name, key, prepared, request, now_us=writer.now_us)
+
+    def earlier_outcome(
+        self,
+        reader: Reader,
+        state: RowReader,
+        *,
+        scope: str,
+        actor: str,
+        operation: str,
+        key: str,
+        request: Any,
+    ) -> Receipt | None:
+        """Return the outcome of an earlier request under this key, or None if it is free."""
+        require_text("idempotency key", key)
+        name = claim_name(scope, actor or self._actor, operation, key)
+        claim = state.claims((name,)).get(name)
+        if claim is None:
+            return Receipt((), replayed=True) if was_nothing(state, name, key, request) else None
+        return self._found(reader, state, claim, name, key, (), request, now_us=self._now_us())
+
+    def record_unchanged(
+        self, writer: OpenWrite, *, scope: str, actor: str, operation: str, key: str, request: Any
+    ) -> Receipt | None:
+        """Remember that a request changed nothing: a retry must not find something to do later.
+
+        If the key is taken by now, return the outcome of the earlier request: perhaps there is nothing left to record
+        because that request has recorded it.
+        """
+        found = self.earlier_outcome(
+            writer, writer, scope=scope, actor=actor, operation=operation, key=key, request=request
         )
-    records = tuple(upcast(catalog, recorded) for recorded in records)
-    noted = read_note(state, _note_of(name))
-    extra = Extra("", [], None) if noted is None else msgspec.json.decode(noted, type=Extra)
-    # If the caller gives the request, it decides: ids and times in the events may be new at every attempt.
-    same = extra.request == _fingerprint(request) and (
-        request is not None
-        or (
-            len(records) == len(prepared)
-            and all(has_same_content(recorded.event, item) for recorded, item in zip(records, prepared, strict=True))
+        if found is None:
+            name = claim_name(scope, actor or self._actor, operation, key)
+            expires_us = writer.now_us + self._keys_kept_us
+            remember_extra(writer, name, request, (), None, expires_us=expires_us)
+        return found
+
+    def with_same_ids(self, writer: OpenWrite, prepared: Sequence[Prepared]) -> Receipt | None:
+        """Return what is here under the ids that drafts bring: with the same content, they are a retry (G5)."""
+        now_ms = self._now_us() // 1000
+        found = []
+        for item in prepared:
+            if item.id is None:
+                continue
+            refuse_future_id(item.id, now_ms=now_ms)
+            there = writer.get(item.id)
+            if there is not None and not _is_retry_of(there.event, item):
+                raise IdConflict(
+                    f"the id {item.id} is taken by an event with other content",
+                    why="an id names one event for ever",
+                    hint=f"everlog show {item.id}; leave the id out to get a new one",
+                    id=item.id,
+                )
+            if there is not None:
+                found.append(upcast(self._catalog, there))
+        if not found:
+            return None
+        if len(found) != len(prepared):
+            raise IdConflict(
+                "some events of the batch are here already and others are not",
+                why="a batch is recorded as a whole, so a retry brings the same events",
+                hint="repeat the batch as it was, or give the new events a batch of their own",
+            )
+        return Receipt(tuple(found), replayed=True)
+
+    def _found(
+        self,
+        reader: Reader,
+        state: RowReader,
+        claim: Claim,
+        name: bytes,
+        key: str,
+        prepared: Sequence[Prepared],
+        request: Any,
+        *,
+        now_us: int,
+    ) -> Receipt | None:
+        """Return what the claimed request recorded, and its response; None if that was too long ago.
+
+        A request with other content is refused.
+        """
+        last = Position(claim.first + claim.count - 1)
+        records = tuple(reader.read(after=Position(claim.first - 1), upto=last))
+        if records and records[0].received_us + self._keys_kept_us <= now_us:
+            return None
+        if len(records) < claim.count:
+            raise AlreadyPurged(
+                f"what the request under the key {key!r} made was purged since, in part or whole",
+                why="the request was carried out before, and what it recorded is gone for good",
+                hint="use a new idempotency key if it should happen again",
+                key=key,
+            )
+        records = tuple(upcast(self._catalog, recorded) for recorded in records)
+        noted = read_note(state, _note_of(name))
+        extra = Extra("", [], None) if noted is None else msgspec.json.decode(noted, type=Extra)
+        # If the caller gives the request, it decides: ids and times in the events may be new at every attempt.
+        same = extra.request == _fingerprint(request) and (
+            request is not None
+            or (
+                len(records) == len(prepared)
+                and all(
+                    has_same_content(recorded.event, item) for recorded, item in zip(records, prepared, strict=True)
+                )
+            )
         )
-    )
-    if not same:
-        first = records[0].event
-        raise KeyReuse(
-            f"the idempotency key {key!r} was used for another request",
-            why=f"a key names one request of {first.actor}; this one differs from what it recorded",
-            hint="use a new key for a new request, or repeat the first one exactly",
-            key=key,
-            id=first.id,
-        )
-    return records, extra.response
+        if not same:
+            first = records[0].event
+            raise KeyReuse(
+                f"the idempotency key {key!r} was used for another request",
+                why=f"a key names one request of {first.actor}; this one differs from what it recorded",
+                hint="use a new key for a new request, or repeat the first one exactly",
+                key=key,
+                id=first.id,
+            )
+        return Receipt(records, replayed=True, response=extra.response)
 
 
 def was_nothing(state: RowReader, name: bytes, key: str, request: Any) -> bool:
@@ -153,4 +239,13 @@ def has_same_content(event: Event, item: Prepared) -> bool:
         and event.scope == draft.scope
         and dict(event.tags) == dict(draft.tags)
         and canonical(event.payload) == item.body  # True, 1 and 1.0 are equal in Python, not in JSON
+    )
+
+
+def _is_retry_of(event: Event, item: Prepared) -> bool:
+    draft = item.draft
+    return (
+        has_same_content(event, item)
+        and event.causation_id == draft.causation_id
+        and event.correlation_id == draft.correlation_id
     )

@@ -18,22 +18,20 @@ import msgspec
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
+from everlog.core.codec import encode_header, header_hash
 from everlog.core.event import Event
 from everlog.core.fields import TEXT_CHARS_MAX, require_text
-from everlog.core.ids import IdSource, refuse_future_id
-from everlog.errors import EverlogError, IdConflict, InvalidField
-from everlog.log.read.upcast import upcast
+from everlog.core.ids import IdSource
+from everlog.errors import EverlogError, InvalidField
 from everlog.log.secrets.secrets import refuse_secrets, suspicious
 from everlog.log.write import idempotency
-from everlog.log.write.committer import Item
 from everlog.log.write.draft import Draft, Limits, Prepared, Receipt
 from everlog.log.write.expect import has_expectations, require_expectations
+from everlog.log.write.group import Item
 from everlog.log.write.guard import Judge, Judged
 from everlog.log.write.prepare import is_quick, prepare
-from everlog.log.write.stamp import stamp
-from everlog.stores.contract import Claim, Reader
+from everlog.stores.contract import Claim, Encoded
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.small_state import RowReader
 
 _QUICK_DRAFTS_MAX = 4
 
@@ -66,6 +64,7 @@ class Recorder:
         self._limits = limits
         self._keys_kept_us = keys_kept_us
         self._now_us = now_us
+        self.replays = idempotency.Replays(catalog, actor=actor, keys_kept_us=keys_kept_us, now_us=now_us)
         self._ids = IdSource(now_ms=lambda: now_us() // 1000)
 
     def prepare(self, requests: Sequence[Request]) -> None:
@@ -149,11 +148,11 @@ class Recorder:
         """Carry out one request inside a write."""
         prepared = request.prepared
         if request.claim and (request.request is not None or writer.claims((request.claim,))):
-            found = self._replay(request, writer)
+            found = self._replayed(request, writer)
             if found is not None:
                 return found
         if request.given_ids:
-            found = self._retry(writer, prepared)
+            found = self.replays.with_same_ids(writer, prepared)
             if found is not None:
                 return found
         if request.judged is not None:
@@ -179,7 +178,7 @@ class Recorder:
                 again.append(index)
                 continue
             try:
-                replayed = self._replay(request, writer) if request.claim else None
+                replayed = self._replayed(request, writer) if request.claim else None
             except EverlogError as refusal:
                 outcomes[index] = refusal
                 continue
@@ -207,7 +206,7 @@ class Recorder:
             prepared = [item for request in requests for item in request.prepared]
             keys = [request.key for request in requests for _ in request.prepared]
         now_us = writer.now_us
-        sealed = stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
+        sealed = _stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
         records = writer.append(sealed, fresh=not requests[0].given_ids)
         receipts, start = [], 0
         claims: dict[bytes, Claim] = {}
@@ -228,102 +227,8 @@ class Recorder:
             writer.claim(claims)
         return receipts
 
-    def _replay(self, request: Request, writer: OpenWrite) -> Receipt | None:
-        """Return the outcome of an earlier, equal request, or None if the key is free."""
-        claim = writer.claims((request.claim,)).get(request.claim)
-        if claim is None:
-            asked = request.request  # without it, no earlier request can have changed nothing
-            nothing = asked is not None and idempotency.was_nothing(writer, request.claim, request.key, asked)
-            return Receipt((), replayed=True) if nothing else None
-        found = idempotency.find(
-            writer,
-            writer,
-            claim,
-            request.claim,
-            request.key,
-            request.prepared,
-            request.request,
-            catalog=self._catalog,
-            now_us=writer.now_us,
-            kept_us=self._keys_kept_us,
-        )
-        return None if found is None else Receipt(found[0], replayed=True, response=found[1])
-
-    def earlier_outcome(
-        self,
-        reader: Reader,
-        state: RowReader,
-        *,
-        scope: str,
-        actor: str,
-        operation: str,
-        key: str,
-        request: Any,
-    ) -> Receipt | None:
-        """Return the outcome of an earlier request under this key, or None if it is free."""
-        require_text("idempotency key", key)
-        name = idempotency.claim_name(scope, actor or self._actor, operation, key)
-        claim = state.claims((name,)).get(name)
-        if claim is None:
-            return Receipt((), replayed=True) if idempotency.was_nothing(state, name, key, request) else None
-        found = idempotency.find(
-            reader,
-            state,
-            claim,
-            name,
-            key,
-            (),
-            request,
-            catalog=self._catalog,
-            now_us=self._now_us(),
-            kept_us=self._keys_kept_us,
-        )
-        return None if found is None else Receipt(found[0], replayed=True, response=found[1])
-
-    def record_unchanged(
-        self, writer: OpenWrite, *, scope: str, actor: str, operation: str, key: str, request: Any
-    ) -> Receipt | None:
-        """Remember that a request changed nothing: a retry must not find something to do later.
-
-        If the key is taken by now, return the outcome of the earlier request: perhaps there is nothing left to record
-        because that request has recorded it.
-        """
-        found = self.earlier_outcome(
-            writer, writer, scope=scope, actor=actor, operation=operation, key=key, request=request
-        )
-        if found is None:
-            name = idempotency.claim_name(scope, actor or self._actor, operation, key)
-            expires_us = writer.now_us + self._keys_kept_us
-            idempotency.remember_extra(writer, name, request, (), None, expires_us=expires_us)
-        return found
-
-    def _retry(self, writer: OpenWrite, prepared: Sequence[Prepared]) -> Receipt | None:
-        """A draft that brings its own id is a retry if that id is here with the same content (G5)."""
-        now_ms = self._now_us() // 1000
-        found = []
-        for item in prepared:
-            if item.id is None:
-                continue
-            refuse_future_id(item.id, now_ms=now_ms)
-            there = writer.get(item.id)
-            if there is not None and not _is_retry_of(there.event, item):
-                raise IdConflict(
-                    f"the id {item.id} is taken by an event with other content",
-                    why="an id names one event for ever",
-                    hint=f"everlog show {item.id}; leave the id out to get a new one",
-                    id=item.id,
-                )
-            if there is not None:
-                found.append(upcast(self._catalog, there))
-        if not found:
-            return None
-        if len(found) != len(prepared):
-            raise IdConflict(
-                "some events of the batch are here already and others are not",
-                why="a batch is recorded as a whole, so a retry brings the same events",
-                hint="repeat the batch as it was, or give the new events a batch of their own",
-            )
-        return Receipt(tuple(found), replayed=True)
+    def _replayed(self, request: Request, writer: OpenWrite) -> Receipt | None:
+        return self.replays.of_request(writer, request.claim, request.key, request.prepared, request.request)
 
 
 class Request(Item):
@@ -381,16 +286,59 @@ def _take_judgement(request: Request, judged: Judged | None) -> None:
     request.can_batch = False
 
 
+def _stamp(
+    prepared: Sequence[Prepared],
+    keys: Sequence[str],
+    writer: OpenWrite,
+    ids: IdSource,
+    *,
+    origin: str,
+    now: datetime,
+) -> list[Encoded]:
+    """Return prepared drafts as events of this log: with id, clock, key, place in the chain, header and hash.
+
+    It happens inside the write, because the header covers the clock and the chain, and two writers must not share
+    either.
+    """
+    several = len(prepared) > 1
+    streams = {item.draft.stream for item in prepared} if several else (prepared[0].draft.stream,)
+    link = writer.learn(streams, origin)
+    origin_seq, previous = link.origin_seq, link.hash
+    # As many ticks as there are events, in two steps: the values between are theirs, in order.
+    lamport = writer.tick() - 1
+    if several:
+        writer.tick(seen=lamport + len(prepared) - 1)
+    sealed = []
+    for item, key, new_id in zip(prepared, keys, ids.take(len(prepared)), strict=True):
+        draft = item.draft
+        origin_seq += 1
+        lamport += 1
+        fields = (
+            item.id or new_id,
+            draft.type,
+            item.version,
+            draft.stream,
+            lamport,
+            origin,
+            origin_seq,
+            draft.occurred_at or now,
+            item.actor,
+            draft.scope,
+            draft.request_id,
+            draft.causation_id,
+            draft.correlation_id,
+            key,
+            draft.tags,
+            item.commitment,
+            previous,
+        )
+        header = encode_header(fields)
+        previous = header_hash(header)
+        sealed.append(Encoded(Event(*fields, item.payload, item.salt), header, item.body, previous))
+    return sealed
+
+
 @lru_cache(maxsize=2)
 def _moment(us: int) -> datetime:
     """Return a time of arrival as a datetime. All requests of a group have the same."""
     return datetime.fromtimestamp(us / 1_000_000, UTC)
-
-
-def _is_retry_of(event: Event, item: Prepared) -> bool:
-    draft = item.draft
-    return (
-        idempotency.has_same_content(event, item)
-        and event.causation_id == draft.causation_id
-        and event.correlation_id == draft.correlation_id
-    )

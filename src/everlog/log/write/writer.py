@@ -16,8 +16,9 @@ from everlog.core.event import Recorded
 from everlog.errors import EverlogError, Unavailable
 from everlog.log.read.follow import Waiters
 from everlog.log.write.admit import admit
-from everlog.log.write.committer import Committer, Waker
+from everlog.log.write.committer import Committer
 from everlog.log.write.draft import Draft, Receipt
+from everlog.log.write.group import Waker
 from everlog.log.write.guard import ATTEMPTS, Overtaken
 from everlog.log.write.refusals import Refusals
 from everlog.log.write.requests import DryRun, Recorder, Request
@@ -121,8 +122,10 @@ class Writer:
         asked: Any = {"scope": scope, "actor": actor, "operation": operation, "key": key, "request": request}
         if in_write:
             with suppress(Unavailable):  # a log that cannot be written to, or not now, can still be read
-                return self._committer.write(lambda write: self._recorder.earlier_outcome(write, write, **asked))
-        return self._recorder.earlier_outcome(self._store, self._store.small_state, **asked)
+                return self._committer.write(
+                    lambda write: self._recorder.replays.earlier_outcome(write, write, **asked)
+                )
+        return self._recorder.replays.earlier_outcome(self._store, self._store.small_state, **asked)
 
     def record_unchanged(
         self, operation: str, key: str, request: Any, *, actor: str = "", scope: str = ""
@@ -132,7 +135,7 @@ class Writer:
         If an equal request under this key was faster, its outcome is returned, and nothing is changed.
         """
         return self._committer.write(
-            lambda write: self._recorder.record_unchanged(
+            lambda write: self._recorder.replays.record_unchanged(
                 write, scope=scope, actor=actor, operation=operation, key=key, request=request
             )
         )

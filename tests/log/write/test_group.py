@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from everlog.log.write.committer import _own_copy
+from everlog.log.write.group import own_copy
 
 
 class OwnOSError(OSError):
@@ -29,13 +29,13 @@ class Slotted(Exception):
 
 @pytest.mark.parametrize("trouble", [OwnOSError(errno.ENOSPC, "full"), OwnUnicodeError(b"\xff"), Slotted("here")])
 def test_an_error_whose_copy_would_not_say_the_same_is_raised_by_all(trouble: Exception) -> None:
-    assert _own_copy(trouble) is trouble
+    assert own_copy(trouble) is trouble
 
 
 def test_an_error_that_had_a_cause_is_copied_all_the_same() -> None:
     trouble = OSError(errno.EIO, "Input/output error")
     trouble.__cause__ = ValueError("why")
-    made = _own_copy(trouble)
+    made = own_copy(trouble)
     assert (type(made), str(made)) == (OSError, "[Errno 5] Input/output error")
     assert made is not trouble is made.__cause__
 
@@ -45,4 +45,4 @@ def test_an_error_of_a_group_says_its_words_once() -> None:
         def __init__(self, name: str) -> None:
             super().__init__(f"no such table {name}")
 
-    assert str(_own_copy(NoSuchTable("a"))) == "no such table a"
+    assert str(own_copy(NoSuchTable("a"))) == "no such table a"
