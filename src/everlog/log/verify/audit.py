@@ -333,9 +333,9 @@ class Spill:
             at = min(end, at + size)
             place = 0
             while place + 2 <= len(data):
-                size = int.from_bytes(data[place : place + 2], "big")
-                if place + 2 + size > len(data):
+                after = place + 2 + int.from_bytes(data[place : place + 2], "big")
+                if after > len(data):
                     break
-                yield data[place + 2 : place + 2 + size]
-                place += 2 + size
+                yield data[place + 2 : after]
+                place = after
             rest = data[place:]
