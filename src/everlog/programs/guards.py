@@ -96,7 +96,7 @@ def _queries(looks: Looks | Sequence[Looks]) -> list[Query]:
 
 
 def _provisional(draft: Draft, version: int, index: int, upto: Position, origin: str) -> Recorded:
-    """Return an event as it would be recorded: after everything else, without hash and chain."""
+    """Return the event that would be recorded, placed after everything else; it has no hash and no chain yet."""
     event = Event(
         EventId(_ID.format(index)),
         draft.type,

@@ -1,7 +1,7 @@
 """Rows of a view for a caller that is limited to a scope: those that the events in that scope alone would give.
 
-Without a limit, the stored rows of the view answer. With one, the events in the scope are folded for the question:
-what others recorded about the same key is not in the answer.
+Without a limit, the answer comes from the stored rows of the view. With one, the events in the scope are folded for
+the question: events of other scopes about the same key are not in the answer.
 """
 
 from __future__ import annotations

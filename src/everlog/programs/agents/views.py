@@ -1,6 +1,6 @@
 """The views of the agents program: commands, what waits for a decision, sessions, causes, sources.
 
-All of them go by the causal order, so that two merged logs give the same rows, whichever event arrived first.
+All of them use the causal order, so that two merged logs give the same rows, whichever event arrived first.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from everlog.programs.agents.rules import WAITING, status_after, validation_stat
 from everlog.views.view import CAUSAL, View
 
 TYPES = tuple(info.type for info in CATALOG.types())
-SHELVES = 64
+BUCKETS = 64
 
 
 def step_of(event: Event) -> dict[str, Any]:
-    """An event as a step of a session or a tree. `source_seq` is the gapless count of the log that recorded it."""
+    """Return an event's step in a session or a tree. `source_seq` is its number in the log that recorded it."""
     ours = event.type in TYPES
     step = {
         "id": event.id,
@@ -53,22 +53,22 @@ class Commands(View):
         return {**dict.fromkeys(names, ""), "tool_input": {}}
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
-        said = event.payload
+        payload = event.payload
         if event.type == "agent.command.proposed":
-            state = {name: said[name] for name in ("agent_id", "tool_name", "tool_input", "why", "risk")}
+            state = {name: payload[name] for name in ("agent_id", "tool_name", "tool_input", "why", "risk")}
             state |= {"proposed_at": _text(event), "proposed_by": event.actor, "session": event.correlation_id}
         elif event.type in ("agent.command.approved", "agent.command.rejected"):
             state = {
                 **state,
                 "decided_by": event.actor,
-                "decided_because": said.get("reason") or said.get("note", ""),
+                "decided_because": payload.get("reason") or payload.get("note", ""),
             }
         elif event.type == "agent.command.executed":
-            state = {**state, "exit_code": said["exit_code"], "seconds": said["seconds"]}
+            state = {**state, "exit_code": payload["exit_code"], "seconds": payload["seconds"]}
         elif event.type == "agent.command.failed":
-            state = {**state, "error": said["error"], "seconds": said["seconds"]}
+            state = {**state, "error": payload["error"], "seconds": payload["seconds"]}
         else:
-            state = {**state, "findings": list(said["findings"])}
+            state = {**state, "findings": list(payload["findings"])}
         status = status_after(event)
         return {
             **state,
@@ -87,16 +87,16 @@ class Pending(View):
     uses = (status_after,)
 
     def key(self, event: Event) -> str | None:
-        return f"{crc32(event.stream.encode()) % SHELVES:02}"
+        return f"{crc32(event.stream.encode()) % BUCKETS:02}"
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
-        name, status, said = event.stream.partition("/")[2], status_after(event), event.payload
+        name, status, payload = event.stream.partition("/")[2], status_after(event), event.payload
         waiting = dict(state)
         if event.type == "agent.command.proposed":
             waiting[name] = {
-                "agent_id": said["agent_id"],
-                "tool_name": said["tool_name"],
-                "risk": said["risk"],
+                "agent_id": payload["agent_id"],
+                "tool_name": payload["tool_name"],
+                "risk": payload["risk"],
                 "session": event.correlation_id,
                 "proposed_at": _text(event),
             }

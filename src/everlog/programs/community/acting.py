@@ -76,7 +76,7 @@ class CommunityCommand(Command[R], frozen=True, kw_only=True):
 
 
 def here(log: Log) -> str:
-    """Return the node that this log is. A clone gets an origin of its own with its first write: this makes sure."""
+    """Return the node that this log is. A clone without an origin gets one, as with its first write."""
     return log.identity.origin or log.writer.write(lambda writer: log.identity.origin)
 
 

@@ -2,8 +2,8 @@
 
 community/ID          created, members, policy, node manifests: what rights follow from
 post/ID:NAME          one offer or request on the market
-thread/ID:NAME        the messages of one chat, and who got and read them
-file/ID:CID           who has a file
+thread/ID:NAME        the messages of one chat, and which members received and read them
+file/ID:CID           which members keep a file
 document/ID:NAME      one document that was made searchable
 """
 
@@ -66,7 +66,7 @@ class Invited(msgspec.Struct, frozen=True, kw_only=True):
 
 @CATALOG.event("community.member.joined")
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """Who was invited joins, and speaks from this node from now on."""
+    """An invited actor joins, and acts from this node from now on."""
 
     name: Short = ""
 
@@ -100,7 +100,7 @@ class Demoted(msgspec.Struct, frozen=True, kw_only=True):
 
 @CATALOG.event("community.policy.updated")
 class PolicyUpdated(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may do what, from this role up; what is null stays as it was."""
+    """The lowest role that may do each of these; a field that is null stays as it was."""
 
     who_invites: Role | None = None
     who_posts: Role | None = None
@@ -112,7 +112,7 @@ class PolicyUpdated(msgspec.Struct, frozen=True, kw_only=True):
 
 @CATALOG.event("node.manifest.updated")
 class ManifestUpdated(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is and can do. Its member speaks from there, too, from now on."""
+    """What a node is and can do. The member acts from there, too, from now on."""
 
     node: Origin
     name: Short = ""
@@ -242,7 +242,7 @@ class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     """Known by name and kept when a peer sends it; nothing follows from it yet, so it cannot be recorded here."""
 
     def __post_init__(self) -> None:
-        raise ValueError("federation is reserved: this version keeps what others say of it, and says nothing itself")
+        raise ValueError("federation is reserved: this version keeps such events from peers, and records none itself")
 
 
 @CATALOG.event("federation.peer.added")

@@ -4,11 +4,11 @@ A member holds grants: a role, from a place in the causal order on. An act of a 
 
     if its place lies at or after the grant's, and before the one at which its holder gave it up;
     if it comes from a node that the member joined from or announced;
-    and, once somebody took the grant back, if it lies in that node's chain up to the point that the taking names.
+    and, once the grant was taken back, if it lies in that node's chain up to the point that the taking names.
 
-So nobody gains by claiming a low clock: what was taken back is judged by the chain, not by the claim. A grant is
-taken back by who ranks above it: in a higher role, or, of an admin's, as an admin for longer. What somebody gave up
-themselves, in words that name a point too, can still be taken back: leaving hides nothing.
+So nobody gains by claiming a low clock: once a grant is taken back, the chain decides, not the claim. A member can
+take back a grant of a lower role, and an admin also that of an admin of shorter standing. A grant that its holder
+gave up can still be taken back: leaving hides nothing.
 
 The state is plain JSON and changed in place: a community may have many members, and each event touches one.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from everlog.programs.community.reading import NEXT, Act, Place
+from everlog.programs.community.reading import ACTS, NEXT, Act, Place
 
 State = dict[str, Any]
 
@@ -49,7 +49,7 @@ def no_acts() -> State:
         "policies": [],
         "nodes": {},
         "ignored": [],
-        "said": [],
+        ACTS: [],
     }
 
 
@@ -161,7 +161,7 @@ class Standing:
         return tuple(sorted(name for name, member in self.state["members"].items() if member["status"] == status))
 
     def with_role(self, role: str) -> list[str]:
-        """Return those who have a role now; the one who has had it for the longest comes first."""
+        """Return the members with a role now; the one with the longest time in that role comes first."""
         members = self.state["members"]
         found = [name for name, member in members.items() if member["role"] == role]
         return sorted(found, key=lambda name: _since(members[name], role))
@@ -192,7 +192,7 @@ class Standing:
         left_out = {one["id"] for one in self.state["ignored"]} if ends else ()
         return any(
             since <= (one["lamport"], one["id"]) < place and one["seq"] > upto.get(one["origin"], 0)
-            for one in self.state["said"]
+            for one in self.state[ACTS]
             if one["by"] == who and one["id"] not in left_out
             for since, upto in ends
         )

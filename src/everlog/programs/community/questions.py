@@ -18,7 +18,7 @@ from everlog.programs.command import Question
 from everlog.programs.community import rules
 from everlog.programs.community.events import COMMUNITY, DOCUMENT, FILE, POST, THREAD, name_of, stream_of
 from everlog.programs.community.membership import RANKS, Standing, no_acts
-from everlog.programs.community.reading import Act
+from everlog.programs.community.reading import ACTS, Act
 from everlog.programs.community.views import Chats, Documents, Files, Manifest, Market, Threads, day_of_message
 from everlog.views.view import View
 
@@ -79,12 +79,12 @@ def require_within(community: str, within: str) -> None:
 
 
 def standing(log: Log, community: str) -> Standing:
-    """How a community stands, for the rules; one of which nothing is known stands like that."""
+    """Return the standing of a community, for the rules; an empty one if the community does not exist."""
     answer = log.view(Manifest).get(f"{COMMUNITY}/{community}")
     if answer.parked or answer.stopped_at:
         raise ViewStopped(
             f"the view {Manifest.name} is stopped",
-            why="what it says may be out of date, and rights are not decided from that",
+            why="its rows may be out of date, and rights are not decided from outdated rows",
             hint=f"everlog views dead-letters {Manifest.name}",
             view=Manifest.name,
         )
@@ -164,14 +164,14 @@ def threads(log: Log, community: str) -> list[dict[str, Any]]:
 def messages(
     log: Log, community: str, thread: str, *, limit: int = MESSAGES, named: Sequence[str] | None = None
 ) -> Messages:
-    """The newest messages of a thread, or those that are named, with who got and read each."""
+    """Return the newest messages of a thread, or those that are named, and which members received and read each."""
     standing, stream = _existing(log, community), stream_of(THREAD, community, thread)
     days = sorted({*map(day_of_message, named)} if named is not None else _days(log, stream), reverse=True)
     found: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
     for day in days:
         row = log.view(Chats).get(f"{stream}/{day}")
-        folded = rules.fold_subject(standing, THREAD, thread, _acts(row.state["said"] if row.found else ()))
+        folded = rules.fold_subject(standing, THREAD, thread, _acts(row.state[ACTS] if row.found else ()))
         wanted = [key for key in folded.subject if named is None or key in named]
         found = [_shown_message(key, folded.subject[key]) for key in wanted] + found
         left_out = folded.ignored + left_out
@@ -200,7 +200,7 @@ def files(log: Log, community: str) -> list[dict[str, Any]]:
         if folded.subject:
             names = sorted({kept["name"] for kept in folded.subject.values() if kept["name"]})
             sizes = sorted({kept["size_bytes"] for kept in folded.subject.values() if kept["size_bytes"] is not None})
-            size = sizes[0] if len(sizes) == 1 else None  # the name is by the content: two sizes are somebody's error
+            size = sizes[0] if len(sizes) == 1 else None  # a CID names one content: of two sizes, one is wrong
             found.append({"cid": cid, "names": names, "size_bytes": size, "providers": folded.subject})
     return found
 
@@ -224,7 +224,7 @@ def ignored(log: Log, community: str) -> list[dict[str, Any]]:
             found += [{"stream": stream_of(kind, community, name), **one} for one in folded.ignored]
     for key, state in _rows(log, Chats, f"{THREAD}/{community}:"):
         stream, _, _ = key.rpartition("/")
-        left_out = rules.fold_subject(standing, THREAD, name_of(stream), _acts(state["said"])).ignored
+        left_out = rules.fold_subject(standing, THREAD, name_of(stream), _acts(state[ACTS])).ignored
         found += [{"stream": stream, **one} for one in left_out]
     return found
 
@@ -247,12 +247,12 @@ def _existing(log: Log, community: str) -> Standing:
 def _subjects(log: Log, view: type[View], standing: Standing, kind: str) -> Iterator[tuple[str, rules.Folded]]:
     for key, state in _rows(log, view, f"{kind}/{standing.community}:"):
         name = name_of(key)
-        yield name, rules.fold_subject(standing, kind, name, _acts(state["said"]))
+        yield name, rules.fold_subject(standing, kind, name, _acts(state[ACTS]))
 
 
 def _one(log: Log, view: type[View], standing: Standing, kind: str, name: str) -> rules.Folded:
     row = log.view(view).get(stream_of(kind, standing.community, name))
-    return rules.fold_subject(standing, kind, name, _acts(row.state["said"] if row.found else ()))
+    return rules.fold_subject(standing, kind, name, _acts(row.state[ACTS] if row.found else ()))
 
 
 def _subject_of(standing: Standing, kind: str, name: str, act: Sequence[Any]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _acts(rows: Sequence[Any]) -> list[Act]:
 
 def _missing(what: str, name: str, listed: str) -> NoSuchSubject:
     return NoSuchSubject(
-        f"there is no {what} {name}", why="nothing that counts was said of it", hint=f"everlog community {listed}"
+        f"there is no {what} {name}", why="no event that counts is about it", hint=f"everlog community {listed}"
     )
 
 
@@ -331,7 +331,7 @@ class Show(CommunityQuestion[Row], frozen=True, kw_only=True):
 
 
 class Policy(CommunityQuestion[Row], frozen=True, kw_only=True):
-    """Show who may do what."""
+    """Show the policy: which role each action needs."""
 
     verb = "policy"
     examples = ("policy",)
@@ -392,7 +392,7 @@ class ThreadList(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
 
 
 class Chat(CommunityQuestion[Row], frozen=True, kw_only=True):
-    """Show the newest messages of a thread, and who has received and read them."""
+    """Show the newest messages of a thread, and which members received and read them."""
 
     verb = "chats"
     examples = ("chats general -n 10",)

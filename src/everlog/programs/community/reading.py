@@ -1,7 +1,7 @@
-"""An act: an event as the rules of a community see it, and the reason if it does not count.
+"""An act: what the rules of a community see of an event, and the reason if it does not count.
 
-An event from a peer was never checked against a model here, and it may claim any clock. So whatever is wrong with it
-is found now and told with it (`bad`): nothing that a peer can send stops a view.
+An event from a peer was not checked against a model here, and it may claim any clock. So it is checked now, and what
+is wrong with it becomes part of the act (`bad`): nothing that a peer can send stops a view.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ Place = tuple[int, str]
 NEXT: Place = (2**53 - 1, "~")
 """The place of an act that happens now: after everything that is known."""
 NEXT_SEQ = 2**53 - 1
+
+ACTS = "said"  # the name in the rows of existing logs
+"""The field of a view's state that holds its acts."""
 
 _LATEST = {event_type: latest for event_type, latest, _ in CATALOG.readings()}
 

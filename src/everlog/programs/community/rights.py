@@ -1,17 +1,18 @@
-"""Who may do what in a community: decided from its history alone, the same in any order of arrival.
+"""The rights of members in a community: decided from its history alone, the same in any order of arrival.
 
-The acts in `community/ID` are taken in causal order, and each is judged by the standing of the community at that
-place. Two rules keep a claimed clock from deciding anything:
+The acts in `community/ID` are applied in causal order, and each is judged by the standing of the community at that
+place. An event may claim any clock value; two rules make sure that nothing is gained by that:
 
-    What takes a role back (a revocation, a demotion) names the points in the chains of the member's nodes up to which
-    the role counts. So it can undo what stands before it, and it is judged as if that were gone already: whoever is
-    revoked cannot save themselves by something that they claim to have said long ago. Where takings contradict each
-    other, the one of the higher authority holds.
+    A taking (a revocation or a demotion takes a role back) names a point in the chain of each of the member's nodes,
+    up to which the role counts. So a taking can undo earlier acts, and it is judged as if they were already undone: a
+    revoked member gains nothing by an act with an old clock value. If takings contradict each other, the one of the
+    higher authority holds.
 
-    Roles are taken back downwards only: from a lower role, or between admins by who has been one for longer.
-    Otherwise two admins could each revoke the other, and neither clock nor chain could tell who was first.
+    A taking needs a higher rank: a higher role, or, between two admins, the longer time as an admin. Otherwise two
+    admins could each revoke the other, and neither clock nor chain would show which came first.
 
-A refusal here is no error: what does not count stays in the log, and the view shows it as ignored, with the reason.
+A refusal here is no error: an act that does not count stays in the log, and the view lists it as ignored, with the
+reason.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from everlog.programs.community.membership import (
     description,
     no_acts,
 )
-from everlog.programs.community.reading import Act, No, Place, ignored
+from everlog.programs.community.reading import ACTS, Act, No, Place, ignored
 
 
 def take(state: State, act: Act, community: str) -> State:
     """Return the standing after one more act; acts come in causal order."""
-    state["said"].append(msgspec.to_builtins(act))
+    state[ACTS].append(msgspec.to_builtins(act))
     standing = Standing(state, community)
     if _may_undo(standing, act):
-        return _judged_anew(state["said"], community)
+        return _judge_again(state[ACTS], community)
     _count(standing, act, judge(standing, act))
     return state
 
 
 def _count(standing: Standing, act: Act, no: No | None) -> None:
-    """Let something count, or not."""
+    """Apply an act that counts, or list it as ignored."""
     if no is None:
         standing.apply(act)
     else:
@@ -56,14 +57,14 @@ def _count(standing: Standing, act: Act, no: No | None) -> None:
 
 
 def _may_undo(standing: Standing, act: Act) -> bool:
-    """True of a taking that would undo something that counts, if its author had the highest authority."""
+    """Return whether an act is a taking that would undo something, if its author had the highest authority."""
     return act.type in TAKINGS and not act.bad and standing.undoes(Taking(act, Authority(RANKS["admin"], _FIRST)))
 
 
-def _judged_anew(rows: list[dict[str, Any]], community: str) -> State:
-    """Let takings hold that undo something, one after the other, those of the highest authority first.
+def _judge_again(rows: list[dict[str, Any]], community: str) -> State:
+    """Judge the whole history: decide which of the takings that undo something hold, the highest authority first.
 
-    It ends: every round gives one more taking its place, and what holds stays.
+    This ends, because every round decides on one more taking, and a taking that holds is not given up again.
     """
     history = _History(rows, community)
     held: list[Taking] = []
@@ -71,7 +72,7 @@ def _judged_anew(rows: list[dict[str, Any]], community: str) -> State:
     left: set[str] = set()  # what undoes nothing that can be given up, and counts from its own place on
     world = history.judged(held, void)
     while True:
-        assert world is not None, "what holds can be said"
+        assert world is not None, "the takings that hold are allowed together"
         trials = [history.trial(held, void, act) for act in (*world.undoing, *void)]
         holding = [taking for taking in trials if taking is not None]
         if holding:
@@ -92,7 +93,7 @@ def _judged_anew(rows: list[dict[str, Any]], community: str) -> State:
 
 
 def _rank(taking: Taking) -> tuple[int, Place, Place]:
-    """Whose taking goes first: that of the higher role, then of who has had it for longer, then the earlier one."""
+    """Return the order of takings: the higher role, then the longer time in that role, then the earlier act."""
     return -taking.authority.rank, taking.authority.since, taking.act.place
 
 
@@ -113,9 +114,9 @@ class _History:
         self._community = community
 
     def trial(self, held: Sequence[Taking], void: Sequence[Act], act: Act) -> Taking | None:
-        """A taking with the authority that it has when it is known beforehand itself; None if it has none then.
+        """Return a taking with the authority that it has if it is known beforehand; None if it then has none.
 
-        How deep it cuts depends on its authority, and that on what it cuts: so it is tried from the highest down.
+        What it undoes depends on its authority, and its authority on what it undoes: the highest one is tried first.
         """
         others = [other for other in void if other is not act]
         if act.by == act.payload["member"]:
@@ -123,9 +124,7 @@ class _History:
             return None if world is None else Taking(act, world.authority)
         for rank in (RANKS["admin"], RANKS["moderator"]):
             taking = Taking(act, Authority(rank, _FIRST))
-            for _ in range(
-                2
-            ):  # with the highest authority in that role, then with the one that it turned out to have
+            for _ in range(2):  # with the highest authority in that role, then with the one that was found
                 world = self.judged([*held, taking], others)
                 if world is None:
                     break
@@ -136,7 +135,7 @@ class _History:
 
     def judged(self, held: Sequence[Taking], void: Collection[Act]) -> _World | None:
         """Return the outcome if these takings are known beforehand; None if one of them is then not allowed."""
-        world = _World(no_acts() | {"said": self._rows})
+        world = _World(no_acts() | {ACTS: self._rows})
         known = {taking.act.id: taking for taking in held}
         standing = Standing(world.state, self._community, sorted(held, key=lambda taking: taking.act.place))
         for act in self._everything:
@@ -144,7 +143,7 @@ class _History:
             taking = known.get(act.id)
             if taking is not None:
                 authority = standing.authority(act)
-                # One that held before stays so if there is nobody left to take from: somebody else undid that.
+                # A taking that held before still holds if its member has no role left: another taking undid that.
                 needless = taking is not held[-1] and standing.status(act.payload["member"]) != "member"
                 if (no is not None and not needless) or authority.rank < taking.authority.rank:
                     return None
@@ -169,7 +168,7 @@ def judge(standing: Standing, act: Act) -> No | None:
 def refuse_below(standing: Standing, act: Act, role: str, rule: str) -> No | None:
     """Return why an actor may not do what needs at least this role."""
     if act.bad:
-        return No(rule="what is said fits its type and its community", why=act.bad)
+        return No(rule="an event fits its type and its community", why=act.bad)
     if not standing.exists:
         return No(
             rule="a community is created before anything else",
@@ -191,7 +190,7 @@ def refuse_below(standing: Standing, act: Act, role: str, rule: str) -> No | Non
 
 
 def fingerprint(actor: str, origin: str) -> str:
-    """What an id ends in that names its founder: nobody else can begin that community."""
+    """Return the end of an id that names its founder: nobody else can create that community."""
     return b32encode(sha256(f"{actor}\n{origin}".encode()).digest()[:10]).decode().lower()
 
 
@@ -230,7 +229,7 @@ def _invited(standing: Standing, act: Act) -> No | None:
 
 
 def _joined(standing: Standing, act: Act) -> No | None:
-    rule = "who was invited may join, from the node that the invitation names if it names one"
+    rule = "an invited actor may join, from the node that the invitation names if it names one"
     if act.bad or not standing.exists:
         return refuse_below(standing, act, "", rule)
     status = standing.status(act.by)
@@ -249,7 +248,7 @@ def _joined(standing: Standing, act: Act) -> No | None:
 
 
 def _revoked(standing: Standing, act: Act) -> No | None:
-    rule = "who ranks above a member may revoke them, and everybody may leave; the last admin stays"
+    rule = "members of a higher rank may revoke a member, and everybody may leave; the last admin stays"
     who = act.payload.get("member", "")
     if standing.status(who) == "invited":  # then it withdraws the invitation
         return refuse_below(standing, act, standing.policy_at(act.place)["who_invites"], rule)
@@ -273,7 +272,7 @@ def _promoted(standing: Standing, act: Act) -> No | None:
 
 
 def _demoted(standing: Standing, act: Act) -> No | None:
-    rule = "who ranks above a member may demote them, and everybody may step down; the last admin stays"
+    rule = "members of a higher rank may demote a member, and everybody may step down; the last admin stays"
     no = _taking(standing, act, rule)
     if no is not None:
         return no
@@ -287,7 +286,7 @@ def _demoted(standing: Standing, act: Act) -> No | None:
 
 
 def _taking(standing: Standing, act: Act, rule: str) -> No | None:
-    """What a revocation and a demotion of a member have in common."""
+    """Judge what a revocation and a demotion of a member have in common."""
     no = refuse_below(standing, act, "member", rule) or _refuse_stranger(standing, act, rule)
     if no is not None:
         return no
@@ -312,7 +311,7 @@ def _policy(standing: Standing, act: Act) -> No | None:
 
 
 def _manifest(standing: Standing, act: Act) -> No | None:
-    rule = "everybody may say that they speak from a node; it is described by who spoke from it before"
+    rule = "every member may announce a node; only members who already act from it may describe it"
     no = refuse_below(standing, act, "member", rule)
     if no is not None:
         return no

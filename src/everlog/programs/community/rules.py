@@ -1,8 +1,8 @@
 """What may be recorded about the market, chats, files and documents; and how a refusal is worded.
 
-Each of these is a history of its own, in causal order, of which every event is judged by the rights that its author
-had (`rights`). What counts makes the subject; what does not is told as ignored. What somebody wants to say now goes
-through the same judges, so that nothing is recorded here that history would ignore.
+Each post, thread, file and document has its own history in causal order. Every event in it is judged by the rights
+that its author had (`rights`). Events that count form the subject; the others are listed as ignored. A new event is
+judged in the same way before it is recorded, so that nothing is recorded here that the history would ignore.
 """
 
 from __future__ import annotations
@@ -166,12 +166,12 @@ def _apply_message(standing: Standing, messages: Subject, act: Act) -> None:
 
 def _judge_file(standing: Standing, providers: Subject, name: str, act: Act) -> No | None:
     takes = standing.policy_at(act.place).get("who_shares", "")
-    rule = "the policy says who shares files; they are unpinned by who keeps them, or by a moderator"
+    rule = "the policy says who shares files; a provider unpins its own files, and a moderator those of anyone"
     no = refuse_below(standing, act, takes if act.type == "file.cid.advertised" else "member", rule)
     if no is not None:
         return no
     if act.payload["cid"] != name:
-        return No(rule="a file is told of in its own stream", why=f"it is about the file {act.payload['cid']}")
+        return No(rule="the stream of an event names its file", why=f"it is about the file {act.payload['cid']}")
     if act.type == "file.cid.advertised":
         return None
     provider = act.payload["provider"] or act.by

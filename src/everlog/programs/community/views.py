@@ -27,7 +27,7 @@ from everlog.programs.community.events import (
     community_of,
 )
 from everlog.programs.community.membership import Standing, no_acts
-from everlog.programs.community.reading import act_of
+from everlog.programs.community.reading import ACTS, act_of
 from everlog.views.view import CAUSAL, View
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -59,10 +59,10 @@ class _Acts(View):
     uses = (act_of,)
 
     def initial(self) -> dict[str, Any]:
-        return {"said": []}
+        return {ACTS: []}
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
-        state["said"].append(msgspec.to_builtins(act_of(event)))
+        state[ACTS].append(msgspec.to_builtins(act_of(event)))
         return state
 
 

@@ -84,7 +84,8 @@ class DeployReport(PlaneCommand, frozen=True, kw_only=True):
     def rule(self, events: Events, actor: str) -> Iterable[Any]:
         raise NotImplementedError
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
+        """Return what the fingerprint of the request has besides the deploy."""
         raise NotImplementedError
 
     def steps(self, log: Log, by: By) -> Steps:
@@ -94,7 +95,7 @@ class DeployReport(PlaneCommand, frozen=True, kw_only=True):
         return Steps(at=at, subject=self.deploy, stream=stream, looks=looks, rule=rule)
 
     def fingerprint(self) -> Any:
-        return {"id": self.deploy, **self.said()}
+        return {"id": self.deploy, **self.request_fields()}
 
 
 class StartDeploy(DeployReport, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class StartDeploy(DeployReport, frozen=True, kw_only=True):
     examples = ("deploy start d1 --actor service:deployer",)
     note: Note = ""
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         return {"note": self.note}
 
     def rule(self, events: Events, actor: str) -> Iterable[Any]:
@@ -118,7 +119,7 @@ class SucceedDeploy(DeployReport, frozen=True, kw_only=True):
     examples = ("deploy succeed d1 --seconds 48 --actor service:deployer",)
     seconds: Seconds = 0.0
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         return {"seconds": self.seconds}
 
     def rule(self, events: Events, actor: str) -> Iterable[Any]:
@@ -133,7 +134,7 @@ class FailDeploy(DeployReport, frozen=True, kw_only=True):
     error: Annotated[str, Meta(description="What went wrong.")]
     seconds: Seconds = 0.0
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         return {"error": self.error, "seconds": self.seconds}
 
     def rule(self, events: Events, actor: str) -> Iterable[Any]:

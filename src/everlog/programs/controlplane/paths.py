@@ -6,7 +6,7 @@
                        secret/acme.shop.prod.DATABASE_URL  volume/acme.shop.prod.data  scale/acme.shop.prod.web
     deploy/ID and route/HOST belong to an environment by their scope, which is the place's text.
 
-A name has no dot, so that the name of a stream is of one place only.
+A name has no dot, so that the name of a stream belongs to one place only.
 """
 
 from __future__ import annotations
@@ -120,8 +120,10 @@ def require_name(what: str, name: str) -> str:
 
 
 def require_within(place: ResourcePath, fence: str) -> None:
-    """Refuse what lies outside of the scope that the caller acts in, in the words of what does not exist: who may
-    not touch another org must not learn what it has either."""
+    """Refuse a place outside of the caller's scope with the same words as a place that does not exist.
+
+    A caller that may not change another org must not learn what is in it either.
+    """
     if not in_scope(place.scope, fence):
         raise no_such(f"{place.kind} {place}", f"there is none in {fence}", within=fence)
 

@@ -173,7 +173,7 @@ QUESTIONS = (List, Desired, DeployHistory, ShowDeploy, Audit, Days)
 
 
 def consumer(log: Log, place: str, name: str, *, within: str = "") -> Group:
-    """Return a consumer of a place's events with a cursor of its own, such as an agent on a machine or an edge.
+    """Return a consumer of a place's events with its own cursor, such as an agent on a machine or an edge.
 
     for delivery in consumer(log, "acme/shop/prod", "edge-1").member("edge-1"):
         apply(delivery.event)      # first the effect, which must be safe to repeat

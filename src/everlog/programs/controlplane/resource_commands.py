@@ -100,7 +100,7 @@ class RemoveRoute(PlaneCommand, frozen=True, kw_only=True):
 
 
 class ResourceCommand(PlaneCommand, frozen=True, kw_only=True):
-    """A command about something that an environment has, on a stream of its own."""
+    """A command about something that an environment has and that has its own stream."""
 
     environment: Environment
 
@@ -111,7 +111,8 @@ class ResourceCommand(PlaneCommand, frozen=True, kw_only=True):
     def rule(self, events: Events, at: ResourcePath) -> Iterable[Any]:
         raise NotImplementedError
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
+        """Return what the fingerprint of the request has besides the environment and the name."""
         raise NotImplementedError
 
     def steps(self, log: Log, by: By) -> Steps:
@@ -123,7 +124,7 @@ class ResourceCommand(PlaneCommand, frozen=True, kw_only=True):
 
     def fingerprint(self) -> Any:
         kind, name = self.resource()
-        return {"environment": self.environment, kind: name, **self.said()}
+        return {"environment": self.environment, kind: name, **self.request_fields()}
 
 
 class SetSecret(ResourceCommand, frozen=True, kw_only=True):
@@ -137,7 +138,7 @@ class SetSecret(ResourceCommand, frozen=True, kw_only=True):
     def resource(self) -> tuple[str, str]:
         return "secret", self.name
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         return {"version_id": self.version_id}
 
     def rule(self, events: Events, at: ResourcePath) -> Iterable[Any]:
@@ -155,7 +156,7 @@ class RemoveSecret(ResourceCommand, frozen=True, kw_only=True):
     def resource(self) -> tuple[str, str]:
         return "secret", self.name
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         return {"reason": self.reason}
 
     def rule(self, events: Events, at: ResourcePath) -> Iterable[Any]:
@@ -178,7 +179,7 @@ class AttachVolume(ResourceCommand, frozen=True, kw_only=True):
     def wanted(self) -> VolumeAttached:
         return VolumeAttached(process=self.process, mount=self.mount, size_gb=self.size_gb)
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.to_builtins(self.wanted())
         return found
 
@@ -197,7 +198,7 @@ class DetachVolume(ResourceCommand, frozen=True, kw_only=True):
     def resource(self) -> tuple[str, str]:
         return "volume", self.name
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         return {"reason": self.reason}
 
     def rule(self, events: Events, at: ResourcePath) -> Iterable[Any]:
@@ -215,7 +216,7 @@ class Scale(ResourceCommand, frozen=True, kw_only=True):
     def resource(self) -> tuple[str, str]:
         return "scale", self.process
 
-    def said(self) -> dict[str, Any]:
+    def request_fields(self) -> dict[str, Any]:
         return {"count": self.count}
 
     def rule(self, events: Events, at: ResourcePath) -> Iterable[Any]:

@@ -1,7 +1,7 @@
 """What may be done with places and deploys, decided from events alone. Pure: nothing here reads a clock or a log.
 
-A rule gets the few events that it asks for in `commands`, as `history`, and never more: what is in another org is not
-among them. What an environment has, hosts and disks and so on, stands in `parts`.
+A rule gets as `history` only the events that its command looks at; events of another org are never among them. The
+rules about what an environment has (hosts, disks and so on) are in `resources`.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def roll_back(history: History, deploy: str, *, to: str, reason: str) -> list[An
     if to and (target is None or target.environment != known.environment or target.status != "succeeded"):
         raise RuleRefused(
             f"the deploy {deploy} cannot be rolled back to {to}",
-            rule="an environment goes back to a deploy of its own that succeeded",
+            rule="an environment goes back to a deploy that succeeded in it",
             tried=f"roll {deploy} back to {to}",
             why="there is no such one" if target is None else f"{to} is {target.status} in {target.environment}",
             hint=f"everlog control deploy history {known.environment}",

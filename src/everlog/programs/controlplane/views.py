@@ -1,7 +1,7 @@
-"""What people and machines ask a control plane: what should run, what was deployed, who did how much, what there is.
+"""The views of the controlplane program: what should run, what was deployed, how much was done per day, what exists.
 
-The order is the log's own (positions), as seed 003 has it: a control plane has one log, and its consumers read it in
-this order too. Keys begin with the org, so that a tenant's rows are those below its own name.
+Their order is that of the log (positions), as seed 003 has it: a control plane has one log, and its consumers read it
+in this order too. Keys begin with the org, so that a tenant's rows are those below its own name.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Desired(View):
         }
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
-        said = event.payload
+        payload = event.payload
         _, subject, what = event.type.split(".")
         if subject == "deploy":
             return _deployed(state, what, event)
         if subject == "environment":
             if what == "closed":
                 return {**state, "status": "closed"}
-            return {**state, "region": said["region"], "protected": said["protected"]}
+            return {**state, "region": payload["region"], "protected": payload["protected"]}
         part, name = _part_of(subject, event)
         rows = dict(state[part])
         if what in ("removed", "detached"):
             rows.pop(name, None)
         else:
-            rows[name] = _wanted(subject, said, rows.get(name))
+            rows[name] = _wanted(subject, payload, rows.get(name))
         return {**state, part: dict(sorted(rows.items()))}
 
 
@@ -66,26 +66,26 @@ class Deploys(View):
         return f"{event.scope}/{event.stream.partition('/')[2]}"
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
-        said, what = event.payload, event.type.rpartition(".")[2]
+        payload, what = event.payload, event.type.rpartition(".")[2]
         if what == "requested":
             state = {
-                "artifact": said["artifact"],
-                "note": said["note"],
+                "artifact": payload["artifact"],
+                "note": payload["note"],
                 "requested_by": event.actor,
                 "requested_at": _text(event),
             }
         elif what == "started":
             state = {**state, "started_at": _text(event), "started_by": event.actor}
         elif what == "succeeded":
-            state = {**state, "seconds": said["seconds"]}
+            state = {**state, "seconds": payload["seconds"]}
         elif what == "failed":
-            state = {**state, "error": said["error"], "seconds": said["seconds"]}
+            state = {**state, "error": payload["error"], "seconds": payload["seconds"]}
         else:
             state = {
                 **state,
-                "rolled_back_to": said["to"],
+                "rolled_back_to": payload["to"],
                 "rolled_back_by": event.actor,
-                "rolled_back_because": said["reason"],
+                "rolled_back_because": payload["reason"],
             }
         return {**state, "status": what, "changed_at": _text(event)}
 
@@ -143,18 +143,20 @@ VIEWS = (Desired, Deploys, Audit, Places)
 
 
 def _deployed(state: dict[str, Any], what: str, event: Event) -> dict[str, Any]:
-    said, deploy = event.payload, event.stream.partition("/")[2]
+    payload, deploy = event.payload, event.stream.partition("/")[2]
     if what == "requested":
-        return {**state, "deploying": {"deploy": deploy, "artifact": said["artifact"], "status": what}}
+        return {**state, "deploying": {"deploy": deploy, "artifact": payload["artifact"], "status": what}}
     if what == "started":
         under_way = state["deploying"] or {"deploy": deploy, "artifact": ""}
         return {**state, "deploying": {**under_way, "status": what}}
     if what == "failed":
         return {**state, "deploying": None}
     if what == "succeeded":
-        release = {"deploy": deploy, "artifact": said["artifact"], "since": _text(event)}
+        release = {"deploy": deploy, "artifact": payload["artifact"], "since": _text(event)}
         return {**state, "release": release, "deploying": None}
-    back = {"deploy": said["to"], "artifact": said["artifact"], "since": _text(event)} if said["to"] else None
+    back = (
+        {"deploy": payload["to"], "artifact": payload["artifact"], "since": _text(event)} if payload["to"] else None
+    )
     return {**state, "release": back}
 
 
@@ -167,12 +169,12 @@ def _part_of(subject: str, event: Event) -> tuple[str, str]:
     return parts[subject], name.removeprefix(event.scope.replace("/", ".") + ".")
 
 
-def _wanted(subject: str, said: dict[str, Any], before: Any) -> Any:
+def _wanted(subject: str, payload: dict[str, Any], before: Any) -> Any:
     if subject == "secret":
-        return said["version_id"]
+        return payload["version_id"]
     if subject == "scale":
-        return said["count"]
-    return {**(before or {}), **said} if subject == "volume" else dict(said)
+        return payload["count"]
+    return {**(before or {}), **payload} if subject == "volume" else dict(payload)
 
 
 def _counted(counts: dict[str, int], name: str) -> dict[str, int]:

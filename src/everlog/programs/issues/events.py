@@ -1,4 +1,4 @@
-"""What happens to an issue. The stream is `issue/UID`, one an issue; what a purge leaves is on `issue-tombstone/UID`.
+"""What happens to an issue. Its stream is `issue/UID`; what a purge leaves is on `issue-tombstone/UID`.
 
 The names are those of the tracker that seed 004 describes, so that its exports, once imported, are issues here.
 """

@@ -78,7 +78,7 @@ def _judge(history: History, event: Event, payload: Any, by: By) -> None:
 
 def _judge_created(history: History, event: Event, issue: Issue | None, uid: str, made: Created) -> None:
     tried = f"create {event.stream}"
-    hint = "everlog issue create TITLE, which gives it an id of its own"
+    hint = "everlog issue create TITLE, which gives it a new id"
     if issue is not None:
         raise RuleRefused(
             f"the issue {uid} was already created",

@@ -1,7 +1,7 @@
-"""How much two issues are alike, from 0 to 1: words of the titles count six tenths, those of the bodies four. Pure.
+"""How similar two issues are, from 0 to 1: the words of the titles count six tenths, those of the bodies four. Pure.
 
-Each is Jaccard's measure: words in both, divided by words in either. Where neither has a body the titles decide,
-because two empty bodies say nothing.
+Each part is the Jaccard index: words in both, divided by words in either. If neither has a body, the titles decide,
+because two empty bodies show nothing.
 """
 
 from __future__ import annotations

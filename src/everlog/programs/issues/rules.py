@@ -1,7 +1,7 @@
 """What may happen to an issue, decided from its history. Pure: nothing here reads a clock or a log.
 
-The ladder of taking away: closed (settled, in sight), deleted (out of sight, can be brought back), purged (gone for
-good). The last two want to hear exactly what they should do.
+An issue can be removed in three steps: closed (settled, still listed), deleted (not listed, can be restored), purged
+(removed permanently). For the last two, the caller must repeat what they will do (`confirm`).
 """
 
 from __future__ import annotations
@@ -83,46 +83,48 @@ def uid_of(event: Event) -> str:
 
 def evolve(issue: Issue, event: Event) -> Issue:
     """An issue after an event. What an imported history expresses in another way is passed over."""
-    said, at = event.payload, event.occurred_at.isoformat().replace("+00:00", "Z")
+    payload, at = event.payload, event.occurred_at.isoformat().replace("+00:00", "Z")
     changed = msgspec.structs.replace(issue, changed_at=at, changed_by=event.actor)
     match event.type:
         case "issue.created":
             return msgspec.structs.replace(
                 changed,
                 scope=event.scope,
-                short_id=said["short_id"],
-                title=said["title"],
-                body=said["body"],
-                owner=said["owner"],
-                labels=tuple(sorted({*issue.labels, *said["labels"]})),
+                short_id=payload["short_id"],
+                title=payload["title"],
+                body=payload["body"],
+                owner=payload["owner"],
+                labels=tuple(sorted({*issue.labels, *payload["labels"]})),
                 created_at=at,
                 created_by=event.actor,
             )
         case "issue.edited":
-            fields = {name: change["to"] for name, change in said["changes"].items()}
+            fields = {name: change["to"] for name, change in payload["changes"].items()}
             return msgspec.structs.replace(changed, **fields)
         case "issue.commented":
             return msgspec.structs.replace(changed, comments=issue.comments + 1)
-        case "issue.labeled" | "issue.unlabeled" if isinstance(said.get("label"), str):
-            labels = {*issue.labels} - {said["label"]}
-            kept = labels | {said["label"]} if event.type == "issue.labeled" else labels
+        case "issue.labeled" | "issue.unlabeled" if isinstance(payload.get("label"), str):
+            labels = {*issue.labels} - {payload["label"]}
+            kept = labels | {payload["label"]} if event.type == "issue.labeled" else labels
             return msgspec.structs.replace(changed, labels=tuple(sorted(kept)))
-        case "issue.linked" | "issue.unlinked" if isinstance(said.get("target"), dict):
-            target = said["target"]
-            others = {link for link in issue.links if (link.kind, link.uid) != (said["kind"], target["uid"])}
-            link = Link(kind=said["kind"], uid=target["uid"], short_id=target["short_id"])
+        case "issue.linked" | "issue.unlinked" if isinstance(payload.get("target"), dict):
+            target = payload["target"]
+            others = {link for link in issue.links if (link.kind, link.uid) != (payload["kind"], target["uid"])}
+            link = Link(kind=payload["kind"], uid=target["uid"], short_id=target["short_id"])
             kept_links = others | {link} if event.type == "issue.linked" else others
             return msgspec.structs.replace(changed, links=tuple(sorted(kept_links)))
         case "issue.closed":
-            return msgspec.structs.replace(changed, status="closed", reason=str(said.get("reason") or ""))
+            return msgspec.structs.replace(changed, status="closed", reason=str(payload.get("reason") or ""))
         case "issue.reopened":
             return msgspec.structs.replace(changed, status="open", reason="")
         case "issue.soft_deleted":
-            return msgspec.structs.replace(changed, deleted=True, reason=str(said.get("reason") or ""))
+            return msgspec.structs.replace(changed, deleted=True, reason=str(payload.get("reason") or ""))
         case "issue.restored":
             return msgspec.structs.replace(changed, deleted=False, reason="")
         case "issue.purged":
-            return msgspec.structs.replace(changed, purged=True, short_id=said["short_id"], reason=said["reason"])
+            return msgspec.structs.replace(
+                changed, purged=True, short_id=payload["short_id"], reason=payload["reason"]
+            )
         case _:
             return changed
 

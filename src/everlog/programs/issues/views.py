@@ -1,6 +1,6 @@
-"""What people ask about issues: how each one stands, by which name it is known, what points to it.
+"""The views of the issues program: the current state of each issue, its short id, and the links to it.
 
-All of them are causal: clones of a log with the same events have the same rows, whatever came first.
+All of them are causal: clones of a log with the same events have the same rows, in whatever order they arrived.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class ShortIds(View):
         return {"issues": {}, "purged": {}}
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
-        uid, said = uid_of(event), event.payload
+        uid, payload = uid_of(event), event.payload
         if event.type == "issue.purged":
-            gone = {"scope": event.scope, "short_id": said["short_id"]}
+            gone = {"scope": event.scope, "short_id": payload["short_id"]}
             return {**state, "purged": {**state["purged"], uid: gone}}
-        made = {"scope": event.scope, "short_id": said["short_id"], "lamport": event.lamport, "event": event.id}
+        made = {"scope": event.scope, "short_id": payload["short_id"], "lamport": event.lamport, "event": event.id}
         return {**state, "issues": {**state["issues"], uid: made}}
 
 
@@ -75,8 +75,8 @@ class Backlinks(View):
         return {"links": []}
 
     def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
-        said = event.payload
-        mine = {"kind": said["kind"], "uid": said["source"]["uid"], "short_id": said["source"]["short_id"]}
+        payload = event.payload
+        mine = {"kind": payload["kind"], "uid": payload["source"]["uid"], "short_id": payload["source"]["short_id"]}
         others = [one for one in state["links"] if (one["kind"], one["uid"]) != (mine["kind"], mine["uid"])]
         links = [*others, mine] if event.type == "issue.linked" else others
         return {"links": sorted(links, key=lambda one: (one["kind"], one["uid"]))}

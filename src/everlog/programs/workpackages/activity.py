@@ -1,4 +1,4 @@
-"""The activity.yaml of 1.x, read into entries that know their lines. What is not of this shape is refused, by line.
+"""Read the activity.yaml of 1.x into entries with their line numbers. Anything of another shape is refused, by line.
 
     version: 1                               # may be left out; the list may also stand alone
     activity:
@@ -10,8 +10,8 @@
         dependencies: [WP01]
       - {timestamp: 2026-01-13T10:00:00Z, work_package_id: WP03, lane: doing}     # short for a move
 
-Values are taken as the text that stands there: `title: 2026` and `title: yes` are titles. Anchors, tags and keys that
-stand twice have no use here and could make one file mean two things, so they are refused.
+Values are taken as literal text: `title: 2026` and `title: yes` are titles. Anchors, tags and duplicate keys have no
+use here and would make a file ambiguous, so they are refused.
 """
 
 from __future__ import annotations

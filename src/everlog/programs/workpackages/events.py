@@ -1,7 +1,7 @@
 """What happens to features and their work packages. Streams: `featurespec/SLUG` and `workpackage/ID`.
 
-The names of types and fields are those that the seed's own program writes, so that its logs and ours are one. Its
-events are of version 1 and may lack any field; ours are of version 2 where there is more to say.
+The names of types and fields are those that the seed's program writes, so that both can share a log. Its events have
+version 1 and may lack any field; ours have version 2 where they have more fields.
 """
 
 from __future__ import annotations

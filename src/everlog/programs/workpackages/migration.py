@@ -1,8 +1,8 @@
-"""From the activity.yaml of 1.x to events: what it says is recorded as migrated, and the file is put aside.
+"""Migrate the activity.yaml of 1.x to events with the tag `migrated`, and rename the file.
 
 The events are made from the entries alone: ids, clocks (the place in the file), salts and the chain are the same on
 every machine and at every run. So running it again adds nothing, clones that migrate the same file agree, and a file
-that has grown since adds what is new. They carry the tag `migrated`, and never beat a real event: see `package.py`.
+that has grown since adds only its new entries. Migrated events never override a real event: see `package.py`.
 The file is renamed only after the events are on the disk, and never over another one.
 """
 
@@ -118,10 +118,10 @@ def _events(entries: list[Entry], name: str, *, now_ms: int) -> list[Event]:
     for entry in entries:
         try:
             foreign = _foreign(entry)
-            said = stable_bytes(entry.fields)
-            seen[said] += 1
-            # The same entry twice is two events: each says which of them it is.
-            event = filler.fill(foreign, said + b" %d" % seen[said]).event
+            content = stable_bytes(entry.fields)
+            seen[content] += 1
+            # The same entry twice is two events: the number distinguishes them.
+            event = filler.fill(foreign, content + b" %d" % seen[content]).event
             refuse_unacceptable(event, now_ms=now_ms)
             refuse_secrets(event.type, event.payload)
             events.append(event)

@@ -1,9 +1,9 @@
-"""A work package as its events leave it: the one fold that rules, views and the history share.
+"""The state of a work package, folded from its events: the one fold that rules, views and the history share.
 
-Events come in causal order, so that every clone of a log comes to the same. The lane is that of the last move, and
-the last one is that of the greatest `(lamport, id)`. `heads` are the moves that no other move has followed yet: one,
-or several after a merge of clones in which the package went different ways. Then there is a conflict, until a move
-follows all of them.
+Events are applied in causal order, so that every clone of a log gets the same state. The lane is that of the last
+move, which is the one with the greatest `(lamport, id)`. `heads` are the moves that no other move has followed yet:
+one, or several after a merge of clones that moved the package differently. That is a conflict until a move follows
+all of them.
 
 What was migrated from older files (tag `migrated`) has made-up clocks: it counts until a real event replaces it.
 So does what was imported from spec-kitty, whose lines are ordered by their time and their id, as there.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from everlog.log.write.guard import History
 
 State = dict[str, Any]
+_NOTED_AT = "said_at"  # the name in the rows of existing logs: when an annotation gave the status of a subtask
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
 
 
@@ -165,20 +166,20 @@ def cycle(name: str, dependencies: Iterable[str], needs: Mapping[str, Sequence[s
 
 
 def _created(state: State, event: Event, at: str) -> State:
-    said = event.payload
+    payload = event.payload
     start = {} if state["start"] else {"start": event.id}
     return start | _unless_beaten(
         state,
         event,
         "created",
         {
-            "title": _text(said, "title"),
-            "feature": _text(said, "feature_slug") or state["feature"],
-            "subtasks": _planned_subtasks(state, said.get("subtasks") or []),
+            "title": _text(payload, "title"),
+            "feature": _text(payload, "feature_slug") or state["feature"],
+            "subtasks": _planned_subtasks(state, payload.get("subtasks") or []),
             "created_at": at,
             "created_by": event.actor,
         }
-        | _depended_on(state, event, said.get("dependencies") or []),
+        | _depended_on(state, event, payload.get("dependencies") or []),
     )
 
 
@@ -224,7 +225,7 @@ def _heads(state: State, event: Event, lane: str, at: str) -> list[State]:
 
 
 def _knew(event: Event, other: State) -> bool:
-    """True when a move was made by somebody who knew of another one."""
+    """Return whether the author of a move knew of another one."""
     known = event.payload.get("after")
     if known:
         return other["id"] in known
@@ -263,28 +264,28 @@ def _status_changed(state: State, event: Event, at: str) -> State:
 
 
 def _described(state: State, event: Event, at: str) -> State:
-    """The subtasks that an annotation speaks of, such as {"T007": "done"}; of two, the later one counts."""
+    """Return the subtasks that an annotation names, such as {"T007": "done"}; of two, the later one counts."""
     found: State = {"feature": state["feature"] or event.scope}
     delta = event.payload.get("delta")
-    said = delta.get("subtasks") if isinstance(delta, dict) else None
-    if not isinstance(said, dict):
+    statuses = delta.get("subtasks") if isinstance(delta, dict) else None
+    if not isinstance(statuses, dict):
         return found
     known = {one["index"]: one for one in state["subtasks"]}
-    for name, status in said.items():
+    for name, status in statuses.items():
         digits = name.lstrip(_LETTERS)
         if not (digits.isascii() and digits.isdigit() and len(digits) < 6):
             continue
         before = known.get(int(digits), {})
-        if before.get("said_at", "") > at or (before and "said_at" not in before):
+        if before.get(_NOTED_AT, "") > at or (before and _NOTED_AT not in before):
             continue
         done = {"done_at": at, "done_by": event.actor} if status == "done" else {"done_at": "", "done_by": ""}
-        known[int(digits)] = {"index": int(digits), "text": name, "planned": True, "said_at": at, **done}
+        known[int(digits)] = {"index": int(digits), "text": name, "planned": True, _NOTED_AT: at, **done}
     return {**found, "subtasks": [known[index] for index in sorted(known)]}
 
 
 def _housed(state: State, event: Event, at: str) -> State:
-    said = event.payload
-    place = {"path": _text(said, "worktree_path"), "branch": _text(said, "branch_name")}
+    payload = event.payload
+    place = {"path": _text(payload, "worktree_path"), "branch": _text(payload, "branch_name")}
     return _unless_beaten(state, event, "workspace", {"workspace": place})
 
 
@@ -349,6 +350,6 @@ def _unless_beaten(state: State, event: Event, part: str, changed: State) -> Sta
     return changed if part in known else {**changed, "real": sorted([*known, part])}
 
 
-def _text(said: dict[str, Any], name: str) -> str:
-    value = said.get(name)
+def _text(payload: dict[str, Any], name: str) -> str:
+    value = payload.get(name)
     return "" if value is None else str(value)

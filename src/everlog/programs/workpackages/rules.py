@@ -1,7 +1,7 @@
 """What may happen to a work package, decided from its history alone. Pure: nothing here reads a clock or a log.
 
-A rule gets the package as `package_of` makes it from its events (None: there is none), and what else it must know of
-others: the lanes of what the package depends on, or who needs whom.
+A rule gets the package as `package_of` makes it from its events (None: there is none), and what it must know of other
+packages: the lanes of those that it depends on, or the whole graph of dependencies.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def house(package: State | None, name: str, path: str, *, branch: str = "") -> l
     return [Housed(work_package_id=name, worktree_path=path, branch_name=branch)]
 
 
-# ---- what follows from a package, for those who ask before they act
+# ---- what follows from a package, for callers that check before they act
 
 
 def next_lanes(package: State) -> tuple[str, ...]:
@@ -296,13 +296,13 @@ def _refuse_unready(
             cycle=list(circle),
         )
     if waiting:
-        told = [f"{one} is {lanes.get(one) or 'not there yet'}" for one in waiting]
+        unmet = [f"{one} is {lanes.get(one) or 'not there yet'}" for one in waiting]
         raise _refused_move(
             package,
             name,
             to,
             rule="what it depends on is done first",
-            why=", ".join(told),
+            why=", ".join(unmet),
             allowed=[f"{name} to {to} when {', '.join(waiting)} is done"],
             hint=f"everlog wp status {waiting[0]}"
             if lanes.get(waiting[0])

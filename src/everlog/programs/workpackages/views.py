@@ -1,4 +1,4 @@
-"""What people ask about work packages: the board, and the features that they are for."""
+"""The views of the workpackages program: the board, and the features that the packages belong to."""
 
 from __future__ import annotations
 
