@@ -46,10 +46,10 @@ def test_an_error_that_everlog_cannot_explain_passes_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("verb", "path", "ending"),
     [
-        ("read", PATH, "shows who may read it"),
-        ("write", PATH, "shows who may write there; reading may still work"),
-        ("make", PATH, "shows who may write there"),
-        ("write", PATH.with_name("x.everlog-tmp"), "shows who may write there"),
+        ("read", PATH, "shows their permissions"),
+        ("write", PATH, "shows their permissions; reading may still work"),
+        ("make", PATH, "shows its permissions"),
+        ("write", PATH.with_name("x.everlog-tmp"), "shows its permissions"),
     ],
 )
 def test_a_missing_permission_names_the_command_that_shows_it(verb: str, path: Path, ending: str) -> None:

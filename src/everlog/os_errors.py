@@ -51,10 +51,10 @@ def _who_may(verb: str, path: Path | None) -> str:
         return "check the owner and mode of the file and its folder"
     folder, file = f"ls -ld {quote(str(path.parent))}", quote(str(path))
     if verb in _READING:
-        return f"{folder} {file} shows who may read it"
+        return f"{folder} {file} shows their permissions"
     if verb == "make" or path.name.endswith(_TEMPORARY):  # the file does not exist
-        return f"{folder} shows who may write there"
-    return f"{folder} {file} shows who may write there; reading may still work"
+        return f"{folder} shows its permissions"
+    return f"{folder} {file} shows their permissions; reading may still work"
 
 
 def failed_flush(error: OSError, path: Path) -> WriterStopped:

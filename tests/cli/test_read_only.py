@@ -72,7 +72,7 @@ def test_who_may_not_write_reads_all_that_is_there_and_is_told_who_may_write(
             ["snapshot", "create", "streams"],
             ["views", "rebuild", "streams"],
         ):
-            look = re.search(r"ls -ld .*?(?= shows who may write)", refusal(*asked)["hint"])
+            look = re.search(r"ls -ld .*?(?= shows (?:its|their) permissions)", refusal(*asked)["hint"])
             assert look is not None, asked
             assert subprocess.run(shlex.split(look[0]), capture_output=True, check=False).returncode == 0, asked
         hint = refusal("views", "get", "types", "note.added")["hint"]
@@ -87,7 +87,7 @@ def test_who_may_not_even_read_is_not_told_that_reading_works(log: Run, place: P
     try:
         error = refusal("log")
         assert error["hint"].startswith(f"ls -ld {folder} ")
-        assert error["hint"].endswith(" shows who may read it")
+        assert error["hint"].endswith(" shows their permissions")
         checks = bound("doctor")
         assert checks.returncode == 8
         assert "cannot be read by this user" in checks.stdout
@@ -98,4 +98,4 @@ def test_who_may_not_even_read_is_not_told_that_reading_works(log: Run, place: P
 
 def test_where_no_log_can_be_made_the_folder_is_named_that_is_there(place: Path) -> None:
     with read_only(place):
-        assert refusal("init")["hint"] == f"ls -ld {place} shows who may write there"
+        assert refusal("init")["hint"] == f"ls -ld {place} shows its permissions"

@@ -1,4 +1,4 @@
-"""The event types of a log: what their payloads hold, how old versions read today, and which moves are allowed."""
+"""The event types of a log: their payloads, how old versions are read, and which transitions are allowed."""
 
 from __future__ import annotations
 

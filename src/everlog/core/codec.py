@@ -180,8 +180,7 @@ def from_msgpack(data: bytes) -> Event:
 
 
 class EventObject(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An event as a JSON object with names; bytes are base64, and empty fields are left out, except for the
-    payload."""
+    """The JSON object of one event. Bytes are base64, and empty fields except the payload are left out."""
 
     id: EventId
     type: str

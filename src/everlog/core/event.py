@@ -72,7 +72,7 @@ def imported_order(event: Event) -> tuple[int, str]:
 
 
 class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An event at its position in one log."""
+    """A record: an event with its position in one log."""
 
     position: Position
     sequence: int

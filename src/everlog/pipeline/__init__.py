@@ -1,1 +1,1 @@
-"""The log on Spark: the only home of pyspark, pyarrow and deltalake. Nothing outside it loads them."""
+"""The log on Spark. Only this package imports pyspark, pyarrow and deltalake."""

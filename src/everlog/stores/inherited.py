@@ -1,4 +1,4 @@
-"""What stores have in common when they cannot be used any more: after a fork, and after a failed flush."""
+"""Refuse the use of a store after a fork, or after a failed flush: what all stores have in common for this."""
 
 from __future__ import annotations
 

@@ -168,12 +168,12 @@ class StateFile:
             except sqlite3.OperationalError as error:
                 if not _may_not_write(error):
                     raise
-                with closing(self._reader()) as reader:  # a user who may only read
+                with closing(self._reader()) as reader:  # a user without write access
                     return reader.execute(sql, values).fetchall()
             return connection.execute(sql, values).fetchall()
 
     def _reader(self) -> sqlite3.Connection:
-        """Open a connection for a user who may not write. It is not kept: it would see no later change."""
+        """Open a connection for a user without write access. It is not kept: it would see no later change."""
         place = f"file:{quote(str(self.path))}?mode=ro"
         # SQLite cannot make its side files here. Without a write-ahead log they would add nothing to the file.
         alone = not self._files.exists(self.path.with_name(self.path.name + "-wal"))
@@ -266,21 +266,21 @@ class StateFile:
                 raise self._emptied(error) from error
             name = getattr(error, "sqlite_errorname", "") or ""
             what = f"{self.path} cannot be used"
-            kind, hint = EverlogError, f"it is derived: {self.path} may be deleted and is made again"
+            kind, hint = EverlogError, f"it is derived: {self.path} may be deleted and is then rebuilt"
             if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                kind, hint = Busy, "somebody else keeps views there: try again"
+                kind, hint = Busy, "another process is writing views there: try again"
             elif name == "SQLITE_FULL":
                 kind, hint = StorageFull, "free some space and try again; the log itself can be read"
             elif isinstance(error, sqlite3.Error) and _may_not_write(error):
                 from shlex import quote as shell_quote
 
                 kind = ReadOnly
-                hint = f"views are kept there: ls -ld {shell_quote(str(self.path.parent))} shows who may write"
+                hint = f"views are kept there: ls -ld {shell_quote(str(self.path.parent))} shows its permissions"
             raise kind(what, why=str(error), hint=hint) from error
 
     def _emptied(self, error: Exception) -> StateEmptied:
         return StateEmptied(
-            f"{self.path} was damaged and is made again from the events", why=str(error), hint="try again"
+            f"{self.path} was damaged and is rebuilt from the events", why=str(error), hint="try again"
         )
 
     def _make_again_if_possible(self, error: Exception) -> bool:

@@ -1,1 +1,1 @@
-"""Moving a log: copied from any store to any, exported as text, imported from text of many shapes."""
+"""Move a log: copy it from any store to any other, export it as text, import text of many shapes."""

@@ -4,8 +4,8 @@
     subject              the stream                data        the payload
     ev…                  everything else, as extension attributes: evlamport, evactor, evcommitment, …
 
-Numbers travel as text, because CloudEvents has integers of 32 bits only; bytes as base64. An event that went out this
-way comes back as it was. A CloudEvent of somebody else becomes an event of an import: see `everlog.transfer.fill`.
+Numbers are written as text, because CloudEvents has integers of 32 bits only; bytes as base64. An exported event is
+imported unchanged. A CloudEvent of another program is completed as by an import: see `everlog.transfer.fill`.
 """
 
 from __future__ import annotations

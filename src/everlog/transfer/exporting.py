@@ -1,7 +1,7 @@
 """Export a log as text: one canonical line per event, or CloudEvents. The last line has the count.
 
     {"everlog_export":{"epoch":…,"format":1,"head":…,"log_id":…,"origin":…}}
-    {"actor":…,"commitment":…,…}                                               an event at its position, RFC 8785
+    {"actor":…,"commitment":…,…}                                               one event per line, RFC 8785
     {"everlog_end":{"count":…,"digest":…}}
 
 Events are written as they are stored, not upcast, so that an import of them verifies. Purged events are not part of

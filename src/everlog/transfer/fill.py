@@ -56,7 +56,7 @@ class Filler:
         return _id(foreign.occurred_at or self.moment, self._seed(stable))
 
     def skip(self, foreign: Foreign, stable: bytes) -> None:
-        """Move past an event as `fill` would, without building it."""
+        """Skip one event: continue as after `fill`, without building it."""
         self._seed(stable)
         self.moment = foreign.occurred_at or self.moment
 

@@ -65,7 +65,7 @@ class Context:
 
 
 _TAGS_MAX = 24
-"""The most tags that an import adds; an event keeps room for a few of its own."""
+"""The most tags that an import adds, so that an event can still have some other tags."""
 
 
 class NotAnEvent(Exception):

@@ -104,7 +104,7 @@ def _with_comment(payload: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def _linked(type: str, payload: dict[str, Any], context: Context) -> tuple[str, dict[str, Any]]:
-    """Return the type and the payload of an event about a link; a kind that everlog does not have keeps its form."""
+    """Return the type and the payload of a link's event; a kind that everlog does not have is kept unchanged."""
     ends = [payload.get(f"{end}_uid") or payload.get(f"{end}_issue_uid") for end in ("from", "to")]
     kind = payload.get("type") or payload.get("kind")
     if type == "issue.linked":

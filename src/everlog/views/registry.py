@@ -1,9 +1,9 @@
-"""The views of a log: register them, ask for one by class or name, and see how each stands.
+"""The views of a log: register them, get one by class or name, and show the status of each.
 
     log.views.register(Board, mode="async")
     log.view(Board).get("workpackage/WP03").state
 
-Every answer says how old it is: up to which position, and how many positions the log is ahead of that.
+Every answer states how old it is: up to which position, and how many positions the log is ahead of that.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def _quarrel(log: Log, week: Week) -> Thread:
 
 
 def _speaker(week: Week, number: int) -> str:
-    """Somebody who has surely joined by now and is not revoked later."""
+    """Return a member that has joined by now and is not revoked later."""
     there = [one for place, one in enumerate(MEMBERS) if one != TROUBLE and week.now >= week.on(place // 10 + 0.6, 0)]
     return there[number % len(there)] if there else FOUNDER
 

@@ -1,7 +1,8 @@
 """The local engine: this process, with Arrow. It starts at once, and takes logs whose events fit into memory.
 
-It always folds from all events: of so few, that is faster than to continue from stored rows. What it cannot do
-(erase a purge, unite files, a question that is Spark SQL, events that are too large) it refuses with `NeedsSpark`.
+It always folds all events: with so few, that is faster than continuing from stored rows. What it cannot do (erase
+purged events, unite files, answer a question in Spark SQL, take events that are too large) it refuses with
+`NeedsSpark`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def why_not(events: DataFrame, view: DeclaredView, catalog: Catalog) -> str:
             old |= (sql.col("type") == event_type) & (sql.col("version") < latest)
     texts = sql.lit(True)
     for name in _sets_of_payload(view):
-        # The text is canonical: there is no space between a key and its value.
+        # The text is canonical: it has no space after the colon.
         is_text = sql.contains(sql.col("payload"), sql.lit(f'"{name}":"'))
         texts &= _payload_value(name).isNull() | is_text
     found = taken.where(old | ~texts).select("position", old.alias("old")).limit(1).collect()

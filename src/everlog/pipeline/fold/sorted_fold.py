@@ -255,7 +255,7 @@ class SortedFold:
         return {key: row_of(self._kept[key]) for key in keys if key in self._kept}
 
     def _require_same(self, keys: Sequence[str], done: Folded) -> None:
-        """Refuse a view that gives an event another key at another time: it would be in two rows."""
+        """Refuse a view whose key of an event changes from call to call: the event would be in two rows."""
         found = done.smooth[0] if done.smooth is not None else [key for key, _, _ in done.ready]
         if list(found) != list(keys):
             again = next((pair for pair in zip(keys, found, strict=False) if pair[0] != pair[1]), (keys[-1], None))

@@ -97,7 +97,9 @@ def _damaged(block: Block, error: Exception) -> Damaged:
         except (msgspec.DecodeError, UnicodeDecodeError) as reason:
             return lost(position, position, why=f"the event cannot be read: {reason}")
     return Damaged(
-        f"an event after position {block.positions[0] - 1} cannot be read", why=str(error), hint="everlog verify"
+        f"one of the events from position {block.positions[0]} on cannot be read",
+        why=str(error),
+        hint="everlog verify",
     )
 
 

@@ -1,7 +1,7 @@
 """Python's garbage collector, off while a batch is processed.
 
-It would visit each of the thousands of objects of a batch, again and again, and find nothing: they are freed when the
-last reference to them goes. Cycles that a user's view leaves behind wait for the end of the batch.
+It would visit each of the thousands of objects of a batch, again and again, and find nothing: they are freed with the
+last reference to them. Cycles that a user's view leaves behind wait for the end of the batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Gold: what is derived from the events, one table each, kept up to date by every run of the pipeline.
+"""Gold: one table per view and per question, derived from the events and brought up to date by every run.
 
     gold/VIEW       one row per key of a view: `view_table`
     letters/VIEW    the events that the view could not apply
-    answers/NAME    what people ask of history: `answers`
+    answers/NAME    questions about the history: `answers`
 
 To add another kind of table, write a `Derived` for it and add it to the list. Each is brought from its own cursor to
 the cursor of the run, in one commit. What a purge removes from the events is removed from each.

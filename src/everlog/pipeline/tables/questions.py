@@ -1,4 +1,4 @@
-"""What people ask of history, one table per question, computed from the events and the typed tables.
+"""Questions about the history, one table per question, computed from the events and the typed tables.
 
     answers/flow          one row per work package: lead, cycle and lane times
     answers/flow_daily    one row per day: begun, finished, in progress

@@ -185,7 +185,7 @@ class Typist:
 
 
 def _bare(event_id: str, event_type: str, version: int, text: str) -> Event:
-    """As much of an event as an upcaster needs: it is a function from payload to payload."""
+    """Return an event with no more than an upcaster needs: an upcaster is a function from payload to payload."""
     header: tuple[Any, ...] = (
         EventId(event_id),
         event_type,

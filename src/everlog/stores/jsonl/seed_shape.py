@@ -5,7 +5,7 @@
      "correlation_id":"session-7","payload":{…}}
 
 Such a line has no origin, no chain and no salt. These are derived from the line itself, so that every clone reads the
-same event: the event is the first and only one of its own origin, and its salt is derived from its id.
+same event: each event has its own origin, in which it is the only one, and its salt is derived from its id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What views keep, in the log's own schema: read by the store's readers, written in the store's own writes."""
+"""The small state in the schema of the log: read by the store's readers, written in the store's writes."""
 
 from __future__ import annotations
 

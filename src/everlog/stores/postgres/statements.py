@@ -1,4 +1,4 @@
-"""The statements of this store, by name, out of the numbered and named `.sql` files beside this module."""
+"""The SQL statements of this store, by name, from the `.sql` files beside this module."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The PostgreSQL store: one row an event, many processes and machines, one writer at a time.
+"""The PostgreSQL store: one row per event, many processes and machines, one writer at a time.
 
-A write locks the one row of `state` before it gives any position and holds it until its commit: so positions are in
-the order of commits, without gaps and without waiting for anybody else's transaction (F20 to F24). It stages in
-memory and sends everything at its end. What a write starts from is kept between writes: if the head is not where this
-process left it, what others recorded since is fetched, or all is forgotten.
+A write locks the one row of `state` before it assigns a position, and holds the lock until it commits. So positions
+are in the order of commits, without gaps, and a reader waits for no transaction (F20 to F24). A write stages in
+memory and sends everything at its end. The state that a write starts from is kept between writes: if another process
+has moved the head, the new events are fetched, or the state is dropped and read again.
 
-Reads borrow a connection for a page at a time, so that a slow reader holds nothing back.
+Reads borrow a connection for one page at a time, so that a slow reader blocks nobody.
 """
 
 from __future__ import annotations

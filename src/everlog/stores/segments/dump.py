@@ -1,5 +1,4 @@
-"""List the content of a segment file, frame by frame, with offsets. The log is not opened; damaged files work,
-too."""
+"""List the content of a segment file, frame by frame, with offsets. The log is not opened; a file may be damaged."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class SegmentsStore:
         newest_first: bool = False,
     ) -> Iterator[Recorded]:
         pieces = self.read_pieces(query, after=after, upto=upto, limit=limit, newest_first=newest_first)
-        return chain.from_iterable(pieces)  # not a generator: that would cost an event as much as its hash
+        return chain.from_iterable(pieces)  # not a generator: per event, that would cost as much as its hash
 
     def read_pieces(
         self,

@@ -1,4 +1,4 @@
-"""Opening SQLite the way a log needs it, and turning its errors into ours: the one place for both."""
+"""Open SQLite with the settings that a log needs, and convert its errors to everlog's."""
 
 from __future__ import annotations
 

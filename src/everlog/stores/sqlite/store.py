@@ -1,4 +1,4 @@
-"""The SQLite store: one file, one row an event, many readers, one writer at a time.
+"""The SQLite store: one file, one row per event, many readers, one writer at a time.
 
 Reads use a small pool of read-only connections and fetch page by page, so that a slow reader never pins the
 write-ahead log. A write holds a lock file (fair between processes, where SQLite's own busy handler polls), begins

@@ -2,9 +2,9 @@
 
     local/epochs/<epoch>-<branch>.db    the index of an epoch that is not in use; the branch as a hash of its name
 
-A branch has an epoch of its own: its events have other positions, or none, on another branch. When git takes lines
-away, the index in use is put aside, and that of the branch comes back if everything that it knows is in the files.
-Else one is made from nothing, with a new epoch. The oldest are deleted; the events are in the day files.
+Each branch has its own epoch: an event may have another position, or none, on another branch. When git removes lines,
+the index in use is stored here, and the one of the branch is used again if everything that it knows is in the files.
+Otherwise a new one is built, with a new epoch. The oldest are deleted; the events are in the day files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The index: one SQLite file that may be deleted at any time, or a database in memory where nothing can be written.
 
-One connection, used under one lock: a look-up takes microseconds, and nobody ever sees half of a change. It is in WAL
-mode with `synchronous = NORMAL`: a power cut may undo its last commits, and what they held is read from the day
-files again. Only what a merge brought is made durable at once, because its order is in no file.
+It has one connection, used under one lock: a lookup takes microseconds, and no reader sees half of a change. It is in
+WAL mode with `synchronous = NORMAL`: a power cut may undo its last commits, and their content is read from the day
+files again. Only the order of lines from a merge is made durable at once, because it is in no file.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ class Index:
         return self.fetch("SELECT position, id, name FROM missing ORDER BY position")
 
     def has_holes(self) -> bool:
-        """Return whether only positions without an event are missing: a rebuilt index has none."""
+        """Return whether everything that is missing is a position without event: a rebuilt index has none."""
         ids = [event_id for _, event_id, _ in self.missing()]
         return bool(ids) and all(event_id.startswith(HOLE) for event_id in ids)
 

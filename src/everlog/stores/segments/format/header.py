@@ -1,12 +1,12 @@
-"""The head of a segment file: whose it is, which one, and what a writer starts from in it.
+"""The head of a segment file: its log, its number, and the state that a writer starts from.
 
     0         8
     | EVERLOG | length, MessagePack, SHA-256 | frames …
     | 1       |
 
 The name of a segment becomes visible only when its head is on the disk. So a segment without a head, or an empty one,
-is damage and never a beginning (F04). The head also says where the segment before it ended, so that nobody can cut
-that one unnoticed.
+is damage and never a new segment (F04). The head also records where the segment before it ended, so that a cut there
+is noticed.
 """
 
 from __future__ import annotations
