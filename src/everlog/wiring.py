@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from everlog.errors import Damaged
     from everlog.log.write.guard import Guard, Guards
     from everlog.programs.program import Program
-    from everlog.stores.segments.dump import Entry
+    from everlog.stores.segments.dump import DumpEntry
     from everlog.views.registry import Views
     from everlog.views.view import View
 
@@ -161,7 +161,7 @@ def segment_files(url: str, *, base: Path) -> list[Path]:
     return [layout.archive(number) if packed else layout.segment(number) for number, packed in numbers.items()]
 
 
-def segment_entries(path: Path) -> Iterator[Entry]:
+def segment_entries(path: Path) -> Iterator[DumpEntry]:
     """Return the content of a segment file, damaged or not."""
     from everlog.stores.segments.dump import dump
 

@@ -19,7 +19,7 @@ from everlog.cli.programs.board import (
     status_lines,
 )
 from everlog.programs.perform import ask
-from everlog.programs.workpackages.questions import Board, History, Specs, Status
+from everlog.programs.workpackages.questions import Board, PackageHistory, Specs, Status
 
 
 @pytest.fixture
@@ -187,7 +187,7 @@ def test_the_board_is_a_table_of_lanes_that_fits_the_terminal(wp: Run, monkeypat
             "may go to   doing when WP02 is done",
             "depends on  WP02 (doing)",
         ]
-        rows = [describe_step(step) for step in ask(log, History(id="WP01"))]
+        rows = [describe_step(step) for step in ask(log, PackageHistory(id="WP01"))]
         assert history_lines(terminal(monkeypatch), rows)[2].endswith("planned -> doing")
 
 

@@ -22,7 +22,7 @@ from tests.support.handles_machine import HandlesMachine
 from everlog.errors import LogClosed, WriterStopped
 from everlog.files import Files
 from everlog.log.read import follow as following
-from everlog.stores.jsonl.day_files import Tail
+from everlog.stores.jsonl.day_files import OpenDayFile
 from everlog.stores.jsonl.index.rows import Rows
 from everlog.stores.jsonl.index.update import IndexUpdater
 from everlog.stores.jsonl.lines import EventLine, Line
@@ -62,12 +62,12 @@ class Followed(SqliteMachine):
 
 
 def unlinked_file(patch: pytest.MonkeyPatch) -> None:
-    real = Tail.open
+    real = OpenDayFile.open
 
-    def by_name(self: Tail, name: str) -> bool:
+    def by_name(self: OpenDayFile, name: str) -> bool:
         return False if self._handle is not None and self.name == name else real(self, name)
 
-    patch.setattr(Tail, "open", by_name)
+    patch.setattr(OpenDayFile, "open", by_name)
 
 
 def stale_positions(patch: pytest.MonkeyPatch) -> None:

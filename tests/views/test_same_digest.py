@@ -21,7 +21,7 @@ from everlog.log.log import Log
 from everlog.testing.builders import Chain
 from everlog.views.advance import Advance
 from everlog.views.builds.open_build import OpenBuild
-from everlog.views.snapshots.folder import Entry
+from everlog.views.snapshots.folder import SnapshotEntry
 from everlog.views.snapshots.snapshots import Snapshots
 
 HISTORIES, HISTORIES_FULL = 6, 500
@@ -83,7 +83,7 @@ class History:
             self.require_restored(handle, entry, expected)
         assert handle.audit().ok
 
-    def require_restored(self, handle: ViewOfLog, entry: Entry, expected: str) -> None:
+    def require_restored(self, handle: ViewOfLog, entry: SnapshotEntry, expected: str) -> None:
         try:
             restored = handle.restore(entry)
         except NotFound:

@@ -119,12 +119,12 @@ class Stages:
 
     def _contested(self) -> list[str]:
         from everlog.programs.perform import ask
-        from everlog.programs.workpackages.questions import History
+        from everlog.programs.workpackages.questions import PackageHistory
 
         return [
             package
             for package in sorted(self._moved_away)
-            if any(step["conflicts_with"] for step in ask(self.log, History(id=package)))
+            if any(step["conflicts_with"] for step in ask(self.log, PackageHistory(id=package)))
         ]
 
     # ---- what a log refuses

@@ -43,7 +43,7 @@ def guards_of(types: Mapping[str, Callable[[], Program]], log: Callable[[], Log]
 
 
 def _for_writers(program: Program, rules: Guard, log: Callable[[], Log]) -> guard.Guard:
-    def judge(history: guard.History, earlier: Sequence[Draft], draft: Draft) -> None:
+    def judge(history: guard.DecisionHistory, earlier: Sequence[Draft], draft: Draft) -> None:
         origin = log().identity.origin
         before = _batch(program, history, earlier, origin)
         event = _provisional(draft, program.catalog.latest(draft.type), len(earlier), history.upto, origin).event
@@ -60,7 +60,7 @@ def _for_writers(program: Program, rules: Guard, log: Callable[[], Log]) -> guar
     return guard.Guard(looks_at=lambda draft: (), judge=judge)
 
 
-def _batch(program: Program, history: guard.History, earlier: Sequence[Draft], origin: str) -> Batch:
+def _batch(program: Program, history: guard.DecisionHistory, earlier: Sequence[Draft], origin: str) -> Batch:
     """Return the drafts before this one as events. The drafts of one request share what they have read, and this."""
     found = history.shared.setdefault("batch", Batch())
     assert isinstance(found, Batch), "nobody else uses this name"

@@ -118,7 +118,7 @@ class Batch:
         return [one for one in some if query.matches(one)]
 
 
-class History(guard.History):
+class History(guard.DecisionHistory):
     """The events that a decision looks at. Whatever else it reads must not have changed either.
 
     `within` hides the events of others. `earlier` are the events before it in the same batch.

@@ -16,7 +16,7 @@ import msgspec
 
 from everlog.core.codec import Packed
 from everlog.core.event import START, Position, Purge, Purged
-from everlog.log.verify.audit import Audit
+from everlog.log.verify.audit import Verifier
 from everlog.stores.contract import Problem, Store
 
 Slot = Packed | Purged | Purge
@@ -40,7 +40,7 @@ class Survey:
     """Takes every slot once, in order, and has the summary and the problems at the end."""
 
     def __init__(self, origin: str, purges: list[Purge]) -> None:
-        self._audit = Audit(origin, purges)
+        self._audit = Verifier(origin, purges)
         self._places = hashlib.sha256()
         self._purges = 0
         self.head = START

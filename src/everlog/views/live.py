@@ -34,7 +34,7 @@ from everlog.views.builds.rows import parsed_kept, parsed_state
 from everlog.views.dead_letters import ViewLetter
 from everlog.views.rebuild.blue_green import Rebuilt, rebuild, roll_back
 from everlog.views.rebuild.elsewhere import Derive
-from everlog.views.snapshots.folder import Entry
+from everlog.views.snapshots.folder import SnapshotEntry
 from everlog.views.snapshots.restore import Restored, restore, was_at
 from everlog.views.snapshots.snapshots import Snapshots
 from everlog.views.view import State, View
@@ -259,11 +259,11 @@ class LiveView(CurrentBuild):
                     break
         return audit(self._log, self._small_state, self.view, build, sample=sample, progress=progress)
 
-    def snapshot(self, *, full: bool = False) -> Entry:
+    def snapshot(self, *, full: bool = False) -> SnapshotEntry:
         """Save all states as they are now to a file: a full one, or a patch on the last full one."""
         return self._snapshots.create(self, full=full)
 
-    def restore(self, entry: Entry | None = None) -> Restored:
+    def restore(self, entry: SnapshotEntry | None = None) -> Restored:
         """Let a snapshot and the events after it answer, in place of the stored states."""
         restored = restore(self._snapshots, self.view, entry, stop=self._stop.is_set)
         with self._lock:

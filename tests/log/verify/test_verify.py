@@ -17,7 +17,7 @@ from everlog.core.event import START, Position
 from everlog.errors import Damaged, EverlogError
 from everlog.log.log import Log
 from everlog.log.verify import audit, verify
-from everlog.log.verify.audit import AuditOfPart
+from everlog.log.verify.audit import PartVerifier
 from everlog.log.verify.verify import Report
 from everlog.log.write.draft import Draft
 from everlog.stores.contract import Problem, encode_event
@@ -438,7 +438,7 @@ def test_a_reader_of_some_events_finds_a_broken_link_between_two_that_it_sees_an
 
 
 def problems_of_part(log: Log, slots: list[Packed]) -> list[tuple[int, str]]:
-    with closing(AuditOfPart(log._store.identity.origin, [])) as audit:
+    with closing(PartVerifier(log._store.identity.origin, [])) as audit:
         for slot in slots:
             audit.take(slot)
         audit.end(log.head())

@@ -13,7 +13,7 @@ from everlog.core.query import Query
 from everlog.errors import InvalidField, RejectedEvent
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
-from everlog.log.write.guard import Guard, History
+from everlog.log.write.guard import DecisionHistory, Guard
 from everlog.testing.builders import Chain
 
 LIMIT = 3
@@ -39,7 +39,7 @@ class Counting:
     def looks_at(self, draft: Draft) -> Query:
         return Query(stream=draft.stream, types=frozenset(["thing.said"]))
 
-    def judge(self, history: History, earlier: Sequence[Draft], draft: Draft) -> None:
+    def judge(self, history: DecisionHistory, earlier: Sequence[Draft], draft: Draft) -> None:
         self.judged += 1
         self.actors.append(draft.actor)
         count = len(history) + sum(one.type == draft.type and one.stream == draft.stream for one in earlier)

@@ -56,7 +56,7 @@ def say(history: tuple[Standing, list[Event]], who: str, payload: Any, stream: s
     return [payload]
 
 
-def folded(story: Story, stream: str) -> rules.Folded:
+def folded(story: Story, stream: str) -> rules.FoldedSubject:
     kind, name = stream.partition("/")[0], name_of(stream)
     mine = [CATALOG.upcast(event) for event in story.events if event.stream == stream]
     return rules.fold_subject(story.standing(), kind, name, in_order(mine))

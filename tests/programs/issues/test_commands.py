@@ -37,7 +37,7 @@ from everlog.programs.issues.commands import (
     Result,
     Unlink,
 )
-from everlog.programs.issues.questions import History, List, Search, Show
+from everlog.programs.issues.questions import IssueHistory, List, Search, Show
 from everlog.programs.issues.rules import Issue, issue_of
 from everlog.programs.issues.views import Backlinks
 from everlog.programs.perform import ask, perform
@@ -64,7 +64,7 @@ def test_an_issue_goes_up_and_down_the_ladder(log: Log) -> None:
     words = f"purge {issue}"
     seen.append(perform(log, Purge(issue=issue, force=True, confirm=words, reason="asked to"), HOUSE).result.state)
     assert seen == ["closed", "open", "deleted", "open", "purged"]
-    assert [one["what"] for one in ask(log, History(issue=issue))] == ["purged"]
+    assert [one["what"] for one in ask(log, IssueHistory(issue=issue))] == ["purged"]
 
 
 def test_every_change_is_in_the_history_with_its_diff(log: Log) -> None:
@@ -73,7 +73,7 @@ def test_every_change_is_in_the_history_with_its_diff(log: Log) -> None:
     perform(log, Edit(issue=issue, title="The gate squeaks"), HOUSE)
     perform(log, Comment(issue=issue, text=" Oil it.\r\nSoon. "), HOUSE)
     perform(log, Label(issue=issue, labels=["P1", "bug"]), HOUSE)
-    found = ask(log, History(issue=issue))
+    found = ask(log, IssueHistory(issue=issue))
     assert [one["what"] for one in found] == ["created", "edited", "commented", "labeled", "labeled"]
     assert found[1]["actor"] == "user:bob"
     assert found[1]["said"] == {

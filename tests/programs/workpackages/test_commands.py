@@ -30,7 +30,7 @@ from everlog.programs.command import By, Outcome
 from everlog.programs.perform import ask, perform
 from everlog.programs.workpackages.commands import Create, Depend, Gate, GateResult, Move, Package, Spec, Subtask
 from everlog.programs.workpackages.events import Created
-from everlog.programs.workpackages.questions import Board, History, Specs, Status
+from everlog.programs.workpackages.questions import Board, PackageHistory, Specs, Status
 from everlog.programs.workpackages.views import Board as BoardView
 from everlog.testing import builders
 
@@ -155,7 +155,7 @@ def test_cycles_are_refused_across_packages_that_were_planned_in_any_order(log: 
 def test_a_package_that_is_not_there_is_told_with_what_to_type(log: Log) -> None:
     for attempt in (
         lambda: ask(log, Status(id="WP77")),
-        lambda: ask(log, History(id="WP77")),
+        lambda: ask(log, PackageHistory(id="WP77")),
         lambda: perform(log, Move(id="WP77", to="doing")),
     ):
         with pytest.raises(NoSuchSubject) as error:

@@ -16,7 +16,7 @@ from everlog.programs.command import By
 from everlog.programs.perform import ask, perform
 from everlog.programs.workpackages.commands import Create, Move
 from everlog.programs.workpackages.migration import migrate
-from everlog.programs.workpackages.questions import Board, History, Specs, Status
+from everlog.programs.workpackages.questions import Board, PackageHistory, Specs, Status
 from everlog.programs.workpackages.views import Board as BoardView
 
 ACTIVITY = """\
@@ -157,7 +157,7 @@ def test_synthetic_events_never_beat_real_ones_whatever_was_first(log: Log, file
     assert shown["closed_gates"] == {}, "nothing real was said of the gate, so the old word counts"
     perform(log, Move(id="WP01", to="planned", reason="begin anew"), By(actor="user:bob"))
     assert ask(log, Status(id="WP01"))["lane"] == "planned"
-    told = [(step["migrated"], step["lane"]) for step in ask(log, History(id="WP01"))]
+    told = [(step["migrated"], step["lane"]) for step in ask(log, PackageHistory(id="WP01"))]
     assert [lane for migrated, lane in told if migrated][-1] == "doing"
     live = log.view(BoardView).digest()
     assert log.view(BoardView).rebuild().digest == live

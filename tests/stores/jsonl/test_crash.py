@@ -18,7 +18,7 @@ from everlog.core.event import Position, Purge
 from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
 from everlog.log.verify.verify import verify
 from everlog.stores.jsonl import day_files, notes, purge
-from everlog.stores.jsonl.day_files import Tail
+from everlog.stores.jsonl.day_files import OpenDayFile
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.past_damage import PastDamage
 from everlog.stores.small_state import read_notes
@@ -338,11 +338,11 @@ def test_a_failed_flush_stops_the_writer_for_good(drop: bool) -> None:
 
 
 def _no_flush(patch: pytest.MonkeyPatch) -> None:
-    def append(self: Tail, data: bytes, *, at: int) -> None:
+    def append(self: OpenDayFile, data: bytes, *, at: int) -> None:
         assert self._handle is not None
         self._files.write_all(self._handle, data, at=at)
 
-    patch.setattr(Tail, "append", append)
+    patch.setattr(OpenDayFile, "append", append)
 
 
 def _no_directory_flush(patch: pytest.MonkeyPatch) -> None:
@@ -350,7 +350,7 @@ def _no_directory_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_settling(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tail, "settle", lambda self, data, at: None)
+    patch.setattr(OpenDayFile, "settle", lambda self, data, at: None)
 
 
 def _torn_tail_stays(patch: pytest.MonkeyPatch) -> None:

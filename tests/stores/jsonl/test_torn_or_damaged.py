@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everlog.errors import Damaged
-from everlog.stores.jsonl.day_files import Tail, looks_torn
+from everlog.stores.jsonl.day_files import OpenDayFile, looks_torn
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import stamped
 from everlog.testing.filling import positions
@@ -160,13 +160,13 @@ def test_who_looked_before_the_copy_had_an_origin_takes_half_a_batch_for_torn(
     assert reader.identity.origin == ""
     put(writer, "first")
     assert reader.head() == 1
-    append = Tail.append
+    append = OpenDayFile.append
 
-    def half(self: Tail, data: bytes, *, at: int) -> None:
+    def half(self: OpenDayFile, data: bytes, *, at: int) -> None:
         append(self, data[: data.index(b"\n") + 1], at=at)
         raise Killed
 
-    monkeypatch.setattr(Tail, "append", half)
+    monkeypatch.setattr(OpenDayFile, "append", half)
     with pytest.raises(Killed):
         put(writer, "a", "b", "c")
     assert positions(reader.read()) == [1]

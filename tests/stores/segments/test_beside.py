@@ -14,7 +14,7 @@ import pytest
 from everlog.core.event import Position
 from everlog.files import DiskFiles, Handle
 from everlog.stores.segments.format.frame import encode_frame, mark_of
-from everlog.stores.segments.format.frames import Found, Tail, Walk
+from everlog.stores.segments.format.frames import Found, TailKind, Walk
 from everlog.stores.segments.format.source import PlainSource
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import stamped
@@ -136,7 +136,7 @@ def test_a_walk_through_a_file_that_becomes_shorter_ends_without_an_error(tmp_pa
     path.write_bytes(bytes(8) + frame + b"\0\0\1\0 half a write")
     walk = Walk(Shrinking(DiskFiles(), path), mark=mark, start=8, head=Position(0))
     assert [type(found) for found in walk] == [Found]
-    assert walk.tail is Tail.END
+    assert walk.tail is TailKind.END
 
 
 class Late(DiskFiles):

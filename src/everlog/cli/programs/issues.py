@@ -14,7 +14,7 @@ from everlog.cli.programs.spelling import Argument, Option
 from everlog.cli.session import Session
 from everlog.programs.issues import PROGRAM
 from everlog.programs.issues.commands import Delete, Edit, Purge
-from everlog.programs.issues.questions import History, List, Search, Show
+from everlog.programs.issues.questions import IssueHistory, List, Search, Show
 
 _BACKWARDS = {"blocks": "blocked by", "duplicates": "duplicated by", "relates": "relates"}
 _KINDS = click.Choice(["blocks", "duplicates", "relates"])
@@ -90,7 +90,7 @@ def _end(link: dict[str, Any]) -> str:
     return f"{link['id']}  {link['status']}  {link['title']}".rstrip()
 
 
-def _history(session: Session, question: History, found: list[dict[str, Any]]) -> Answer:
+def _history(session: Session, question: IssueHistory, found: list[dict[str, Any]]) -> Answer:
     rows = [(one["position"], one["at"], one["actor"], one["what"], _detail(one["said"])) for one in found]
     ids = [one["id"] for one in found]
     return Answer(data=found, ids=ids, columns=question.columns, rows=rows, facts={"count": len(found)})
@@ -134,7 +134,7 @@ issue_command = build(
         },
         several=(Several("edit", Edit.__doc__ or "", Edit.examples, ((Edit, ()),), check=_check_edit),),
         line=lambda command, result: f"{result.state}  {safe(result.short_id)}  {safe(result.title)}".rstrip(),
-        answers={List: _table, Search: _table, Show: _show, History: _history},
+        answers={List: _table, Search: _table, Show: _show, IssueHistory: _history},
         empty={
             List: lambda session, _: "there is none: everlog issue create TITLE, or everlog issue list --status all",
             Search: lambda session, _: "none has these words: everlog issue list --status all",

@@ -15,7 +15,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 from everlog.programs.workpackages import PROGRAM
 from everlog.programs.workpackages.commands import Depend, Gate, GateResult, Spec, Subtask, Workspace
-from everlog.programs.workpackages.questions import Board, History, Specs, Status
+from everlog.programs.workpackages.questions import Board, PackageHistory, Specs, Status
 
 
 def _line(command: Any, result: Any) -> str:
@@ -64,7 +64,7 @@ def _empty_board(session: Session, question: Board) -> str:
     return f"nothing is planned for {safe(question.feature)}: everlog wp create --help{named}"
 
 
-def _history(session: Session, question: History, steps: list[dict[str, Any]]) -> Answer:
+def _history(session: Session, question: PackageHistory, steps: list[dict[str, Any]]) -> Answer:
     rows = [describe_step(step) for step in steps]
     return Answer(
         data=[{**step, "what": row[2]} for step, row in zip(steps, rows, strict=True)],
@@ -163,7 +163,7 @@ wp_command = build(
             ),
         ),
         line=_line,
-        answers={Status: _status, Board: _board, History: _history},
+        answers={Status: _status, Board: _board, PackageHistory: _history},
         empty={Board: _empty_board},
         complete=label_from_settings("scope"),
         left_out=(Specs,),

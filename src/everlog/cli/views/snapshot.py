@@ -13,7 +13,7 @@ from everlog.core.text import counted
 if TYPE_CHECKING:
     from everlog.log.derived import ViewOfLog
     from everlog.views.snapshots.check import Verdict
-    from everlog.views.snapshots.folder import Entry
+    from everlog.views.snapshots.folder import SnapshotEntry
     from everlog.views.snapshots.snapshots import Snapshots
 
 EXIT_DAMAGED = 8
@@ -260,7 +260,7 @@ def _judged(verdict: Verdict) -> str:
     return "wrong: it does not follow from the one before it" if verdict.before is False else "ok"
 
 
-def _answer(session: Session, entries: list[Entry], lines: list[str] | None) -> None:
+def _answer(session: Session, entries: list[SnapshotEntry], lines: list[str] | None) -> None:
     rows = [_row(session, entry) for entry in entries]
     session.out.answer(
         Answer(
@@ -274,7 +274,7 @@ def _answer(session: Session, entries: list[Entry], lines: list[str] | None) -> 
     )
 
 
-def _row(session: Session, entry: Entry) -> tuple[Any, ...]:
+def _row(session: Session, entry: SnapshotEntry) -> tuple[Any, ...]:
     from datetime import UTC, datetime, timedelta
 
     header = entry.header
@@ -294,7 +294,7 @@ def _row(session: Session, entry: Entry) -> tuple[Any, ...]:
     )
 
 
-def _state(session: Session, entry: Entry) -> str:
+def _state(session: Session, entry: SnapshotEntry) -> str:
     from everlog.errors import NotFound
 
     try:
@@ -306,7 +306,7 @@ def _state(session: Session, entry: Entry) -> str:
     return f"stale: {stale}" if stale else "usable"
 
 
-def _made_line(entry: Entry) -> str:
+def _made_line(entry: SnapshotEntry) -> str:
     header = entry.header
     assert header is not None
     kind = f"a patch on {header.base}" if header.base else "full"

@@ -44,7 +44,7 @@ def missing_between(first: Position, last: Position) -> Problem:
     return Problem(first, "position_missing", reason, upto=last if last > first else START)
 
 
-class Audit:
+class Verifier:
     """What is wrong with places, given one by one in order; `end` says that there are no more.
 
     Ids and streams are compared with all others without being held in memory, so it must be closed. With `head`, an
@@ -211,7 +211,7 @@ class Audit:
             self.unlisted += 1
 
 
-class AuditOfPart(Audit):
+class PartVerifier(Verifier):
     """The audit of a reader that sees some of the events: what lies between them is not missing.
 
     Each event is proved by itself, and the links between neighbours of a chain where both are seen.

@@ -9,7 +9,7 @@ import msgspec
 
 from everlog.core.event import Position
 from everlog.errors import Damaged
-from everlog.log.verify.audit import PROBLEMS_MAX, Audit, AuditOfPart, missing_between
+from everlog.log.verify.audit import PROBLEMS_MAX, PartVerifier, Verifier, missing_between
 from everlog.stores.contract import HidesEvents, Locating, Problem, Stored
 
 LOOKS_MAX = 4
@@ -72,7 +72,7 @@ class _Look:
         self.failure: Damaged | None = None
         self.problems: list[Problem] = []
         self._hides = isinstance(store, HidesEvents) and store.hides_events
-        made = AuditOfPart if self._hides else Audit
+        made = PartVerifier if self._hides else Verifier
         self._audit = made(store.identity.origin, self._purges, head=self._head)
         try:
             with closing(self._audit):

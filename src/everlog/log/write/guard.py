@@ -35,7 +35,7 @@ class ReadRecords(Protocol):
     ) -> Iterator[Recorded]: ...
 
 
-class History(list[Recorded]):
+class DecisionHistory(list[Recorded]):
     """The events that a decision is based on, up to a position."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Guard(NamedTuple):
     looks_at: Callable[[Draft], Looks | Sequence[Looks]]
     """Return the history that matters for a draft."""
 
-    judge: Callable[[History, Sequence[Draft], Draft], None]
+    judge: Callable[[DecisionHistory, Sequence[Draft], Draft], None]
     """Raise a refusal, or return: of the history, the earlier drafts of the same batch, and this draft.
 
     The drafts have validated payloads and their actor, which is never empty.
@@ -153,7 +153,7 @@ class Judge:
             draft = msgspec.structs.replace(item.draft, payload=item.payload, actor=item.actor)
             guard = found[draft.type]
             if guard is not None:
-                history = History(self._read, guard.looks_at(draft), upto, already_read, shared)
+                history = DecisionHistory(self._read, guard.looks_at(draft), upto, already_read, shared)
                 try:
                     guard.judge(history, earlier, draft)
                 except EverlogError as error:

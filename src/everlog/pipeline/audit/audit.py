@@ -30,7 +30,7 @@ from everlog.log.verify.audit import (
     wrong_sequence,
 )
 from everlog.log.verify.verify import Report, with_those_of
-from everlog.pipeline.audit.range import FoundProblem, RangeAudit, Received, clock_back, received_back
+from everlog.pipeline.audit.range import FoundProblem, RangeVerifier, Received, clock_back, received_back
 from everlog.pipeline.fold.collected import batches_of
 from everlog.pipeline.session.failures import carried
 from everlog.pipeline.source.ranges import opened
@@ -219,7 +219,7 @@ def _prove(
 
 
 def _proved(store: Stored, purges: list[Purge], after: int, upto: int) -> Iterator[pa.RecordBatch]:
-    proof = RangeAudit(store.identity.origin, purges, Position(after))
+    proof = RangeVerifier(store.identity.origin, purges, Position(after))
     damaged: dict[str, Any] | None = None
     last = after
     try:

@@ -15,7 +15,7 @@ import msgspec
 from everlog.core.codec import Packed
 from everlog.core.event import Event, Link, Position, Purge, Purged, microseconds
 from everlog.core.ids import id_time_ms
-from everlog.log.verify.audit import PROBLEMS_MAX, Audit
+from everlog.log.verify.audit import PROBLEMS_MAX, Verifier
 from everlog.stores.contract import Problem
 
 AHEAD = timedelta(days=1)
@@ -60,7 +60,7 @@ class FirstOfOrigin(NamedTuple):
     lamport: int  # 0 for an event that was purged
 
 
-class RangeAudit(Audit):
+class RangeVerifier(Verifier):
     """Check the positions above `after`, passed to `take` one by one in order; `account_to` ends the range."""
 
     def __init__(self, origin: str, purges: list[Purge], after: Position) -> None:

@@ -34,7 +34,7 @@ class NeedsSpark(Exception):
         self.why = why
 
 
-class Folded(NamedTuple):
+class FoldedFiles(NamedTuple):
     """What a fold of a view wrote, not yet committed."""
 
     files: list[DataFile] = []  # noqa: RUF012 - never changed
@@ -91,7 +91,7 @@ class Engine(Protocol):
         held: Cursor | None,
         upto: Cursor,
         stopped_by: ViewLetter | None = None,
-    ) -> Folded:
+    ) -> FoldedFiles:
         """Fold a view up to a cursor, from its rows at `held` or from the beginning; write its rows and letters.
 
         `stopped_by` is the letter of the event after the cursor, if that is why the view goes no further.

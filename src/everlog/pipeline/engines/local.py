@@ -18,7 +18,7 @@ from everlog.core.event import Position, Purge
 from everlog.core.query import Cursor
 from everlog.log.dead_letters import STOPPED
 from everlog.pipeline.engines.choose import LOCAL
-from everlog.pipeline.engines.engine import Folded, NeedsSpark
+from everlog.pipeline.engines.engine import FoldedFiles, NeedsSpark
 from everlog.pipeline.fold.fold import STORED
 from everlog.pipeline.fold.letters import letter_of, letter_rows, letters_table
 from everlog.pipeline.fold.presorted import BATCH_EVENTS, matching, with_streams
@@ -127,11 +127,11 @@ class LocalEngine:
         held: Cursor | None,
         upto: Cursor,
         stopped_by: ViewLetter | None = None,
-    ) -> Folded:
+    ) -> FoldedFiles:
         folded = fold_rows(self._rows(lake, upto=upto.position), view, catalog)
         stops = [letter_of(text) for text in _of(folded, STOP).column("letter").to_pylist()]
         if stops:
-            return Folded(stop=min(stops, key=lambda letter: letter.position))
+            return FoldedFiles(stop=min(stops, key=lambda letter: letter.position))
         letters = [letter_of(text) for text in _of(folded, LETTER).column("letter").to_pylist()]
         start = 0 if held is None else held.position
         new = sum(letter.position > start and letter.what != STOPPED for letter in letters)
@@ -140,7 +140,7 @@ class LocalEngine:
         box = letters_table(lake, view)
         put = arrow_files.write(box, letter_rows(letters), cursor=upto) if letters or box.rows() else None
         rows = _of(folded, ROW).select(STORED)
-        return Folded(arrow_files.write(lake.gold(view.name), rows, cursor=upto), put, new)
+        return FoldedFiles(arrow_files.write(lake.gold(view.name), rows, cursor=upto), put, new)
 
     def answer(self, lake: Lake, question: Question, *, cursor: Cursor) -> list[DataFile]:
         events = self._rows(lake, upto=cursor.position)

@@ -20,7 +20,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.event import Position, Purge
 from everlog.core.query import Cursor
 from everlog.pipeline.engines.choose import SPARK
-from everlog.pipeline.engines.engine import Folded
+from everlog.pipeline.engines.engine import FoldedFiles
 from everlog.pipeline.fold.collected import batches_of
 from everlog.pipeline.fold.fold import fold_view, partitions_for
 from everlog.pipeline.fold.letters import letter_of
@@ -115,7 +115,7 @@ class SparkEngine:
         held: Cursor | None,
         upto: Cursor,
         stopped_by: ViewLetter | None = None,
-    ) -> Folded:
+    ) -> FoldedFiles:
         with own_errors(f"folding the view {view.name}"):
             return fold_table(self.spark, lake, view, catalog, held=held, upto=upto, stopped_by=stopped_by)
 

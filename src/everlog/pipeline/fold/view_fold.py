@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.query import Cursor
-from everlog.pipeline.engines.engine import Folded
+from everlog.pipeline.engines.engine import FoldedFiles
 from everlog.pipeline.fold.declared import fold_declared, why_not
 from everlog.pipeline.fold.fold import STORED, fold_keyed, fold_view, keyed, partitions_for
 from everlog.pipeline.fold.letters import letter_frame, letter_of, letters_in, letters_table
@@ -39,7 +39,7 @@ def fold_table(
     held: Cursor | None,
     upto: Cursor,
     stopped_by: ViewLetter | None = None,
-) -> Folded:
+) -> FoldedFiles:
     """Fold what came after `held` onto the rows of the table, and write its rows and letters (`Engine.fold`)."""
     table = lake.gold(view.name)
     start = 0 if held is None else held.position
@@ -58,7 +58,7 @@ def fold_table(
     files, seen = _written(table, folded, upto)
     if seen.stop:
         (row,) = folded.where(f"what = '{STOP}' AND position = {seen.stop}").select("letter").limit(1).collect()
-        return Folded(stop=letter_of(row[0]))
+        return FoldedFiles(stop=letter_of(row[0]))
     new = letters_in(folded, LETTER) if seen.letters else None
     late: DataFrame | None = None
     if seen.late:
@@ -72,10 +72,12 @@ def fold_table(
     if stopped_by is not None:
         stop = letter_frame(spark, [stopped_by])
         new = stop if new is None else new.union(stop)
-    return Folded(files, _write_letters(spark, lake, view, start, upto, new, without=late), seen.letters)
+    return FoldedFiles(files, _write_letters(spark, lake, view, start, upto, new, without=late), seen.letters)
 
 
-def refold(lake: Lake, view: View, catalog: Catalog, going: DataFrame, staying: DataFrame, upto: Cursor) -> Folded:
+def refold(
+    lake: Lake, view: View, catalog: Catalog, going: DataFrame, staying: DataFrame, upto: Cursor
+) -> FoldedFiles:
     """Fold again the keys that the events that go have fed, from those that stay; write all rows and letters."""
     table, letters = lake.gold(view.name), letters_table(lake, view)
     spark = going.sparkSession
@@ -90,7 +92,7 @@ def refold(lake: Lake, view: View, catalog: Catalog, going: DataFrame, staying: 
             here = kept.join(going.select("position"), "position", "left_anti").join(keys, "key", "left_anti")
             put = letters.write(here.select(*kept.columns).union(letters_in(again, LETTER)).coalesce(1), cursor=upto)
         files += table.write(table.read(spark).join(keys, "key", "left_anti").select(*STORED), cursor=upto)
-        return Folded(files, put, seen.letters)
+        return FoldedFiles(files, put, seen.letters)
     finally:
         keys.unpersist()
 

@@ -134,7 +134,7 @@ def post(log: Log, community: str, name: str, *, now: datetime | None = None) ->
     return {**_shown_post(name, folded, now or datetime.now(UTC)), "ignored": folded.ignored}
 
 
-def _shown_post(name: str, folded: rules.Folded, now: datetime) -> dict[str, Any]:
+def _shown_post(name: str, folded: rules.FoldedSubject, now: datetime) -> dict[str, Any]:
     passed = rules.moment(folded.subject["expires_at"]) <= now
     # A post is over when its time has passed, recorded or not. `due` means: not recorded yet.
     due = folded.subject["status"] == "open" and passed
@@ -244,13 +244,13 @@ def _existing(log: Log, community: str) -> Standing:
     return found
 
 
-def _subjects(log: Log, view: type[View], standing: Standing, kind: str) -> Iterator[tuple[str, rules.Folded]]:
+def _subjects(log: Log, view: type[View], standing: Standing, kind: str) -> Iterator[tuple[str, rules.FoldedSubject]]:
     for key, state in _rows(log, view, f"{kind}/{standing.community}:"):
         name = name_of(key)
         yield name, rules.fold_subject(standing, kind, name, _acts(state[ACTS]))
 
 
-def _one(log: Log, view: type[View], standing: Standing, kind: str, name: str) -> rules.Folded:
+def _one(log: Log, view: type[View], standing: Standing, kind: str, name: str) -> rules.FoldedSubject:
     row = log.view(view).get(stream_of(kind, standing.community, name))
     return rules.fold_subject(standing, kind, name, _acts(row.state[ACTS] if row.found else ()))
 

@@ -21,7 +21,7 @@ Subject = dict[str, Any]
 Judge = Callable[[Standing, Subject, str, Act], No | None]
 
 
-class Folded:
+class FoldedSubject:
     """A subject as its history leaves it, and what of the history does not count."""
 
     def __init__(self, subject: Subject, left_out: list[dict[str, Any]]) -> None:
@@ -29,7 +29,7 @@ class Folded:
         self.ignored = left_out
 
 
-def fold_subject(standing: Standing, kind: str, name: str, history: Iterable[Act]) -> Folded:
+def fold_subject(standing: Standing, kind: str, name: str, history: Iterable[Act]) -> FoldedSubject:
     """What a history makes of a post, a day of a thread, a file or a document; nothing if nothing of it counts."""
     subject: Subject = {}
     left_out = []
@@ -39,7 +39,7 @@ def fold_subject(standing: Standing, kind: str, name: str, history: Iterable[Act
             _APPLY[kind](standing, subject, act)
         else:
             left_out.append(ignored(act, no))
-    return Folded(subject, left_out)
+    return FoldedSubject(subject, left_out)
 
 
 def judge(standing: Standing, kind: str, subject: Subject, name: str, act: Act) -> No | None:

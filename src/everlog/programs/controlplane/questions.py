@@ -16,8 +16,7 @@ from everlog.programs.command import Question
 from everlog.programs.controlplane import rules
 from everlog.programs.controlplane.events import TYPES
 from everlog.programs.controlplane.paths import no_such, path_of, require_within
-from everlog.programs.controlplane.views import Audit as AuditView
-from everlog.programs.controlplane.views import Deploys, Places
+from everlog.programs.controlplane.views import AuditDays, Deploys, Places
 from everlog.programs.controlplane.views import Desired as DesiredView
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ PAGE = 100
 Environment = Annotated[str, Meta(description="The environment, such as acme/shop/prod.")]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One line of an audit."""
 
     position: Position
@@ -116,7 +115,7 @@ class ShowDeploy(Question[Row], frozen=True, kw_only=True):
         return {"id": self.deploy, "environment": first.event.scope, **answer.state}
 
 
-class Audit(Question[list[Entry]], frozen=True, kw_only=True):
+class Audit(Question[list[AuditEntry]], frozen=True, kw_only=True):
     """Show who did what in an org, an app or an environment, in order of position.
 
     `since` and `until` compare when an event was recorded; with `occurred`, when it happened. The last entry's
@@ -136,12 +135,12 @@ class Audit(Question[list[Entry]], frozen=True, kw_only=True):
     after: Annotated[int, Meta(ge=0, description="Continue after this position.")] = 0
     limit: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="The maximum number of events.")] = PAGE
 
-    def answer(self, log: Log, within: str) -> list[Entry]:
+    def answer(self, log: Log, within: str) -> list[AuditEntry]:
         require_within(path_of(self.place), within)
         since, until = self.since, self.until
         window = (None, None) if self.occurred else (since, until)
         query = Query(scope=self.place, types=frozenset(TYPES), since=window[0], until=window[1])
-        found: list[Entry] = []
+        found: list[AuditEntry] = []
         for recorded in log.read(query, after=self.after):
             entry = _entry(recorded)
             if self.occurred and ((since and entry.occurred_at < since) or (until and entry.occurred_at >= until)):
@@ -165,7 +164,7 @@ class Days(Question[list[Row]], frozen=True, kw_only=True):
     def answer(self, log: Log, within: str) -> list[Row]:
         at = path_of(self.place, "org")
         require_within(at, within)
-        rows = _below(log.view(AuditView).items(after=f"{at.scope}/"), at.scope)
+        rows = _below(log.view(AuditDays).items(after=f"{at.scope}/"), at.scope)
         return [{"day": key.rpartition("/")[2], **state} for key, state in rows]
 
 
@@ -190,9 +189,9 @@ def consumer(log: Log, place: str, name: str, *, within: str = "") -> Group:
     return Group(log, f"control.{at.org}.{name}", query, key="scope", partitions=1)
 
 
-def _entry(recorded: Recorded) -> Entry:
+def _entry(recorded: Recorded) -> AuditEntry:
     event = recorded.event
-    return Entry(
+    return AuditEntry(
         position=recorded.position,
         id=event.id,
         occurred_at=event.occurred_at,

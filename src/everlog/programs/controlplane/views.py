@@ -90,7 +90,7 @@ class Deploys(View):
         return {**state, "status": what, "changed_at": _text(event)}
 
 
-class Audit(View):
+class AuditDays(View):
     """One row per org and day (of what happened, in UTC): how much was done, of which kind, and by whom."""
 
     name = "controlplane.audit"
@@ -139,7 +139,7 @@ class Places(View):
         }
 
 
-VIEWS = (Desired, Deploys, Audit, Places)
+VIEWS = (Desired, Deploys, AuditDays, Places)
 
 
 def _deployed(state: dict[str, Any], what: str, event: Event) -> dict[str, Any]:

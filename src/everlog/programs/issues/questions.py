@@ -104,7 +104,7 @@ class Show(Question[Row], frozen=True, kw_only=True):
         }
 
 
-class History(Question[list[Row]], frozen=True, kw_only=True):
+class IssueHistory(Question[list[Row]], frozen=True, kw_only=True):
     """Show everything that happened to an issue, the oldest first; an edit shows each field before and after."""
 
     verb = "history"
@@ -129,7 +129,7 @@ class History(Question[list[Row]], frozen=True, kw_only=True):
         ]
 
 
-QUESTIONS = (List, Search, Show, History)
+QUESTIONS = (List, Search, Show, IssueHistory)
 
 
 def _records(log: Log, name: Name) -> list[Recorded]:

@@ -37,7 +37,7 @@ from everlog.programs.issues.events import (
 from everlog.programs.issues.likeness import BLOCKED_AT
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class IssueLink(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """Where an issue points to."""
 
     kind: str
@@ -55,7 +55,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     body: str = ""
     owner: str = ""
     labels: tuple[str, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[IssueLink, ...] = ()
     status: str = "open"
     reason: str = ""  # why it was closed, or deleted
     deleted: bool = False
@@ -110,7 +110,7 @@ def evolve(issue: Issue, event: Event) -> Issue:
         case "issue.linked" | "issue.unlinked" if isinstance(payload.get("target"), dict):
             target = payload["target"]
             others = {link for link in issue.links if (link.kind, link.uid) != (payload["kind"], target["uid"])}
-            link = Link(kind=payload["kind"], uid=target["uid"], short_id=target["short_id"])
+            link = IssueLink(kind=payload["kind"], uid=target["uid"], short_id=target["short_id"])
             kept_links = others | {link} if event.type == "issue.linked" else others
             return msgspec.structs.replace(changed, links=tuple(sorted(kept_links)))
         case "issue.closed":

@@ -32,7 +32,7 @@ _TAG = "tag:yaml.org,2002:"
 _TAGS = {_TAG + name for name in ("str", "null", "bool", "int", "float", "timestamp")}
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ActivityEntry(msgspec.Struct, frozen=True):
     """One entry of the file, and its line."""
 
     line: int
@@ -47,16 +47,18 @@ class Wrong(Exception):
         self.line = line
 
 
-def read_entries(data: bytes, name: str) -> list[Entry]:
+def read_entries(data: bytes, name: str) -> list[ActivityEntry]:
     """The entries of a file, in order; BadFile names every line that does not fit."""
     problems: list[str] = []
-    found: list[Entry] = []
+    found: list[ActivityEntry] = []
     try:
         _refuse_traps(data)
         for node in _entry_nodes(_composed(data)):
             try:
                 fields = _mapping(node, _field)
-                found.append(Entry(_line(node), {name: value for name, value in fields.items() if value is not None}))
+                found.append(
+                    ActivityEntry(_line(node), {name: value for name, value in fields.items() if value is not None})
+                )
             except Wrong as wrong:
                 problems.append(f"{name}:{wrong.line}: {wrong}")
     except Wrong as wrong:

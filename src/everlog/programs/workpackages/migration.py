@@ -23,7 +23,7 @@ from everlog.files import DiskFiles, Files
 from everlog.log.log import Log
 from everlog.log.secrets.secrets import refuse_secrets
 from everlog.log.write.admit import refuse_unacceptable
-from everlog.programs.workpackages.activity import Entry, Wrong, read_entries, refuse
+from everlog.programs.workpackages.activity import ActivityEntry, Wrong, read_entries, refuse
 from everlog.programs.workpackages.events import CATALOG, KIND, SPEC_KIND
 from everlog.transfer.fill import Filler, stable_bytes
 from everlog.transfer.foreign import Foreign
@@ -111,7 +111,7 @@ def _admit(log: Log, events: list[Event], name: str) -> None:
 # ---- entries to events
 
 
-def _events(entries: list[Entry], name: str, *, now_ms: int) -> list[Event]:
+def _events(entries: list[ActivityEntry], name: str, *, now_ms: int) -> list[Event]:
     """An event for each entry; BadFile names every line that does not fit."""
     filler, problems, events = Filler(), [], []
     seen: Counter[bytes] = Counter()
@@ -133,7 +133,7 @@ def _events(entries: list[Entry], name: str, *, now_ms: int) -> list[Event]:
     return events
 
 
-def _foreign(entry: Entry) -> Foreign:
+def _foreign(entry: ActivityEntry) -> Foreign:
     fields = dict(entry.fields)
     moment = _moment(entry, fields.pop("timestamp", None))
     actor = actor_of(fields.pop("actor", "system"), "agent")
@@ -162,14 +162,14 @@ def _foreign(entry: Entry) -> Foreign:
     )
 
 
-def _moment(entry: Entry, text: Any) -> Any:
+def _moment(entry: ActivityEntry, text: Any) -> Any:
     try:
         return moment_of(text)
     except (TypeError, ValueError):
         raise Wrong(entry.line, f"timestamp is {text or 'missing'}; it is a time in ISO 8601") from None
 
 
-def _payload(entry: Entry, event_type: str, fields: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def _payload(entry: ActivityEntry, event_type: str, fields: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """The payload as the latest version of its type says it: 1.x had the first version's fields and words."""
     old = dict(fields)
     if "subtask_index" in old and str(old["subtask_index"]).isdigit():

@@ -19,7 +19,7 @@ from everlog.core.query import Query
 from everlog.programs.workpackages.events import KIND, LANES
 
 if TYPE_CHECKING:
-    from everlog.log.write.guard import History
+    from everlog.log.write.guard import DecisionHistory
 
 State = dict[str, Any]
 _NOTED_AT = "said_at"  # the name in the rows of existing logs: when an annotation gave the status of a subtask
@@ -125,7 +125,7 @@ def lane_of(package: State | None) -> str | None:
     return None if package is None else str(package["lane"])
 
 
-def needs_of(history: History, names: Iterable[str]) -> dict[str, list[str] | None]:
+def needs_of(history: DecisionHistory, names: Iterable[str]) -> dict[str, list[str] | None]:
     """Return which package needs which, from some on, as far as it goes; None for one that is not there."""
     needs: dict[str, list[str] | None] = {}
     waiting = list(names)
@@ -138,7 +138,9 @@ def needs_of(history: History, names: Iterable[str]) -> dict[str, list[str] | No
     return needs
 
 
-def lanes_of(package: State | None, name: str, to: str, history: History) -> tuple[dict[str, str | None], list[str]]:
+def lanes_of(
+    package: State | None, name: str, to: str, history: DecisionHistory
+) -> tuple[dict[str, str | None], list[str]]:
     """Return the lanes of what a package depends on, if a move looks at them, and the circle that it is part of."""
     needed = package["dependencies"] if package is not None and to == "doing" else []
     lanes = {one: lane_of(package_of_records(history.also(lane_query(one)))) for one in needed}

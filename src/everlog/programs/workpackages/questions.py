@@ -76,7 +76,7 @@ class Specs(Question[dict[str, Row]], frozen=True, kw_only=True):
         return {_name(key): state for key, state in rows(log, SpecsView, within)}
 
 
-class History(Question[list[Row]], frozen=True, kw_only=True):
+class PackageHistory(Question[list[Row]], frozen=True, kw_only=True):
     """Show what happened to a work package, in an order that is the same in every clone.
 
     Two moves that were made without knowledge of each other are marked as a conflict; the later one counts.
@@ -95,7 +95,7 @@ class History(Question[list[Row]], frozen=True, kw_only=True):
         return story(found)
 
 
-QUESTIONS = (Status, Board, Specs, History)
+QUESTIONS = (Status, Board, Specs, PackageHistory)
 
 
 def no_such_package(package: str) -> NoSuchSubject:

@@ -17,8 +17,8 @@ from everlog.core.event import Event, Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.stores.contract import Block
 from everlog.stores.jsonl.index.read import (
+    LineMoved,
     Lines,
-    Moved,
     Row,
     damage_among,
     each_line,
@@ -103,7 +103,7 @@ def _page(lines: Lines, query: Query, low: int, high: int) -> tuple[list[Row], B
     events = [event for run, data in lines.runs(rows) for event in _events(run, data)]
     positions, sequences, received_us, ids, *_ = zip(*rows, strict=True)
     if [event[0] for event in events] != list(ids):
-        raise Moved(next(row for row, event in zip(rows, events, strict=True) if event[0] != row[3]))
+        raise LineMoved(next(row for row, event in zip(rows, events, strict=True) if event[0] != row[3]))
     return rows, _block(positions, sequences, received_us, events), damage
 
 
@@ -127,7 +127,7 @@ def _events(rows: list[Row], data: bytes) -> list[tuple[Any, ...]]:
     except BadLine:
         found = [_values(event_of(line)) for line in each_line(rows, data)]
     if len(found) != len(rows):
-        raise Moved
+        raise LineMoved
     return found
 
 

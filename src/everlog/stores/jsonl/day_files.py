@@ -188,7 +188,7 @@ def looks_torn(tail: bytes, begin: int, last_at: int) -> bool:
     return not tail.endswith(b"\n") and not is_whole_object(tail[last_at - begin :])
 
 
-class Tail:
+class OpenDayFile:
     """The end of the newest day file, open for appending."""
 
     def __init__(self, files: Files, events: Path) -> None:

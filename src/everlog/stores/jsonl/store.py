@@ -27,7 +27,7 @@ from everlog.stores.contract import Block, Checkout, Claim, Ends, Identity, Know
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
 from everlog.stores.jsonl import check, columns, purge
-from everlog.stores.jsonl.day_files import Tail, day_name, day_names
+from everlog.stores.jsonl.day_files import OpenDayFile, day_name, day_names
 from everlog.stores.jsonl.folder import Folder, disk_errors
 from everlog.stores.jsonl.index.read import Lines, read_by_id, read_records, read_slots
 from everlog.stores.jsonl.index.update import IndexUpdater
@@ -74,7 +74,7 @@ class JsonlStore:
         epoch = "" if self._folder.is_log() else self._create(create, identity)
         self._folder.read_identity()
         self._make_local()
-        self._tail = Tail(self._files, self._folder.events)
+        self._tail = OpenDayFile(self._files, self._folder.events)
         self._updater = IndexUpdater(self._folder, self._lock, self._tail, in_memory=index_in_memory, now_us=now_us)
         self._updater.first_epoch = epoch
         self._lines = Lines(

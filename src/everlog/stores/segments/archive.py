@@ -10,7 +10,7 @@ from __future__ import annotations
 from everlog.errors import Damaged
 from everlog.files import Files, replace_file
 from everlog.stores.segments.format.frame import mark_of
-from everlog.stores.segments.format.frames import Gap, Tail, Walk
+from everlog.stores.segments.format.frames import Gap, TailKind, Walk
 from everlog.stores.segments.format.layout import Layout
 from everlog.stores.segments.format.source import PIECE_BYTES, PlainSource, member
 from everlog.stores.segments.state import LogState
@@ -43,7 +43,7 @@ def remove_superseded(files: Files, layout: Layout, state: LogState) -> None:
         mark = mark_of(state.identity.log_id, segment.number)
         with state.source(segment) as source:
             walk = Walk(source, mark=mark, start=segment.start, head=segment.header.before, limit=segment.limit)
-            whole = not any(isinstance(found, Gap) for found in walk) and walk.tail is Tail.END
+            whole = not any(isinstance(found, Gap) for found in walk) and walk.tail is TailKind.END
         if not whole:
             raise Damaged(
                 f"{path} is damaged, and {layout.archive(segment.number).name} is beside it",

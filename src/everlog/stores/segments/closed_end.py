@@ -25,7 +25,7 @@ from everlog.errors import EverlogError, WriterStopped
 from everlog.files import Files, Handle
 from everlog.stores.contract import Problem
 from everlog.stores.segments.format.frame import closing_frame, enclose, mark_of, open_body
-from everlog.stores.segments.format.frames import Gap, Tail, Walk
+from everlog.stores.segments.format.frames import Gap, TailKind, Walk
 from everlog.stores.segments.format.layout import Layout
 from everlog.stores.segments.format.source import Source
 from everlog.stores.segments.index.packed_part import PackedPart
@@ -110,7 +110,12 @@ def compare_ends(known: SavedEnd, live: Segment, log_id: str) -> None:
     if live.lost_mark:
         live.problems.clear()  # they report the same loss
         return
-    if known.number == live.number and known.end > live.end and not live.problems and live.tail is not Tail.DAMAGED:
+    if (
+        known.number == live.number
+        and known.end > live.end
+        and not live.problems
+        and live.tail is not TailKind.DAMAGED
+    ):
         reason = (
             f"{live.number:08}.seg lost its end: it stops at position {live.head}, byte {live.end}, and went to "
             f"position {known.head}, byte {known.end}"
@@ -121,7 +126,7 @@ def compare_ends(known: SavedEnd, live: Segment, log_id: str) -> None:
 def ends_whole(source: Source, part: PackedPart, *, mark: int) -> bool:
     """Return whether the last block of a part is complete in the segment. This costs one read of a few frames."""
     walk = Walk(source, mark=mark, start=part.offsets[-1], head=Position(part.befores[-1]), limit=part.end)
-    return not any(isinstance(found, Gap) for found in walk) and walk.tail is Tail.END
+    return not any(isinstance(found, Gap) for found in walk) and walk.tail is TailKind.END
 
 
 def _lost_mark(known: SavedEnd, live: Segment, log_id: str) -> bytes:

@@ -22,15 +22,22 @@ from everlog.stores.segments.format.frame import (
     mark_of,
     open_body,
 )
-from everlog.stores.segments.format.frames import Gap, Tail, Walk
-from everlog.stores.segments.format.header import HEAD_READ_BYTES, HEAD_START, MAGIC, Header, decode_header, head_size
+from everlog.stores.segments.format.frames import Gap, TailKind, Walk
+from everlog.stores.segments.format.header import (
+    HEAD_READ_BYTES,
+    HEAD_START,
+    MAGIC,
+    SegmentHeader,
+    decode_header,
+    head_size,
+)
 from everlog.stores.segments.format.source import ArchiveSource, PlainSource, Source
 
 KINDS = {COMMIT: "write", CLOSED: "closed", PURGING: "purge", SWEPT: "swept"}
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class DumpEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a segment file: its head, a frame, bytes that are not a frame, or its end."""
 
     start: int
@@ -40,7 +47,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[Recorded, ...] = ()
 
 
-def dump(files: Files, path: Path) -> Iterator[Entry]:
+def dump(files: Files, path: Path) -> Iterator[DumpEntry]:
     """Return the entries of a segment file, packed or plain."""
     source = ArchiveSource(files, path) if path.suffix == ".gz" else PlainSource(files, path)
     try:
@@ -49,7 +56,7 @@ def dump(files: Files, path: Path) -> Iterator[Entry]:
         source.close()
 
 
-def _entries(source: Source, path: Path) -> Iterator[Entry]:
+def _entries(source: Source, path: Path) -> Iterator[DumpEntry]:
     data = source.read(0, HEAD_READ_BYTES)
     if data[: len(MAGIC)] != MAGIC and not any(data.find(word) >= 0 for word in (b"\x95\xce", b"\x96\xce")):
         raise NotALog(
@@ -58,38 +65,38 @@ def _entries(source: Source, path: Path) -> Iterator[Entry]:
     found = decode_header(source.read(0, max(head_size(data), len(data))), name=str(path))
     if found is not None:
         header, start = found
-        yield Entry(start=0, end=start, kind="head", text=_describe_header(header))
+        yield DumpEntry(start=0, end=start, kind="head", text=_describe_header(header))
         mark, head = mark_of(header.identity.log_id, header.number), header.before
     else:
-        yield Entry(start=0, end=HEAD_START, kind="damaged", text="the head is damaged")
+        yield DumpEntry(start=0, end=HEAD_START, kind="damaged", text="the head is damaged")
         start, head = HEAD_START, START
         mark = _guessed_mark(data)
     walk = Walk(source, mark=mark, start=start, head=head)
     last: Frame | None = None
     for item in walk:
         if isinstance(item, Gap):
-            yield Entry(start=item.start, end=item.end, kind="damaged", text="these bytes are not a frame")
+            yield DumpEntry(start=item.start, end=item.end, kind="damaged", text="these bytes are not a frame")
             continue
         frame = last = item.frame
         positions = f"positions {frame.before + 1} to {frame.head}, " if frame.head > frame.before else ""
-        yield Entry(
+        yield DumpEntry(
             start=item.start,
             end=item.end,
             kind=KINDS.get(frame.rest.kind, "write"),
             text=f"{positions}{counted(len(frame.records), 'event')}, clock {frame.clock}, fence {frame.fence}",
             records=tuple(frame.records),
         )
-    if walk.tail is not Tail.END:
+    if walk.tail is not TailKind.END:
         kind, text = {
-            Tail.TORN: ("torn", "a write that was never acknowledged"),
-            Tail.DAMAGED: ("damaged", "a damaged frame"),
+            TailKind.TORN: ("torn", "a write that was never acknowledged"),
+            TailKind.DAMAGED: ("damaged", "a damaged frame"),
         }[walk.tail]
         if last is not None and _is_of_a_mark(walk.tail_bytes, last, walk.end):
-            kind = "cut" if walk.tail is Tail.TORN else kind
+            kind = "cut" if walk.tail is TailKind.TORN else kind
             text = "the mark of a clean end, incomplete: it holds no event"
-        yield Entry(start=walk.end, end=source.size, kind=kind, text=text)
+        yield DumpEntry(start=walk.end, end=source.size, kind=kind, text=text)
     if source.damage:
-        yield Entry(start=source.size, end=source.size, kind="damaged", text=source.damage)
+        yield DumpEntry(start=source.size, end=source.size, kind="damaged", text=source.damage)
 
 
 def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:
@@ -101,7 +108,7 @@ def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:
     return wrong == 0 if len(found) < len(mark) else len(found) == len(mark) and wrong == 1
 
 
-def _describe_header(header: Header) -> str:
+def _describe_header(header: SegmentHeader) -> str:
     rewritten = f", rewritten {counted(header.generation, 'time')}" if header.generation else ""
     return (
         f"segment {header.number} of log {header.identity.log_id}, after position {header.before},"

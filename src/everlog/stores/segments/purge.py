@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from everlog.core.event import Position, Recorded
 from everlog.files import Files, replace_file
 from everlog.stores.segments.format.frame import Frame, Rest, encode_frame, mark_of
-from everlog.stores.segments.format.frames import Found, Gap, Tail, Walk
-from everlog.stores.segments.format.header import END_MARK, Header, NoteValue, encode_header
+from everlog.stores.segments.format.frames import Found, Gap, TailKind, Walk
+from everlog.stores.segments.format.header import END_MARK, NoteValue, SegmentHeader, encode_header
 from everlog.stores.segments.format.layout import Layout
 from everlog.stores.segments.reader import damage
 from everlog.stores.segments.segment import Segment
-from everlog.stores.segments.state import LogState, Moved
+from everlog.stores.segments.state import LogState, SegmentReplaced
 
 
 def sweep(files: Files, layout: Layout, state: LogState) -> None:
@@ -53,9 +53,9 @@ def _frames(state: LogState, segment: Segment) -> Iterator[Found]:
                 if isinstance(found, Gap):
                     raise damage(state, segment, _at_least_one(found))
                 yield found
-    except Moved as error:  # another writer cannot have done it: this one holds the lock
+    except SegmentReplaced as error:  # another writer cannot have done it: this one holds the lock
         raise damage(state, segment, Gap(0, segment.size, segment.header.before, segment.head)) from error
-    if walk.tail is not Tail.END:
+    if walk.tail is not TailKind.END:
         raise damage(state, segment, _at_least_one(Gap(walk.end, segment.size, walk.head, segment.head)))
 
 
@@ -84,7 +84,7 @@ def _rewrite(files: Files, layout: Layout, state: LogState, segment: Segment) ->
     assert following.header is not None
     start = replace(header.state, notes=_current(header.state.notes, state))
     first_end = header.first_end or following.header.previous
-    fresh = Header(
+    fresh = SegmentHeader(
         header.format,
         header.identity,
         header.number,

@@ -14,7 +14,7 @@ from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
 from everlog.stores.segments.format.frame import Frame, mark_of
-from everlog.stores.segments.format.frames import Found, Gap, Tail, Walk
+from everlog.stores.segments.format.frames import Found, Gap, TailKind, Walk
 from everlog.stores.segments.format.source import Source
 from everlog.stores.segments.index.block_index import BlockIndex
 from everlog.stores.segments.index.lookup import Part, block_end, block_of_id, candidate_blocks
@@ -117,7 +117,7 @@ def _walk(state: LogState, source: Source, stretch: Stretch, holding: Sequence[b
     walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end, holding=holding)
     for found in walk:
         yield found if isinstance(found, Gap) else found.frame
-    if walk.tail is not Tail.END or walk.end != stretch.end:
+    if walk.tail is not TailKind.END or walk.end != stretch.end:
         yield Gap(walk.end, stretch.end, walk.head, _next_before(state, stretch))
 
 

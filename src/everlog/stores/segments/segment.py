@@ -8,8 +8,8 @@ import msgspec
 
 from everlog.core.event import START, Position
 from everlog.stores.contract import Problem
-from everlog.stores.segments.format.frames import Gap, Tail
-from everlog.stores.segments.format.header import HEAD_START, Header
+from everlog.stores.segments.format.frames import Gap, TailKind
+from everlog.stores.segments.format.header import HEAD_START, SegmentHeader
 from everlog.stores.segments.format.layout import Layout
 from everlog.stores.segments.index.lookup import Part
 
@@ -22,12 +22,12 @@ class Segment:
         self.archived = archived
         self.missing = missing  # there should be such a file
         self.inode: tuple[int, int] | None = None
-        self.header: Header | None = None
+        self.header: SegmentHeader | None = None
         self.start = HEAD_START
         self.size = 0  # how many bytes are there, unpacked
         self.limit: int | None = None
         self.parts: list[Part] = []
-        self.tail = Tail.END
+        self.tail = TailKind.END
         self.tail_bytes = b""
         self.index_end = 0  # how far its index files go
         self.index_head = START  # and to which position

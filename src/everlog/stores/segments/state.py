@@ -19,7 +19,7 @@ from everlog.files import Files
 from everlog.stores.contract import Claim, Identity, Problem
 from everlog.stores.segments.closed_end import SavedEnd, compare_ends, ends_whole, read_end
 from everlog.stores.segments.format.frame import mark_of
-from everlog.stores.segments.format.frames import Gap, Tail, Walk
+from everlog.stores.segments.format.frames import Gap, TailKind, Walk
 from everlog.stores.segments.format.header import (
     HEAD_READ_BYTES,
     NoteValue,
@@ -35,7 +35,7 @@ from everlog.stores.segments.index.packed_part import Columns, PackedPart, any_c
 from everlog.stores.segments.segment import Lost, Segment, describe_gap, file_of_segment
 
 
-class Moved(Exception):
+class SegmentReplaced(Exception):
     """A segment was rewritten or packed since it was loaded."""
 
 
@@ -142,7 +142,7 @@ class LogState:
 
     def _account(self, saved_end: SavedEnd | None) -> None:
         """Find the positions that no segment accounts for. Every reader stops there (G10)."""
-        self._ends_damaged = self.live.tail is Tail.DAMAGED
+        self._ends_damaged = self.live.tail is TailKind.DAMAGED
         there = {segment.number: segment for segment in self.segments}
         reached, last = START, Segment(0, archived=False)
         for number in range(1, self._newest + 1):
@@ -241,7 +241,7 @@ class LogState:
             yield from segment.problems
             for gap in segment.gaps:
                 yield Problem(Position(gap.before + 1), "damaged_bytes", describe_gap(self._layout, segment, gap))
-        if self.live.tail is Tail.DAMAGED and not self.live.lost_mark:
+        if self.live.tail is TailKind.DAMAGED and not self.live.lost_mark:
             reason = f"{self.live.number:08}.seg is damaged from byte {self.live.end} to its end"
             yield Problem(Position(self.live.head + 1), "damaged_bytes", reason)
 
@@ -282,13 +282,13 @@ class LogState:
         try:
             with self.source(self.live) as source:
                 if source.size < self.live.end:
-                    raise Moved
+                    raise SegmentReplaced
                 grown = self._walk_on(self.live, source)
-        except Moved:
+        except SegmentReplaced:
             # It was packed, rewritten, cut or removed.
             self.load()
             return True
-        if (self.live.tail is Tail.DAMAGED) != self._ends_damaged:
+        if (self.live.tail is TailKind.DAMAGED) != self._ends_damaged:
             self.load()  # it was damaged since, or repaired
             return True
         if grown and any(isinstance(part, LivePart) and part.purges for part in self.live.parts):
@@ -316,14 +316,14 @@ class LogState:
 
     @contextmanager
     def source(self, segment: Segment) -> Iterator[Source]:
-        """Open the bytes of a segment. Raise `Moved` if they are not those that its parts describe."""
+        """Open the bytes of a segment. Raise `SegmentReplaced` if they are not those that its parts describe."""
         try:
             source = self._open(segment)
         except FileNotFoundError as error:
-            raise Moved from error
+            raise SegmentReplaced from error
         try:
             if self._files.inode(self._path(segment)) != segment.inode:
-                raise Moved
+                raise SegmentReplaced
             yield source
         finally:
             source.close()
@@ -405,10 +405,10 @@ class LogState:
         while not self._ends_as_indexed(segment):
             del segment.parts[-2:]
             self._walk_rest(segment, known)
-        if segment.limit is None and segment.index_end > segment.end and segment.tail is not Tail.DAMAGED:
+        if segment.limit is None and segment.index_end > segment.end and segment.tail is not TailKind.DAMAGED:
             reason = f"{segment.number:08}.seg was cut: its index goes to byte {segment.index_end}"
             segment.problems.append(Problem(Position(segment.head + 1), "segment_cut", reason))
-        if segment is not self.segments[-1] and segment.tail is not Tail.END:
+        if segment is not self.segments[-1] and segment.tail is not TailKind.END:
             reason = f"{segment.number:08}.seg is damaged from byte {segment.end} to its end"
             segment.problems.append(Problem(Position(segment.head + 1), "damaged_bytes", reason))
 
@@ -454,7 +454,7 @@ class LogState:
                     break  # damaged since it was indexed: the state is loaded again
                 made.add(frame)
         if made.end != part.end:
-            raise Moved
+            raise SegmentReplaced
         return columns_of(made, log_id=self.identity.log_id, generation=segment.generation)
 
     def _reaches(self, segment: Segment, end: int) -> bool:

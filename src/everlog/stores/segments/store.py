@@ -37,7 +37,7 @@ from everlog.stores.segments.format.layout import (
     write_manifest,
 )
 from everlog.stores.segments.purge import refuse_damage_under, sweep
-from everlog.stores.segments.state import LogState, Moved, no_segments
+from everlog.stores.segments.state import LogState, SegmentReplaced, no_segments
 from everlog.stores.segments.writer import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage, refuse_lost_file
 from everlog.stores.small_state import Beside, Row, SmallState, StoreState, claim_row, note_row
 
@@ -134,7 +134,7 @@ class SegmentsStore:
                     left -= len(found)
                     yield found
                 return
-            except Moved:
+            except SegmentReplaced:
                 self._reload()
 
     def blocks(
@@ -149,7 +149,7 @@ class SegmentsStore:
                     after = Position(block.positions[-1])
                     yield block
                 return
-            except Moved:
+            except SegmentReplaced:
                 self._reload()
 
     def get(self, event_id: EventId) -> Recorded | None:
@@ -170,7 +170,7 @@ class SegmentsStore:
                     after = place.position
                     yield place
                 return
-            except Moved:
+            except SegmentReplaced:
                 self._reload()
 
     def check(self) -> Iterator[Problem]:
@@ -364,7 +364,7 @@ class SegmentsStore:
             while True:
                 try:
                     return ask(self._now())
-                except Moved:
+                except SegmentReplaced:
                     self._reload()
 
     def _reload(self) -> None:
@@ -391,7 +391,7 @@ class SegmentsStore:
         while True:
             try:
                 return reader.find(self._look(), event_id)
-            except Moved:
+            except SegmentReplaced:
                 self._reload()
 
     # ---- inside: writing

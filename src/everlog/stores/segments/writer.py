@@ -29,7 +29,7 @@ from everlog.stores.segments.format.frame import (
     mark_of,
 )
 from everlog.stores.segments.format.frames import Found
-from everlog.stores.segments.format.header import End, Header, StartState, encode_header
+from everlog.stores.segments.format.header import End, SegmentHeader, StartState, encode_header
 from everlog.stores.segments.format.layout import Layout, Manifest, write_manifest
 from everlog.stores.segments.index.live_part import LivePart
 from everlog.stores.segments.index.packed_part import columns_of, file_of
@@ -47,7 +47,7 @@ PART_EVENTS_MIN = 2048
 
 def begin_log(files: Files, layout: Layout, identity: Identity, *, now_us: int) -> None:
     """Write the first segment of a log and its manifest."""
-    header = Header(FORMAT, identity, 1, 1, Position(0), now_us, StartState())
+    header = SegmentHeader(FORMAT, identity, 1, 1, Position(0), now_us, StartState())
     replace_file(files, layout.segment(1), encode_header(header))
     write_manifest(files, layout, Manifest(identity, 1))
 
@@ -320,7 +320,7 @@ class Writer:
             notes=notes,
             id_max=live.parts[-1].id_max,
         )
-        header = Header(FORMAT, state.identity, number, self.fence, state.head, now_us, start, end)
+        header = SegmentHeader(FORMAT, state.identity, number, self.fence, state.head, now_us, start, end)
         self._files.truncate(self._handle, live.end)
         self._files.fsync(self._handle)
         self.outdated = True  # from here on, a frame in the old segment would be after its recorded end

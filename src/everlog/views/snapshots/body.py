@@ -17,7 +17,7 @@ from everlog.views.builds.content import dead_letters_of, letter_key, put_letter
 from everlog.views.builds.open_build import OpenBuild
 from everlog.views.builds.rows import CausalOrder, DamagedRows, Row, parsed_row, row_json, row_of, row_of_json
 from everlog.views.dead_letters import ViewLetter, parked_by
-from everlog.views.snapshots.file import Header
+from everlog.views.snapshots.file import SnapshotHeader
 from everlog.views.snapshots.patch import Body
 from everlog.views.view import View, digest_of_bytes
 
@@ -68,7 +68,7 @@ def _collect(small_state: SmallState, build: Build) -> Body:
     }
 
 
-def put(change: StateChanges, view: View, header: Header, body: Body) -> Build:
+def put(change: StateChanges, view: View, header: SnapshotHeader, body: Body) -> Build:
     """Store a new build with the content of a snapshot, and return it. It is not active."""
     begun = begin_build(change, view)
     build = replace(begun, cursor=header.cursor, applied=header.applied, stopped_at=header.stopped_at)
@@ -80,7 +80,7 @@ def put(change: StateChanges, view: View, header: Header, body: Body) -> Build:
     return build
 
 
-def in_memory(log: Log, view: View, header: Header, body: Body) -> tuple[MemoryState, OpenBuild]:
+def in_memory(log: Log, view: View, header: SnapshotHeader, body: Body) -> tuple[MemoryState, OpenBuild]:
     """Open such a build in memory only, to see where a snapshot leads."""
     small_state = MemoryState()
     with small_state.change() as change:

@@ -20,7 +20,7 @@ from everlog.views.as_of import Cut, Was, events_to, fold_to, state_at, states_a
 from everlog.views.builds.content import build_digest
 from everlog.views.builds.rows import Row
 from everlog.views.snapshots.body import body_digest, in_memory, parked_in, rows_of, skipped_in
-from everlog.views.snapshots.folder import Entry, Loaded
+from everlog.views.snapshots.folder import Loaded, SnapshotEntry
 from everlog.views.snapshots.snapshots import Snapshots
 from everlog.views.view import Order, View, digest, state_bytes
 
@@ -59,7 +59,7 @@ def check_all(
     return verdicts[::-1]
 
 
-def check_bytes(snapshots: Snapshots, entry: Entry) -> Verdict:
+def check_bytes(snapshots: Snapshots, entry: SnapshotEntry) -> Verdict:
     """Check whether a snapshot is what was written: all that can be checked without the code of its view."""
     found = Verdict(id=entry.id, view=entry.view, position=entry.position, problem=entry.problem)
     if entry.header is None:
@@ -74,7 +74,7 @@ def check_bytes(snapshots: Snapshots, entry: Entry) -> Verdict:
 def check(
     snapshots: Snapshots,
     running: ViewOfLog,
-    entry: Entry,
+    entry: SnapshotEntry,
     *,
     sample: int | None = SAMPLE,
     live: bool = True,

@@ -29,7 +29,7 @@ _SIGNED = b"everlog snapshot\n"
 PEEKED_BYTES = 64 * 1024
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):
     """What a view's snapshot covers, and what made it."""
 
     format: int = FORMAT
@@ -81,7 +81,7 @@ class Signer(Protocol):
 
 
 _encode = msgspec.json.Encoder().encode
-_header = msgspec.json.Decoder(Header).decode
+_header = msgspec.json.Decoder(SnapshotHeader).decode
 _seal = msgspec.json.Decoder(Seal).decode
 _body = msgspec.json.Decoder(dict[str, dict[str, msgspec.Raw]]).decode
 
@@ -107,7 +107,7 @@ def pack(header: msgspec.Struct, content: bytes, signer: Signer | None = None) -
     return gzip.compress(data + _encode(seal) + b"\n", LEVEL, mtime=0)
 
 
-def unpack(packed: bytes, signer: Signer | None = None) -> tuple[Header, bytes, Seal]:
+def unpack(packed: bytes, signer: Signer | None = None) -> tuple[SnapshotHeader, bytes, Seal]:
     """Return the header, the content and the seal of a view's snapshot; Damaged if they are not what was written."""
     line, content, seal = proved_lines(decompress(packed), signer)
     return _parsed(line), content, seal
@@ -141,7 +141,7 @@ def proved_lines(data: bytes, signer: Signer | None = None) -> tuple[bytes, byte
     return line, content[:-1], seal
 
 
-def peek(packed: bytes) -> Header:
+def peek(packed: bytes) -> SnapshotHeader:
     """Return the header alone, without proof: enough to list snapshots without reading all of them."""
     try:
         line = b""
@@ -158,7 +158,7 @@ def peek(packed: bytes) -> Header:
         raise Damaged("the snapshot cannot be decompressed", why=str(error)) from error
 
 
-def _parsed(line: bytes) -> Header:
+def _parsed(line: bytes) -> SnapshotHeader:
     try:
         header = _header(line)
         Cursor.of(header.cursor)

@@ -18,7 +18,7 @@ from everlog.core.event import Position
 from everlog.errors import Damaged, EverlogError, InvalidSettings, NotFound
 from everlog.files import DiskFiles, Files, leftover_temps, replace_file
 from everlog.views.snapshots.body import body_digest
-from everlog.views.snapshots.file import PEEKED_BYTES, Header, Signer, body_of, pack, peek, unpack
+from everlog.views.snapshots.file import PEEKED_BYTES, Signer, SnapshotHeader, body_of, pack, peek, unpack
 from everlog.views.snapshots.patch import Body, apply_patch
 
 PART_CHARS_MIN = 6
@@ -26,22 +26,22 @@ _LOCK_S = 30.0
 _FILE = re.compile(r"([a-z0-9][a-z0-9._-]*)@(\d+)-([0-9A-Z]{26})\.json\.gz")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot file. Without a header it is damaged."""
 
     path: Path
     id: str
     view: str
     position: Position
-    header: Header | None
+    header: SnapshotHeader | None
     file_bytes: int
     protected: str = ""  # the reason; empty if it is not protected
     problem: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    entry: Entry
-    header: Header
+    entry: SnapshotEntry
+    header: SnapshotHeader
     body: Body
     sha256: str
 
@@ -58,7 +58,7 @@ class SnapshotFolder:
 
     # ---- reading
 
-    def entries(self, view: str = "") -> list[Entry]:
+    def entries(self, view: str = "") -> list[SnapshotEntry]:
         """Return all snapshots, or those of one view; the one with the highest position first."""
         if self.path is None or not self.files.exists(self.path):
             return []
@@ -71,7 +71,7 @@ class SnapshotFolder:
                 found.append(self._entry(self.path / name, parts, name.removesuffix(".json.gz") in kept))
         return sorted(found, key=lambda entry: (entry.position, entry.id), reverse=True)
 
-    def find(self, name: str) -> Entry:
+    def find(self, name: str) -> SnapshotEntry:
         """Return the snapshot with this id, or the one whose id ends with it."""
         found = [
             entry
@@ -87,7 +87,7 @@ class SnapshotFolder:
             snapshot=name,
         )
 
-    def load(self, entry: Entry) -> Loaded:
+    def load(self, entry: SnapshotEntry) -> Loaded:
         """Return a snapshot with its full body, checked against its hashes; Damaged if it is not what was written."""
         header, content, sha256 = self._unpacked(entry.path)
         body = self._on_base(header, content) if header.base else body_of(content)
@@ -97,14 +97,14 @@ class SnapshotFolder:
 
     # ---- writing
 
-    def write(self, header: Header, content: bytes) -> Entry:
+    def write(self, header: SnapshotHeader, content: bytes) -> SnapshotEntry:
         """Write a snapshot, all of it or nothing. The caller holds the lock."""
         folder = self.own()
         path = folder / f"{header.view}@{header.position:012}-{header.id}.json.gz"
         replace_file(self.files, path, pack(header, content, self.signer))
         return next(entry for entry in self.entries(header.view) if entry.id == header.id)
 
-    def protect(self, entry: Entry, reason: str | None) -> None:
+    def protect(self, entry: SnapshotEntry, reason: str | None) -> None:
         """Exclude a snapshot from thinning; with None include it again."""
         path = _keep_file(entry)
         with self.locked():
@@ -119,7 +119,7 @@ class SnapshotFolder:
         for path in leftover_temps(self.files, self.own()):
             self.files.unlink(path)
 
-    def remove(self, entries: list[Entry]) -> None:
+    def remove(self, entries: list[SnapshotEntry]) -> None:
         for entry in entries:
             self.files.unlink(entry.path)
             if self.files.exists(_keep_file(entry)):
@@ -152,7 +152,7 @@ class SnapshotFolder:
 
     # ---- inside
 
-    def _entry(self, path: Path, parts: re.Match[str], is_kept: bool) -> Entry:
+    def _entry(self, path: Path, parts: re.Match[str], is_kept: bool) -> SnapshotEntry:
         header, problem, size = None, "", 0
         try:
             handle = self.files.open(path)
@@ -167,7 +167,7 @@ class SnapshotFolder:
             problem = str(error)
         kept = path.with_name(path.name.removesuffix(".json.gz") + ".keep")
         reason = self.files.read_all(kept).decode(errors="replace") or "protected" if is_kept else ""
-        return Entry(
+        return SnapshotEntry(
             path=path,
             id=parts[3],
             view=parts[1],
@@ -178,7 +178,7 @@ class SnapshotFolder:
             problem=problem,
         )
 
-    def _unpacked(self, path: Path) -> tuple[Header, bytes, str]:
+    def _unpacked(self, path: Path) -> tuple[SnapshotHeader, bytes, str]:
         try:
             header, content, seal = unpack(self.files.read_all(path), self.signer)
         except Damaged as error:
@@ -187,7 +187,7 @@ class SnapshotFolder:
             raise self._damaged(path, "it does not exist any more") from error
         return header, content, seal.sha256
 
-    def _on_base(self, header: Header, patch: bytes) -> Body:
+    def _on_base(self, header: SnapshotHeader, patch: bytes) -> Body:
         base = next((entry for entry in self.entries(header.view) if entry.id == header.base), None)
         if base is None:
             raise Damaged(f"the snapshot {header.id} has no base", why=f"{header.base} does not exist")
@@ -205,5 +205,5 @@ class SnapshotFolder:
         )
 
 
-def _keep_file(entry: Entry) -> Path:
+def _keep_file(entry: SnapshotEntry) -> Path:
     return entry.path.with_name(entry.path.name.removesuffix(".json.gz") + ".keep")

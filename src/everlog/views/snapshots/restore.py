@@ -15,7 +15,7 @@ from everlog.views.builds.content import build_digest
 from everlog.views.builds.open_build import OpenBuild
 from everlog.views.rebuild.blue_green import activate
 from everlog.views.snapshots.body import put, rows_of
-from everlog.views.snapshots.folder import Entry
+from everlog.views.snapshots.folder import SnapshotEntry
 from everlog.views.snapshots.snapshots import Snapshots
 from everlog.views.view import Order, View
 
@@ -32,7 +32,7 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def restore(
-    snapshots: Snapshots, view: View, entry: Entry | None = None, *, stop: Callable[[], bool] = lambda: False
+    snapshots: Snapshots, view: View, entry: SnapshotEntry | None = None, *, stop: Callable[[], bool] = lambda: False
 ) -> Restored:
     """Let a snapshot and the events after it answer: the given one, or the newest that can be used."""
     log, small_state = snapshots.log, snapshots.small_state

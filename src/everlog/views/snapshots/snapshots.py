@@ -24,8 +24,8 @@ from everlog.views.advance import Advance
 from everlog.views.builds.build import Build, active_build
 from everlog.views.builds.fingerprint import catalog_fingerprint, code_fingerprint, is_code_of
 from everlog.views.snapshots.body import body_digest, holds_any, put, take
-from everlog.views.snapshots.file import Header, Signer, body_bytes
-from everlog.views.snapshots.folder import Entry, Loaded, SnapshotFolder
+from everlog.views.snapshots.file import Signer, SnapshotHeader, body_bytes
+from everlog.views.snapshots.folder import Loaded, SnapshotEntry, SnapshotFolder
 from everlog.views.snapshots.patch import Body, make_patch
 from everlog.views.snapshots.policy import Due, Thinning, superfluous
 from everlog.views.view import View
@@ -66,12 +66,12 @@ class Snapshots:
         self._now_us = now_us
         self._ids = IdSource()
         self._begun_us = now_us()
-        self._last: dict[str, Header | None] = {}
+        self._last: dict[str, SnapshotHeader | None] = {}
         self._sized: tuple[int, int] = (0, 0)  # the log's size, and when it was read
 
     # ---- which ones can be used
 
-    def stale(self, header: Header, view: View) -> str:
+    def stale(self, header: SnapshotHeader, view: View) -> str:
         """Return why a snapshot cannot be used by this view and this log; empty if it can."""
         identity, head = self.log.identity, self.log.head()
         if (header.log_id, header.epoch) != (identity.log_id, identity.epoch):
@@ -105,7 +105,7 @@ class Snapshots:
 
     # ---- making
 
-    def create(self, live: LiveView, *, full: bool = False, reason: str = "by hand") -> Entry:
+    def create(self, live: LiveView, *, full: bool = False, reason: str = "by hand") -> SnapshotEntry:
         """Save a snapshot of a view, brought up to date first. If there is an equal one, return that one.
 
         States of other code of the same version are refused: no view could use a snapshot of them.
@@ -137,7 +137,7 @@ class Snapshots:
             hint="try once more",
         )
 
-    def create_if_due(self, live: LiveView, position: int) -> Entry | None:
+    def create_if_due(self, live: LiveView, position: int) -> SnapshotEntry | None:
         """Make a snapshot if one is due, and then remove those that thinning removes. It is cheap to call often."""
         if self.folder.path is None:
             return None
@@ -187,7 +187,7 @@ class Snapshots:
         with self.small_state.change() as change:
             return put(change, view, loaded.header, loaded.body)
 
-    def to_restore(self, view: View, entry: Entry | None = None) -> Loaded:
+    def to_restore(self, view: View, entry: SnapshotEntry | None = None) -> Loaded:
         """Return a snapshot that can be used: the newest one, or this one. NotFound says why there is none."""
         hint = f"everlog views rebuild {view.name} derives its states from the events"
         if entry is None:
@@ -212,7 +212,7 @@ class Snapshots:
 
     # ---- removing
 
-    def prune(self, *, dry_run: bool = False) -> list[Entry]:
+    def prune(self, *, dry_run: bool = False) -> list[SnapshotEntry]:
         """Remove the snapshots that thinning does not keep."""
         if not self.folder.is_there:
             return []
@@ -226,7 +226,7 @@ class Snapshots:
                 self._forget(gone)
             return gone
 
-    def sweep(self) -> list[Entry]:
+    def sweep(self) -> list[SnapshotEntry]:
         """Remove every snapshot that contains, or may contain, a stream that was purged since; protected ones too."""
         if not self.folder.is_there or not self.log.stored.purges():
             return []
@@ -248,10 +248,10 @@ class Snapshots:
 
     # ---- inside
 
-    def _header(self, view: View, build: Build, body: Body, reason: str) -> Header:
+    def _header(self, view: View, build: Build, body: Body, reason: str) -> SnapshotHeader:
         identity, reached = self.log.identity, build.reached
         last = next(self.log.stored.read(upto=reached.position, limit=1, newest_first=True), None)
-        return Header(
+        return SnapshotHeader(
             id=self._ids.take(1)[0],
             view=view.name,
             version=view.version,
@@ -273,7 +273,7 @@ class Snapshots:
             reason=reason,
         )
 
-    def _same(self, header: Header, *, full: bool) -> Entry | None:
+    def _same(self, header: SnapshotHeader, *, full: bool) -> SnapshotEntry | None:
         """Return an equal snapshot, if there is one and it is intact."""
         for entry in self.folder.entries(header.view):
             found = entry.header
@@ -289,7 +289,7 @@ class Snapshots:
                 return entry
         return None
 
-    def _write(self, header: Header, body: Body, *, full: bool) -> Entry:
+    def _write(self, header: SnapshotHeader, body: Body, *, full: bool) -> SnapshotEntry:
         self.folder.remove_leftovers()
         content = body_bytes(body)
         header = replace(header, body_bytes=len(content))
@@ -300,7 +300,7 @@ class Snapshots:
                 header, content = replace(header, base=base.header.id, base_sha256=base.sha256), patch
         return self.folder.write(header, content)
 
-    def _base(self, header: Header) -> Loaded | None:
+    def _base(self, header: SnapshotHeader) -> Loaded | None:
         """Return the newest full snapshot that can be the base of a patch."""
         for entry in self.folder.entries(header.view):
             found = entry.header
@@ -317,7 +317,7 @@ class Snapshots:
         return None
 
     @staticmethod
-    def _fingerprint(header: Header) -> tuple[str | int, ...]:
+    def _fingerprint(header: SnapshotHeader) -> tuple[str | int, ...]:
         return (header.log_id, header.epoch, header.version, header.code, header.catalog)
 
     def _is_there(self, position: int, event_id: str) -> bool:
@@ -331,17 +331,17 @@ class Snapshots:
         place = next(self.log.stored.slots(after=before), None)
         return isinstance(place, Purged) and (place.position, place.id) == (position, event_id)
 
-    def _streams_purged_since(self, header: Header) -> set[str]:
+    def _streams_purged_since(self, header: SnapshotHeader) -> set[str]:
         reached = header.reached
         here = header.epoch == self.log.identity.epoch
         since = max(reached.position, reached.knows) if here else START
         return {purge.stream for purge in self.log.stored.purges(after=since)}
 
-    def _purged_since(self, header: Header, body: Body) -> bool:
+    def _purged_since(self, header: SnapshotHeader, body: Body) -> bool:
         streams = self._streams_purged_since(header)
         return bool(streams) and holds_any(body, streams, by_stream=header.by_stream)
 
-    def _may_hold_purged(self, entry: Entry) -> bool:
+    def _may_hold_purged(self, entry: SnapshotEntry) -> bool:
         if entry.header is None:  # what a damaged one contains is not known
             return bool(self.log.stored.purges(after=entry.position))
         if not self._streams_purged_since(entry.header):
@@ -352,7 +352,7 @@ class Snapshots:
             return True
         return self._purged_since(loaded.header, loaded.body)
 
-    def _load_or_warn(self, entry: Entry) -> Loaded | None:
+    def _load_or_warn(self, entry: SnapshotEntry) -> Loaded | None:
         """Return the content of a snapshot; None if a stream in it was purged since, or it is damaged (reported)."""
         try:
             loaded = self.folder.load(entry)
@@ -361,10 +361,10 @@ class Snapshots:
             return None
         return None if self._purged_since(loaded.header, loaded.body) else loaded
 
-    def _warn(self, entry: Entry, problem: str) -> None:
+    def _warn(self, entry: SnapshotEntry, problem: str) -> None:
         _logger.warning("the snapshot %s is not used: %s", entry.path.name, problem)
 
-    def _forget(self, entries: list[Entry]) -> None:
+    def _forget(self, entries: list[SnapshotEntry]) -> None:
         self.folder.remove(entries)
         for entry in entries:
             self._last.pop(entry.view, None)

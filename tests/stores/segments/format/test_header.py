@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from everlog.core.event import Position
 from everlog.stores.contract import FORMAT, Identity
-from everlog.stores.segments.format.header import END_MARK, Header, StartState, decode_header, encode_header
+from everlog.stores.segments.format.header import END_MARK, SegmentHeader, StartState, decode_header, encode_header
 
-HEADER = Header(
+HEADER = SegmentHeader(
     FORMAT, Identity("log", "origin", "epoch", 0), 3, 1, Position(7), 5, StartState(), generation=1, end_mark=END_MARK
 )
 

@@ -34,7 +34,7 @@ class Read:
 
 
 @dataclass(slots=True)
-class Change:
+class FileChanges:
     """How the files differ from the index."""
 
     read: list[Read] = field(default_factory=list)
@@ -51,11 +51,11 @@ Repair = Callable[[Read, int | None, bytes], None]
 
 def find_change(
     index: Index, files: Files, events: Path, *, own: str, repair: Repair | None, today: str = LATEST
-) -> Change:
+) -> FileChanges:
     """Check every file and read what the index lacks. `repair` is None where nothing can be written."""
     known = index.stamps()
     names = day_names(files, events)
-    change = Change(gone=[name for name in known if name not in names])
+    change = FileChanges(gone=[name for name in known if name not in names])
     newest_known = max(known, default="")
     may_be_torn = open_names(names, today)
     for name in names:

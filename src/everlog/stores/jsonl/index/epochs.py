@@ -21,7 +21,7 @@ from everlog.files import Files
 from everlog.stores.jsonl.day_files import Found, day_names, read_from, scan
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.bad_lines import MARKER, code_of
-from everlog.stores.jsonl.index.changes import Change
+from everlog.stores.jsonl.index.changes import FileChanges
 from everlog.stores.jsonl.index.git_state import GitState
 from everlog.stores.jsonl.index.record import rows_of
 from everlog.stores.jsonl.index.schema import END, HOLE, Index, Unusable
@@ -72,7 +72,7 @@ def read_here(files: Files, events: Path) -> Here:
 # ---- which lines are missing, and why
 
 
-def lines_gone(index: Index, folder: Folder, change: Change) -> dict[str, set[str]]:
+def lines_gone(index: Index, folder: Folder, change: FileChanges) -> dict[str, set[str]]:
     """The ids of lines that the index knows and no file has, by the file that they were in."""
     reread = [read.name for read in change.read if not read.start]
     now = {found.line.id for read in change.read for found in read.found if found.line is not None}
@@ -194,7 +194,7 @@ class Following:
     may_go_on: bool
 
 
-def follow_git(index: Index, folder: Folder, git: GitState, kept: Kept, change: Change) -> Following | None:
+def follow_git(index: Index, folder: Folder, git: GitState, kept: Kept, change: FileChanges) -> Following | None:
     """Return which epoch to use, if git removed lines or another branch is checked out; None to keep the current
     one."""
     branch = git.branch()

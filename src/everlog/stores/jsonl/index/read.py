@@ -35,7 +35,7 @@ Row = tuple[int, int, int, str, int, int, int]
 T = TypeVar("T")
 
 
-class Moved(Exception):
+class LineMoved(Exception):
     """A line is not where the index has it. `row` is its row, if known."""
 
     def __init__(self, row: Row | None = None) -> None:
@@ -60,7 +60,7 @@ class Lines:
             for row, event in zip(run, _events(run, data), strict=True):
                 position, sequence, received_us, event_id, *_ = row
                 if event.id != event_id:
-                    raise Moved(row)
+                    raise LineMoved(row)
                 found.append(Recorded(Position(position), sequence, received_us, event))
         return found
 
@@ -105,7 +105,7 @@ class Lines:
         try:
             handle = self.files.open(self.events / self.index().file_name(first[4]))
         except (FileNotFoundError, KeyError) as error:
-            raise Moved(first) from error
+            raise LineMoved(first) from error
         try:
             return self.files.read(handle, end - begin, at=begin)
         finally:
@@ -120,15 +120,15 @@ def _events(rows: list[Row], data: bytes) -> list[Event]:
     except BadLine:
         found = [event_of(line) for line in each_line(rows, data)]
     if len(found) != len(rows):
-        raise Moved(rows[0])
+        raise LineMoved(rows[0])
     return found
 
 
 def refuse_moved(rows: list[Row], data: bytes) -> None:
-    """Raise Moved if the checksum of a line does not match."""
+    """Raise LineMoved if the checksum of a line does not match."""
     lines = each_line(rows, data)
     if not are_unchanged(lines):
-        raise Moved(next(row for row, line in zip(rows, lines, strict=True) if not are_unchanged([line])))
+        raise LineMoved(next(row for row, line in zip(rows, lines, strict=True) if not are_unchanged([line])))
 
 
 def lines_alone(rows: list[Row], data: bytes) -> bytes:
@@ -147,9 +147,9 @@ def event_of(data: bytes) -> Event:
     try:
         line = read_line(data)
     except BadLine as error:
-        raise Moved from error
+        raise LineMoved from error
     if not isinstance(line, EventLine):
-        raise Moved
+        raise LineMoved
     return line.event()
 
 
@@ -257,7 +257,7 @@ def until_unchanged(lines: Lines, look: Callable[[], T]) -> T:
                 return look()
         except IndexBroken:
             lines.refresh()
-        except Moved as moved:
+        except LineMoved as moved:
             row = moved.row or row
             lines.refresh()
             if number and row is not None:

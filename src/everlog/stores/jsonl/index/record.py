@@ -29,7 +29,7 @@ from everlog.stores.jsonl.index.bad_lines import (
     note_bad,
     place_bad,
 )
-from everlog.stores.jsonl.index.changes import Change, Read
+from everlog.stores.jsonl.index.changes import FileChanges, Read
 from everlog.stores.jsonl.index.rows import Rows, add_purged, remove_purged
 from everlog.stores.jsonl.index.schema import Index, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
@@ -39,7 +39,7 @@ Placed = tuple[int, Found]
 
 
 def record_change(
-    index: Index, change: Change, *, own: Collection[str], origin: str, purged: Collection[PurgedLine] = ()
+    index: Index, change: FileChanges, *, own: Collection[str], origin: str, purged: Collection[PurgedLine] = ()
 ) -> None:
     """Record what was found. `own` are all origins of this copy, `origin` is the one in use, and `purged` are the
     purged lines of an interrupted purge."""
@@ -123,7 +123,7 @@ def _all_lines(connection: sqlite3.Connection, reads: Iterable[Read]) -> Iterato
 
 
 def _record_merge(
-    index: Index, connection: sqlite3.Connection, change: Change, *, own: Collection[str], origin: str
+    index: Index, connection: sqlite3.Connection, change: FileChanges, *, own: Collection[str], origin: str
 ) -> None:
     reread = [read.name for read in change.read if not read.start]  # a file that only grew still has its lines
     gone = {row[0]: row[1:] for row in rows_of(index, [*change.gone, *reread])}
@@ -163,7 +163,7 @@ def _record_merge(
     place_bad(rows, connection, bad)
 
 
-def _the_very_lines(change: Change, known: dict[str, Known]) -> dict[str, Found]:
+def _the_very_lines(change: FileChanges, known: dict[str, Known]) -> dict[str, Found]:
     """Return the known line of each known event, if it still exists: another line with the same id may come before
     it (G5)."""
     return {

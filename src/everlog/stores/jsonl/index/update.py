@@ -23,7 +23,7 @@ from everlog.errors import Busy, LogClosed, ReadOnly, StorageFull
 from everlog.files import Lock, leftover_temps
 from everlog.stores.contract import Checkout
 from everlog.stores.jsonl import purge
-from everlog.stores.jsonl.day_files import Tail, day_name, day_names, open_names
+from everlog.stores.jsonl.day_files import OpenDayFile, day_name, day_names, open_names
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.changes import Read, find_change, last_write, read_whole
 from everlog.stores.jsonl.index.epochs import Following, Kept, find_epoch, follow_git
@@ -51,7 +51,9 @@ _logger = logging.getLogger("everlog")
 
 
 class IndexUpdater:
-    def __init__(self, folder: Folder, lock: Lock, tail: Tail, *, in_memory: bool, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: Folder, lock: Lock, tail: OpenDayFile, *, in_memory: bool, now_us: Callable[[], int]
+    ) -> None:
         self._folder = folder
         self._files = folder.files
         self._lock = lock

@@ -36,7 +36,7 @@ class Gap(msgspec.Struct, frozen=True, array_like=True):
     head: Position  # the head after it: everything between is lost
 
 
-class Tail(Enum):
+class TailKind(Enum):
     END = "end"
     TORN = "torn"
     DAMAGED = "damaged"
@@ -80,7 +80,7 @@ class Walk:
         self._limit = limit
         self.end = start
         self.head = head
-        self.tail = Tail.END
+        self.tail = TailKind.END
         self.tail_bytes = b""
 
     def __iter__(self) -> Iterator[Found | Gap]:
@@ -146,9 +146,9 @@ class Walk:
             return Gap(at, at + found[1], self.head, found[0].before)
         if self._limit is not None:
             if at < self._limit:
-                self.tail = Tail.DAMAGED
+                self.tail = TailKind.DAMAGED
             return None
-        self.tail = Tail.TORN if is_torn(data, at) else Tail.DAMAGED
+        self.tail = TailKind.TORN if is_torn(data, at) else TailKind.DAMAGED
         self.tail_bytes = data.rstrip(b"\0")
         return None
 

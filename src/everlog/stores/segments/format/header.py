@@ -47,7 +47,7 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     hash: bytes
 
 
-class Header(msgspec.Struct, frozen=True, array_like=True):
+class SegmentHeader(msgspec.Struct, frozen=True, array_like=True):
     format: int
     identity: Identity
     number: int
@@ -66,14 +66,14 @@ class Header(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
-_decode = msgspec.msgpack.Decoder(Header).decode
+_decode = msgspec.msgpack.Decoder(SegmentHeader).decode
 
 
-def encode_header(header: Header) -> bytes:
+def encode_header(header: SegmentHeader) -> bytes:
     return MAGIC + bytes([FORMAT]) + enclose(_encode(header))
 
 
-def decode_header(data: bytes, *, name: str) -> tuple[Header, int] | None:
+def decode_header(data: bytes, *, name: str) -> tuple[SegmentHeader, int] | None:
     """The head in the first bytes of a segment and its size, or None if they are none."""
     if data[: len(MAGIC)] != MAGIC or len(data) < HEAD_START + LENGTH.size:
         return None
