@@ -45,8 +45,8 @@ def open(
 
     A URL is `sqlite:log.db`, `jsonl:log/`, `segments:log/`, `postgresql://host/database?schema=everlog` or `memory:`.
     `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`. With
-    `past_damage` every read goes on behind damage and calls that with its error; such a log takes no writes, and its
-    views keep nothing.
+    `past_damage` every read continues after damage and passes the error to that function; such a log takes no writes,
+    and its views store nothing.
     """
     if url is None:
         return open_folder(find_folder(Path.cwd()), catalog=catalog, actor=actor, past_damage=past_damage)

@@ -1,7 +1,7 @@
 """A week that ended last midnight, played in its own order: threads of work that wait for their time.
 
-A thread is a generator. It does something, yields the moment at which it goes on, does the next thing; `Week` goes
-from moment to moment and lets the thread go on whose turn it is. So the events of all programs come in the order of
+A thread is a generator. It does something, yields the moment at which it continues, does the next thing; `Week` goes
+from moment to moment and continues the thread whose turn it is. So the events of all programs come in the order of
 their times, and everything is the same at every run but for the calendar and the ids.
 """
 
@@ -56,14 +56,14 @@ class Week:
         return then if then < self.on(WORKING_DAYS, 0) else self.end
 
     def join(self, thread: Thread) -> None:
-        """Let a thread take part: it goes on at the moment that it yields first."""
+        """Add a thread: it continues at the moment that it yields first."""
         for then in thread:
             self._threads += 1  # of two at the same moment, the one that came first
             heapq.heappush(self._waiting, (then, self._threads, thread))
             return
 
     def play(self, until: datetime | None = None) -> None:
-        """Go on to a moment; what would come after the end of the week does not come."""
+        """Continue up to a moment; nothing happens after the end of the week."""
         limit = min(until or self.end, self.end)
         while self._waiting and self._waiting[0][0] < limit:
             then, _, thread = heapq.heappop(self._waiting)

@@ -230,8 +230,8 @@ class Log:
         """Return events in order, upcast. For one stream, `stream=` is enough.
 
         With the model of an event type in place of a query, return the events of that type, with typed payloads.
-        At a position that nothing accounts for it raises Damaged; its details say where and after which position to
-        go on. With `past_damage` it goes on itself, and calls that with each error.
+        At a position that nothing accounts for it raises Damaged; its details have that position, and the one to
+        continue after. With `past_damage` the read continues by itself and passes each error to that function.
         """
         if isinstance(query, builtins.type):
             events = Query(types=frozenset((self.catalog.type_of_model(query),)), stream=stream)

@@ -356,7 +356,7 @@ def _label(log: Log, stream: str, scope: str, within: str, *, confined: bool) ->
 
 
 def require_stream_within(log: Log, stream: str, within: str) -> None:
-    """Refuse a subject of another tenant in the words of what does not exist. Its first event decides whose it is."""
+    """Refuse a subject of another tenant as one that does not exist. Its first event decides which tenant it has."""
     first = next(log.read(Query(stream=stream), limit=1), None)
     if first is not None and not in_scope(first.event.scope, within):
         kind, _, name = stream.partition("/")

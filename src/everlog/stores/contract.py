@@ -123,10 +123,10 @@ class Reader(Protocol):
         """The records that match, in order of position, above `after` and not above `upto`.
 
         A position is an event, a purge, or damaged. A read delivers what comes before damage and then raises Damaged.
-        Its details have `position`, the first position that nothing accounts for, and `after`, where to go on:
+        Its details have `position`, the first position that nothing accounts for, and `after`, where to continue:
         `read(after=details["after"])` gives what follows, `read(upto=details["position"] - 1)` what comes before.
         Where it is known, `file` names the file. A read with a filter stops too, unless the store knows that what was
-        lost did not match. `head` still answers, and `packed` goes on behind the damage.
+        lost did not match. `head` still answers, and `packed` continues behind the damage.
         """
         ...
 

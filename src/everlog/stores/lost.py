@@ -10,7 +10,7 @@ UNACCOUNTED = "no event and no purge accounts for it"
 
 
 def lost(first: int, last: int, *, why: str = UNACCOUNTED, file: str = "") -> Damaged:
-    """The positions from `first` to `last` cannot be read, or some of them; a reader goes on after `last`."""
+    """The positions from `first` to `last` cannot be read, or some of them; a reader continues after `last`."""
     place = f"position {first}" if first == last else f"positions {first} to {last}"
     found = {"file": file} if file else {}
     return Damaged(

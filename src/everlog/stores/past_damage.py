@@ -58,7 +58,7 @@ class PastDamage:
                 elif not newest_first and above > after:
                     after = above
                 else:
-                    raise  # it is not known where to go on
+                    raise  # it is not known where to continue
                 self._report(error)
 
     def get(self, event_id: EventId) -> Recorded | None:

@@ -328,7 +328,7 @@ class MemoryState:
                         there[key] = value
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 class MemoryStateInLog(MemoryState):

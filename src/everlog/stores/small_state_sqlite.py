@@ -91,11 +91,11 @@ class StateFile:
     """The rows of views in a separate file. It is derived: a damaged file is removed and rebuilt from the events.
 
     A caller that uses it when the damage is noticed gets StateEmptied and begins again. A process that has the file
-    open goes on with what it has, until it notices the damage too. A lock keeps everybody from opening the file while
-    it is removed: SQLite's three files must be removed together.
+    open continues with what it has, until it notices the damage too. A lock prevents that the file is opened while it
+    is removed: SQLite's three files must be removed together.
 
-    `synchronous = NORMAL`: a power cut may take its last changes back, each of them whole, and the views go on from
-    the cursor that is in the same change.
+    `synchronous = NORMAL`: a power cut may undo its last changes, each of them as a whole, and the views continue
+    from the cursor that is in the same change.
     """
 
     in_log = False
@@ -202,7 +202,7 @@ class StateFile:
 
     def _remove(self, error: Exception) -> None:
         """Remove the damaged file; the lock is held."""
-        _logger.warning("%s is damaged (%s) and is made again from the events", self.path, error)
+        _logger.warning("%s is damaged (%s) and is rebuilt from the events", self.path, error)
         for ending in ("", "-wal", "-shm"):
             if self._files.exists(leftover := self.path.with_name(self.path.name + ending)):
                 self._files.unlink(leftover)

@@ -6,7 +6,7 @@
 
 `events` are some that the view takes, made with `everlog.testing.builders.event` and at best of every kind that it
 knows. The suite then proves that the view is pure, that its states are JSON, that a replay gives the same, that it
-can be stopped and go on at any event, and, for a causal view, that the order of arrival never shows.
+can be stopped and continue at any event, and, for a causal view, that the order of arrival never shows.
 """
 
 from __future__ import annotations

@@ -179,8 +179,8 @@ def _refuse_damage(seen: Survey) -> None:
 def _copy_kept(source: Store, draft: Store, notes: list[Row], *, clock: int, summary: Summary) -> int:
     """Copy the notes, the claims and the clock.
 
-    The notes were read before the places, so that none speaks of an event that is not there; the claims are read
-    after them, so that every event that was copied has its claim, and a retry finds it.
+    The notes were read before the slots, so that none refers to an event that was not copied; the claims are read
+    after them, so that every copied event has its claim, and a retry finds it.
     """
     kept = {note.key for note in notes} | {UNFINISHED}
     with draft.open_write() as writer:

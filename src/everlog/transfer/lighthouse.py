@@ -4,7 +4,7 @@ SHA-256 after it.
      0        4             4+length     36+length
      | length | body        | SHA-256    |            the length is big-endian, and below 16 MiB
 
-A record that does not match its hash is damage. Reading goes on at the next place where a whole record begins, and
+A record that does not match its hash is damage. Reading continues at the next place where a whole record begins, and
 the bytes between are reported with their offset. Archived files (gzip) are unpacked on the way, piece by piece.
 """
 

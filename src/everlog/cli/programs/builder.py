@@ -65,7 +65,7 @@ class Surface:
     within: str = ""  # the help of --scope, where that limits what a caller sees and touches
     new_request_ids: bool = False  # a request without an id gets one
     options: Mapping[type[Any], Sequence[Callable[[Any], Any]]] = field(default_factory=dict)  # beside the fields
-    left_out: Sequence[type[Any]] = ()  # values that have no command of their own
+    left_out: Sequence[type[Any]] = ()  # values without a separate command
     more: Sequence[click.Command] = ()  # commands that are written by hand
 
 

@@ -1,1 +1,1 @@
-"""What each program does during the week, and customers with event types of their own."""
+"""What each program does during the week, and customers with their own event types."""

@@ -107,7 +107,7 @@ def follow(
             if waiters.closed:
                 return
     except LogClosed as error:
-        # A follower is let go when the log is closed, wherever it finds them; nobody can begin to follow then.
+        # Following ends when the log is closed, wherever it is. A new follower of a closed log is refused.
         if closed_before or not waiters.closed:
             raise
         if to_end:

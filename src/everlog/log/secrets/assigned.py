@@ -54,7 +54,7 @@ def _member() -> re.Pattern[str]:
     )
 
 
-# AWS gives its secret keys no mark of their own: 40 characters of base64, and the word that stands near them.
+# A secret key of AWS has no mark: it is 40 characters of base64, found by the word near it.
 _AWS = re.compile(
     r"(?:aws|secret)[^\n]{0,60}?(?<![A-Za-z0-9/+=_.-])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=_.-])",
     re.ASCII | re.IGNORECASE,

@@ -45,10 +45,10 @@ def missing_between(first: Position, last: Position) -> Problem:
 
 
 class Verifier:
-    """What is wrong with places, given one by one in order; `end` says that there are no more.
+    """Find what is wrong with the slots of a log, which are passed one by one, in order; `end` comes after the last.
 
     Ids and streams are compared with all others without being held in memory, so it must be closed. With `head`, an
-    event that was purged behind it counts as the event that it was.
+    event that was purged by a purge after that position counts as an event.
     """
 
     def __init__(self, origin: str, purges: Iterable[Purge], *, head: Position | None = None) -> None:
@@ -147,18 +147,18 @@ class Verifier:
         self.sequences[event.stream] = place.sequence
 
     def _last_of(self, stream: str, position: Position, sequence: int) -> int:
-        """The stream's last sequence. If that was put down, it is what fits, and they are compared at the end."""
+        """Return the stream's last sequence. If it was spilled, assume the one that fits; `end` compares them."""
         last = self.sequences.get(stream)
         if last is not None:
             return last
         if len(self.sequences) >= STREAMS_MAX:
-            self._put_streams_down()
+            self._spill_streams()
         if self._streams is None:
             return 0
         self._firsts[stream] = (position, sequence)
         return sequence - 1
 
-    def _put_streams_down(self) -> None:
+    def _spill_streams(self) -> None:
         if self._streams is None:
             self._streams = Spill()
         for stream, last in self.sequences.items():
@@ -170,7 +170,7 @@ class Verifier:
     def _compare_streams(self) -> None:
         if self._streams is None:
             return
-        self._put_streams_down()
+        self._spill_streams()
         name, last = b"", 0
         for item in self._streams:
             stream = item[: -_STRETCH.size - 1]
@@ -183,7 +183,7 @@ class Verifier:
             last = end
 
     def _go_on_after(self, purge: Purge) -> None:
-        """A stream goes on where it was when it was purged."""
+        """Let the stream continue after the sequence that it had when it was purged."""
         self._set_sequence(purge.stream, purge.reserved, purge.sequence)
 
     def _go_on_after_purged(self, place: Purged) -> None:

@@ -136,7 +136,7 @@ class Replays:
             raise IdConflict(
                 "some events of the batch are here already and others are not",
                 why="a batch is recorded as a whole, so a retry brings the same events",
-                hint="repeat the batch as it was, or give the new events a batch of their own",
+                hint="repeat the batch as it was, or append the new events in another batch",
             )
         return Receipt(tuple(found), replayed=True)
 

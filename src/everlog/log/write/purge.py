@@ -1,4 +1,4 @@
-"""A purge: it removes a stream's events for good, and what is kept of them beside the events.
+"""A purge: it removes a stream's events permanently, and what is stored about them beside the events.
 
 What views derived from them is removed after the commit. If that fails, the purge is not affected.
 """

@@ -173,7 +173,7 @@ class Refusals:
                 self._beyond.clear()
 
     def forget(self, stream: str) -> None:
-        """Let go what waits about a stream that is being purged."""
+        """Discard the waiting refusals about a stream that is being purged."""
         with self._lock:
             self._waiting[:] = [one for one in self._waiting if one.stream != stream]
 

@@ -169,7 +169,7 @@ def _refusals(answers: Answers) -> Iterator[Section]:
     most = sorted(counts.items(), key=lambda item: -item[1])[:_SHOWN_MAX]
     yield Section(
         "What was refused",
-        f"{len(found):,} requests in 90 days. The most common, by who asked:",
+        f"{len(found):,} requests in 90 days. The most common, by actor:",
         columns=("what", "who", "times"),
         rows=[(what, who, times) for (what, who), times in most],
     )

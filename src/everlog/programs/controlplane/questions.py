@@ -178,8 +178,8 @@ def consumer(log: Log, place: str, name: str, *, within: str = "") -> Group:
         apply(delivery.event)      # first the effect, which must be safe to repeat
         delivery.ack()             # then the cursor
 
-    One partition keeps everything in the order of the log. A consumer that comes back under its name goes on where it
-    was; the names of an org are its own.
+    One partition keeps everything in the order of the log. A consumer with the same name continues where it was; the
+    names of an org are its own.
     """
     from everlog.consumers.group import Group
 

@@ -74,7 +74,7 @@ def migrate(
 
 
 def _source(files: Files, path: Path) -> tuple[Path, bool]:
-    """The file to read, and whether it still waits to be put aside."""
+    """Return the file to read, and whether it is still to be renamed."""
     if files.exists(path):
         return path, True
     archive = path.with_name(path.name + SUFFIX)

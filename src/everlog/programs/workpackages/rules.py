@@ -35,7 +35,7 @@ Needs = Mapping[str, Sequence[str] | None]
 
 
 def require_id(what: str, found: str, example: str) -> None:
-    """Refuse what cannot name anything, in the words of who typed it: of streams they know nothing."""
+    """Refuse a name that is not valid, in the words of the command: its caller knows nothing of streams."""
     if re.fullmatch(ID_PATTERN, found) is None:
         raise InvalidField(
             f"the {what} is {found!r:.80}",

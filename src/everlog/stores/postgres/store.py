@@ -100,7 +100,7 @@ class PostgresStore:
 
     @property
     def hides_events(self) -> bool:
-        """True for the role of a tenant: the positions between its events are somebody else's."""
+        """Return whether this is the role of a tenant, which does not see the events of other tenants."""
         return self._tenant
 
     # ---- reading

@@ -424,7 +424,7 @@ class SegmentsStore:
         if writer is not None and writer.stopped is not None:
             self._stop(writer.stopped)
         if writer is not None and writer.unsure:
-            self._stop(InterruptedError("interrupted"))  # twice, before it could be put down
+            self._stop(InterruptedError("interrupted"))  # interrupted twice, before it could be recorded
         if self._failed is not None:
             raise WriterStopped(
                 f"{self.path} takes no more writes from this process",

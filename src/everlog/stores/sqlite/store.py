@@ -342,7 +342,7 @@ class SqliteStore:
 
     def _begin(self) -> None:
         if self._files.inode(self.path) != self._inode:
-            # SQLite would go on writing to a file that has no name any more, and nobody would ever find it.
+            # SQLite would continue writing to a file that has no name any more, and nobody would ever find it.
             raise Damaged(
                 f"{self.path} was removed or replaced while it was open",
                 why="what is written now would be lost with the file that is gone",

@@ -107,14 +107,14 @@ def removed_by_git(git: GitState, folder: Folder, gone: dict[str, set[str]]) -> 
 
 
 class Kept:
-    """The indexes that are put aside."""
+    """The stored indexes of epochs that are not in use."""
 
     def __init__(self, folder: Folder) -> None:
         self._files = folder.files
         self._path = folder.local / "epochs"
 
     def put(self, index: Index) -> None:
-        """Put a copy aside. A log goes on without it, so a failure is only logged."""
+        """Store a copy of an index. A log works without it, so a failure is only logged."""
         if index.damage(0, END) is not None:
             return
         name = f"{index.epoch}-{_hash(index.branch)}.db"
@@ -131,7 +131,7 @@ class Kept:
             _logger.warning("the positions of branch %s could not be kept: %s", index.branch or "(none)", error)
 
     def remove(self, epoch: str) -> None:
-        """It is in use: nobody else may go on with it."""
+        """Remove the copy of an epoch that is in use again: nobody else may continue with it."""
         for name in self._names():
             if name.startswith(f"{epoch}-"):
                 self._files.unlink(self._path / name)
@@ -186,8 +186,8 @@ def _hash(branch: str) -> str:
 
 @dataclass(frozen=True)
 class Following:
-    """The epoch for what is checked out: a kept one; or, if it may go on, a copy of the current one with a new epoch;
-    or a rebuilt one."""
+    """The index to use for what is checked out: a kept one; or, if `may_go_on`, a copy of the current one with a new
+    epoch; or a rebuilt one."""
 
     branch: str
     kept: Index | None

@@ -120,7 +120,7 @@ def encode_frame(
 
     Its last byte is neither zero, which would look like space that was not written, nor one that a single flipped bit
     makes zero. And the next frame's length does not begin in the last four bytes of a sector: there the first bytes
-    of a length, zeros as a rule, would be a sector of their own, which looks the same written and unwritten.
+    of a length, usually zeros, would be alone in a sector, which looks the same written and unwritten.
     """
     fields = (mark, at, fence, clock, records)
     encode = _encode_with_raw if rest is not None and rest.raw else _encode
