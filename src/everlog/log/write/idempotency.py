@@ -71,7 +71,7 @@ class Replays:
         """Return the outcome of an earlier, equal request, or None if the key is free."""
         claim = writer.claims((name,)).get(name)
         if claim is None:
-            # Without a request of its own, no earlier one can have changed nothing.
+            # Only a request with a `request` value can have been recorded as one that changed nothing.
             nothing = request is not None and was_nothing(writer, name, key, request)
             return Receipt((), replayed=True) if nothing else None
         return self._found(writer, writer, claim, name, key, prepared, request, now_us=writer.now_us)
