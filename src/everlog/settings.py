@@ -132,7 +132,7 @@ def load(
     sources: list[tuple[str, Mapping[str, Any]]] = []
     if folder is not None:
         sources.append(_from_file(files, folder / FILE_NAME))
-    sources.append(_from_user_file(files, _user_file(environment)))
+    sources.append(_from_user_file(files, user_file(environment)))
     sources.append(("environment", _from_environment(environment)))
     sources.append(("flag", {key: value for key, value in (flags or {}).items() if value not in (None, "")}))
     for origin, found in sources:
@@ -266,7 +266,8 @@ def _converted(values: Mapping[str, Any], origins: Mapping[str, str]) -> Setting
         ) from error
 
 
-def _user_file(environment: Mapping[str, str]) -> Path:
+def user_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of the settings file that applies to all logs of this user."""
     base = environment.get("XDG_CONFIG_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".config")
     return Path(base) / "everlog" / FILE_NAME
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from everlog.core.text import counted
 from everlog.errors import Damaged
+from everlog.log.log import Log
 from everlog.log.verify.verify import Report, in_ranges
-from everlog.stores.contract import Problem
+from everlog.stores.contract import Indexed, InGit, Problem
 
+PROBLEMS_SHOWN = 3
 LINES_MAX = 10
 """At most this many lines about problems; with the lines around them, an answer has fewer than 20."""
 
@@ -120,3 +122,29 @@ def no_hint_to_verify() -> Iterator[None]:
     except Damaged as error:
         hint = RESTORE if error.hint.startswith("everlog verify") else error.hint
         raise Damaged(error.what, why=error.why, hint=hint, **error.details) from error
+
+
+def checked_out(log: Log) -> dict[str, Any] | None:
+    """Return the branch, the commit and the epoch of the events, if they are in git."""
+    found = log.stored.checkout() if isinstance(log.stored, InGit) else None
+    return None if found is None else {**found._asdict(), "epoch": log.identity.epoch}
+
+
+def bad_lines(log: Log) -> str:
+    """Return a warning about lines that are not events, such as conflict markers of an unfinished merge, or ''."""
+    store: object = log.stored
+    problems = store.bad_lines() if isinstance(store, Indexed) else []
+    if not problems:
+        return ""
+    more = f"; and {len(problems) - 1:,} more" if len(problems) > 1 else ""
+    return f"{describe(problems[0])}{more}; {remedy(problems)}"
+
+
+def not_as_recorded(problems: Sequence[Problem]) -> str:
+    """Return a warning about events that differ from what was recorded, or are missing; '' if there are none."""
+    if not problems:
+        return ""
+    listed = "; ".join(f"#{problem.position}: {problem.reason}" for problem in problems[:PROBLEMS_SHOWN])
+    more = len(problems) - PROBLEMS_SHOWN
+    listed += f"; and {more:,} more" if more > 0 else ""
+    return f"this is not what was recorded: {listed}; everlog verify checks the whole log"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everlog.cli.output import Answer, safe
@@ -29,10 +27,10 @@ class _WithSettings(click.Command):
     """A command whose help lists the settings, which are imported only for that."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from everlog.settings import DOCS
+        from everlog.application.change_settings import described_settings
 
         with formatter.section("Settings"):
-            formatter.write_dl(list(DOCS.items()))
+            formatter.write_dl(described_settings())
 
 
 @config_command.command("show", cls=_WithSettings)
@@ -47,24 +45,11 @@ def show_settings(session: Session) -> None:
     Example:
       everlog config show
     """
-    import msgspec
+    from everlog.application.change_settings import all_settings
 
-    from everlog.application.store_urls import without_password
-
-    loaded = session.settings()
-    values = msgspec.to_builtins(loaded.settings)
-    values["store"] = without_password(values["store"])  # people paste this output; `get` prints the whole value
-    columns = ("setting", "value", "origin")
-    rows = [(name, value, loaded.origins[name]) for name, value in values.items()]
-    session.out.answer(
-        Answer(
-            data={name: {"value": value, "origin": origin} for name, value, origin in rows},
-            ids=list(values),
-            columns=columns,
-            rows=rows,
-            facts={"count": len(rows)},
-        )
-    )
+    found = all_settings(session.settings())
+    data = {one.setting: {"value": one.value, "origin": one.origin} for one in found}
+    session.out.answer(Answer.of_structs(found, data=data))
 
 
 @config_command.command("get", cls=_WithSettings)
@@ -80,12 +65,12 @@ def get_setting(session: Session, key: str) -> None:
     """
     import msgspec
 
-    key = _known(key)
-    loaded = session.settings()
-    value = msgspec.to_builtins(loaded.settings)[key]
-    facts = {"setting": key, "value": value, "origin": loaded.origins[key]}
-    shown = str(value).lower() if isinstance(value, bool) else str(value)
-    session.out.answer(Answer(data=facts, ids=[shown], rows=[(value,)], lines=[safe(shown)], facts=facts))
+    from everlog.application.change_settings import one_setting
+
+    found = one_setting(session.settings(), key)
+    facts = msgspec.to_builtins(found)
+    shown = str(found.value).lower() if isinstance(found.value, bool) else str(found.value)
+    session.out.answer(Answer(data=facts, ids=[shown], rows=[(found.value,)], lines=[safe(shown)], facts=facts))
 
 
 @config_command.command("set", cls=_WithSettings)
@@ -104,49 +89,15 @@ def set_setting(session: Session, key: str, value: str) -> None:
       everlog config set actor user:ada
       everlog config set payload_bytes_max 262144
     """
-    from everlog.files import DiskFiles, replace_file
-    from everlog.settings import FILE_NAME, load, require_usable, with_setting
+    from everlog.application.change_settings import change_setting
 
-    key = _known(key)
-    folder = session.folder()
-    typed = _typed(key, value)
-    if key in ("actor", "scope") and value:
-        from everlog.core.fields import require_shape
-
-        require_shape(key, value)
-    if key in ("catalog", "views") and value:
-        from everlog.user_code import require_code
-
-        if doubt := require_code(key, value):
-            session.out.warn(doubt)
-    if key == "store":
-        from everlog.application.store_urls import PASSWORD_WARNING, has_password, without_password
-        from everlog.wiring import require_url
-
-        require_url(value)
-        if has_password(value):
-            session.out.warn(PASSWORD_WARNING)
-            value = without_password(value)  # for the answer only; the file gets the whole value
-    path = folder / FILE_NAME
-    files = DiskFiles()
-    before = files.read_all(path).decode() if files.exists(path) else ""
-    after = with_setting(before, key, typed, source=str(path))
-    # Only the result is checked, so a value that makes all settings unusable can be corrected.
-    require_usable(after, source=str(path))
-    replace_file(files, path, after.encode())
-    loaded = load(folder)
-    facts = {"setting": key, "value": value if key == "store" else typed, "file": str(path)}
-    session.out.answer(
-        Answer(
-            data=facts,
-            ids=[key],
-            rows=[tuple(facts.values())],
-            lines=[safe(f"{key} = {value}   in {path}")],
-            facts=facts,
-        )
-    )
-    if loaded.origins[key] != str(path) and getattr(loaded.settings, key) != typed:
-        session.out.warn(f"{loaded.origins[key]} has another value and takes precedence")
+    done = change_setting(session.folder(), key, value, warn=session.out.warn)
+    facts = {"setting": done.setting, "value": done.value, "file": str(done.file)}
+    shown = done.value if isinstance(done.value, str) else value
+    lines = [safe(f"{done.setting} = {shown}   in {done.file}")]
+    session.out.answer(Answer(data=facts, ids=[done.setting], rows=[tuple(facts.values())], lines=lines, facts=facts))
+    if done.overridden_by:
+        session.out.warn(f"{done.overridden_by} has another value and takes precedence")
 
 
 @config_command.command("path")
@@ -161,55 +112,15 @@ def show_paths(session: Session) -> None:
     Example:
       everlog config path
     """
-    import os
-    from pathlib import Path
+    from everlog.application.change_settings import settings_files
 
-    from everlog.files import DiskFiles
-    from everlog.settings import FILE_NAME
-
-    files = DiskFiles()
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    paths = {"project": session.folder() / FILE_NAME, "user": home / "everlog" / FILE_NAME}
-    rows = [(which, str(path), "yes" if files.exists(path) else "no") for which, path in paths.items()]
+    found = settings_files(session.folder())
     session.out.answer(
         Answer(
-            data={which: {"path": path, "exists": there == "yes"} for which, path, there in rows},
-            ids=[path for _, path, _ in rows],
+            data={one.which: {"path": str(one.path), "exists": one.exists} for one in found},
+            ids=[str(one.path) for one in found],
             columns=("which", "path", "there"),
-            rows=rows,
-            facts={"count": len(rows)},
+            rows=[(one.which, str(one.path), "yes" if one.exists else "no") for one in found],
+            facts={"count": len(found)},
         )
     )
-
-
-def _known(key: str) -> str:
-    """Return the setting that `actor` or `log.actor` names."""
-    from everlog.core.text import did_you_mean
-    from everlog.errors import InvalidSettings
-    from everlog.settings import Settings, plain_name
-
-    key = plain_name(key)
-    if key not in Settings.__struct_fields__:
-        raise InvalidSettings(
-            f"{key!r} is not a setting",
-            why="the settings are " + ", ".join(Settings.__struct_fields__),
-            hint=did_you_mean(key, Settings.__struct_fields__) or "everlog config show",
-        )
-    return key
-
-
-def _typed(key: str, text: str) -> Any:
-    """Return the text as a value of the setting's type."""
-    from everlog.errors import InvalidSettings
-    from everlog.settings import DOCS, Settings
-
-    default = getattr(Settings(), key)
-    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if isinstance(default, bool) and text.lower() in words:
-        return words[text.lower()]
-    if isinstance(default, int) and not isinstance(default, bool) and text.isdigit():
-        return int(text)
-    if isinstance(default, str):
-        return text
-    kind = "true or false" if isinstance(default, bool) else "a whole number, 0 or more"
-    raise InvalidSettings(f"{key} cannot be {text!r}", why=f"it is {kind}: {DOCS[key]}", hint=f"it is {default} now")

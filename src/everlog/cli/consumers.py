@@ -10,7 +10,6 @@ from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, actor_option, common_options, missing_ok_option, pass_session
 
 if TYPE_CHECKING:
-    from everlog.consumers.group import Group
     from everlog.log.dead_letters import GroupLetter
 
 
@@ -37,26 +36,11 @@ def list_groups(session: Session) -> None:
     Example:
       everlog consumers list
     """
-    from everlog.consumers.group import groups
+    from everlog.application.groups import group_overviews
 
-    rows = []
-    for group in groups(session.log()):
-        lags = group.lag_in_positions()
-        members = [lag.member for lag in lags if lag.member]
-        behind = max((lag.positions for lag in lags), default=0)
-        dead = sum(lag.dead_letters for lag in lags)
-        rows.append((group.name, len(members), group.partitions, group.key_name, behind, dead))
-    columns = ("group", "members", "partitions", "key", "behind", "dead_letters")
-    session.out.answer(
-        Answer(
-            data=[dict(zip(columns, row, strict=True)) for row in rows],
-            ids=[row[0] for row in rows],
-            columns=columns,
-            rows=rows,
-            facts={"count": len(rows)},
-        )
-    )
-    if not rows:
+    found = group_overviews(session.log())
+    session.out.answer(Answer.of_structs(found))
+    if not found:
         session.out.hint("there are no groups of consumers; a group exists once a member has joined it")
 
 
@@ -76,9 +60,10 @@ def show_lag(session: Session, name: str) -> None:
     Example:
       everlog consumers lag mailer
     """
-    from everlog.consumers.group import Group
+    from everlog.application.groups import member_lags
+    from everlog.cli.events.records import moment
 
-    lags = Group.stored(session.log(), name).lag()
+    lags = member_lags(session.log(), name)
     columns = ("member", "partitions", "events", "positions", "cursor", "dead_letters", "lease_until")
     rows = [
         (
@@ -88,7 +73,7 @@ def show_lag(session: Session, name: str) -> None:
             lag.positions,
             lag.cursor,
             lag.dead_letters,
-            _moment(lag.lease_until_us),
+            moment(lag.lease_until) if lag.lease_until else "",
         )
         for lag in lags
     ]
@@ -121,13 +106,17 @@ def show_letters(session: Session, name: str, decided: bool) -> None:
     """
     import msgspec
 
-    found = _group(session, name).dead_letters(decided=decided)
+    from everlog.application.groups import dead_letters
+    from everlog.log.dead_letters import explanation
+
+    found = dead_letters(session.log(), name, decided=decided)
+    columns = ("position", "what", "key", "type", "stream", "attempts")
     session.out.answer(
         Answer(
-            data=[msgspec.to_builtins(letter) for letter in found],
+            data=msgspec.to_builtins(found),
             ids=[str(letter.position) for letter in found],
-            columns=("position", "what", "key", "type", "stream", "attempts", "reason"),
-            rows=[_row(letter) for letter in found],
+            columns=(*columns, "reason"),
+            rows=[(*(getattr(letter, name) for name in columns), explanation(letter)) for letter in found],
             facts={"group": name, "count": len(found)},
         )
     )
@@ -149,7 +138,9 @@ def retry_letter(session: Session, name: str, position: int, reason: str) -> Non
     Example:
       everlog consumers retry mailer 17 --reason "the mail server is back"
     """
-    letter = _group(session, name).retry(position, reason=reason)
+    from everlog.application import groups
+
+    letter = groups.retry_letter(session.log(), name, position, reason=reason)
     _answer_letter(session, letter, f"#{position} is retried by the member that has partition {letter.partition}")
 
 
@@ -167,7 +158,9 @@ def skip_letter(session: Session, name: str, position: int, reason: str) -> None
     Example:
       everlog consumers skip mailer 17 --reason "the address never existed"
     """
-    letter = _group(session, name).skip(position, reason=reason)
+    from everlog.application import groups
+
+    letter = groups.skip_letter(session.log(), name, position, reason=reason)
     _answer_letter(session, letter, f"{safe(name)} skips #{position}")
 
 
@@ -192,31 +185,15 @@ def reset_group(session: Session, name: str, to: str, forget: bool, confirm: str
       everlog consumers reset mailer --to 1200 --confirm "reset mailer"
       everlog consumers reset mailer --forget --confirm "reset mailer"
     """
-    from everlog.errors import ConfirmationNeeded
+    from everlog.application import groups
 
-    group = _group(session, name)
-    words = f"reset {name}"
-    if confirm != words:
-        raise ConfirmationNeeded(
-            f"after a reset of {name}, events are processed again or not at all",
-            why=f"it needs the exact words: {words}",
-            hint=f'if that is what you want, repeat the command with --confirm "{words}"',
-            confirm=words,
-        )
+    groups.reset_group(session.log(), name, to=to, forget=forget, confirm=confirm)
     if forget:
-        group.forget()
         line = f"{safe(name)} is removed; the first member that joins creates it again"
     else:
-        group.reset(0 if to == "start" else to)
         line = f"{safe(name)} continues from {safe(to)}"
     facts = {"group": name, "to": "" if forget else to, "forgotten": forget}
     session.out.answer(Answer.of_one(name, facts, lines=[line]))
-
-
-def _group(session: Session, name: str) -> Group:
-    from everlog.consumers.group import Group
-
-    return Group.stored(session.log(), name)
 
 
 def _answer_letter(session: Session, letter: GroupLetter, line: str) -> None:
@@ -225,18 +202,3 @@ def _answer_letter(session: Session, letter: GroupLetter, line: str) -> None:
     data = msgspec.to_builtins(letter)
     facts = {"group": letter.group, "position": letter.position, "what": letter.what, "key": letter.key}
     session.out.answer(Answer.of_one(str(letter.position), facts, lines=[line], data=data))
-
-
-def _row(letter: GroupLetter) -> tuple[Any, ...]:
-    from everlog.log.dead_letters import explanation
-
-    reason = explanation(letter)
-    return (letter.position, letter.what, letter.key, letter.type, letter.stream, letter.attempts, reason)
-
-
-def _moment(us: int) -> str:
-    from datetime import UTC, datetime
-
-    from everlog.cli.events.records import moment
-
-    return moment(datetime.fromtimestamp(us / 1_000_000, UTC)) if us else ""

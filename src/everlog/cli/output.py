@@ -106,6 +106,35 @@ class Answer:
             facts={"count": len(found)},
         )
 
+    @classmethod
+    def of_structs(
+        cls,
+        found: Sequence[Any],
+        *,
+        columns: Sequence[str] = (),
+        data: Any = None,
+        ids: Sequence[str] | None = None,
+        lines: Sequence[str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+        next: Any = None,
+    ) -> Self:
+        """Return the answer for many structs: one row each, with the columns of their class unless others are named.
+
+        The ids are the values of the first column, and the facts are the count, unless others are given.
+        """
+        import msgspec
+
+        columns = columns or (found[0].columns if found else ())
+        return cls(
+            data=msgspec.to_builtins(found) if data is None else data,
+            ids=[str(getattr(one, columns[0])) for one in found] if ids is None else ids,
+            columns=columns,
+            rows=[[getattr(one, name) for name in columns] for one in found],
+            lines=lines,
+            facts={"count": len(found)} if facts is None else facts,
+            next=next,
+        )
+
 
 class Output:
     def __init__(self, *, json: bool, agent: bool, quiet: bool, no_color: bool, program: str) -> None:
@@ -177,6 +206,9 @@ class Output:
     # ---- stderr
 
     def warn(self, text: str) -> None:
+        """Print a warning; an empty text is none."""
+        if not text:
+            return
         text = self.as_typed(text)
         self.warnings.append(text)
         if self.agent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +12,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.catalog.catalog import TypeInfo
-    from everlog.catalog.schema import FieldInfo
+    from everlog.application.event_types import DescribedType, FieldInfo
 
 
 @click.group("schema", invoke_without_command=True)
@@ -54,7 +53,7 @@ def list_types(session: Session, everything: bool) -> None:
     rows = [(info.type, info.version, ", ".join(_field(field) for field in info.fields), info.doc) for info in infos]
     session.out.answer(
         Answer(
-            data=[msgspec.to_builtins(info) for info in infos],
+            data=msgspec.to_builtins(infos),
             ids=[info.type for info in infos],
             columns=("type", "version", "fields", "doc"),
             rows=rows,
@@ -78,10 +77,10 @@ def show_type(session: Session, type: str) -> None:
     """
     import msgspec
 
-    catalog = session.catalog()
-    schema = catalog.json_schema(type)
-    info = next(info for info in catalog.types(lent=True) if info.type == type)
-    rules = [rule for rule in catalog.rules() if rule.type == type]
+    from everlog.application.event_types import describe_type
+
+    found = describe_type(session.catalog(), type)
+    info = found.info
     rows = [
         (field.name, field.type, "yes" if field.required else "no", _default(field), field.doc)
         for field in info.fields
@@ -90,18 +89,18 @@ def show_type(session: Session, type: str) -> None:
         Answer(
             data={
                 **msgspec.to_builtins(info),
-                "schema": schema,
-                "transitions": [msgspec.to_builtins(rule) for rule in rules],
+                "schema": found.schema,
+                "transitions": msgspec.to_builtins(found.rules),
             },
             ids=[info.type],
             columns=("field", "type", "needed", "default", "doc"),
             rows=rows,
-            lines=_type_lines(session, info, rules),
+            lines=_type_lines(session, found),
             facts={"type": info.type, "version": info.version, "doc": info.doc},
         )
     )
     required = " ".join(f"{field.name}=…" for field in info.fields if field.required)
-    kind = rules[0].kind if rules else info.type.partition(".")[0]
+    kind = found.rules[0].kind if found.rules else info.type.partition(".")[0]
     session.out.hint(f"to record one: everlog append {info.type} -s {kind}/ID {required}".rstrip())
 
 
@@ -133,35 +132,14 @@ def check_types(session: Session, lock: Path | None) -> None:
     Example:
       everlog schema check
     """
-    from everlog.catalog.lock import additions, require_compatible
-    from everlog.errors import NotFound, SchemaBroken
-    from everlog.files import DiskFiles
+    from everlog.application import event_types
 
-    catalog = session.catalog()
-    path = _lock_path(session, lock)
-    files = DiskFiles()
-    if not files.exists(path):
-        raise NotFound(
-            f"there is no schema lock at {path}",
-            why="there is nothing to compare the types with",
-            hint="everlog schema lock",
-        )
-    problems = catalog.check()
-    if problems:
-        raise SchemaBroken(
-            "the event types do not fit together",
-            why="; ".join(problems),
-            hint="correct types.toml or the catalog's code",
-            problems=problems,
-        )
-    text = files.read_all(path).decode(errors="replace")
-    require_compatible(text, catalog)
-    new = additions(text, catalog)
-    count = len(catalog.types())
+    found = event_types.check_types(session.catalog(), _lock_path(session, lock))
+    count, new = found.types, found.additions
     session.out.answer(
         Answer(
-            data={"ok": True, "types": count, "additions": [str(change) for change in new]},
-            rows=[("ok", counted(count, "type")), *(("added", str(change)) for change in new)],
+            data={"ok": True, "types": count, "additions": list(new)},
+            rows=[("ok", counted(count, "type")), *(("added", change) for change in new)],
             lines=[
                 f"{session.out.paint('ok', 'green')}  {counted(count, 'type keeps', 'types keep')} the locked fields",
                 *(safe(f"  added: {change}") for change in new),
@@ -184,27 +162,15 @@ def lock_types(session: Session, lock: Path | None) -> None:
     Example:
       everlog schema lock && git add .everlog/schema.lock.json
     """
-    from everlog.catalog.lock import compare, lock_text
-    from everlog.files import DiskFiles, replace_file
+    from everlog.application import event_types
 
-    catalog = session.catalog()
-    path = _lock_path(session, lock)
-    files = DiskFiles()
-    text = lock_text(catalog)
-    if files.exists(path):
-        for breach in compare(files.read_all(path).decode(errors="replace"), catalog):
-            session.out.warn(f"no longer locked: {breach}")
-    replace_file(files, path, text.encode())
-    count = len(catalog.types())
-    session.out.answer(
-        Answer(
-            data={"lock": str(path), "types": count},
-            ids=[str(path)],
-            rows=[(str(path), count)],
-            lines=[f"locked {counted(count, 'type')} in {safe(str(path))}"],
-            facts={"lock": str(path), "types": count},
-        )
-    )
+    done = event_types.lock_types(session.catalog(), _lock_path(session, lock))
+    for breach in done.no_longer:
+        session.out.warn(f"no longer locked: {breach}")
+    path = str(done.lock)
+    facts = {"lock": path, "types": done.types}
+    lines = [f"locked {counted(done.types, 'type')} in {safe(path)}"]
+    session.out.answer(Answer(data=facts, ids=[path], rows=[(path, done.types)], lines=lines, facts=facts))
 
 
 @schema_command.command("add")
@@ -224,10 +190,7 @@ def add_type(session: Session, type: str, fields: tuple[str, ...], doc: str) -> 
       everlog schema add deploy.finished service:str 'result:ok | failed' 'seconds:float = 0'
       everlog schema add issue.commented text:str --doc "A comment on an issue."
     """
-    from everlog.catalog.builtin import BUILT_IN
-    from everlog.catalog.declared import FILE_NAME, declare, read_types
-    from everlog.errors import InvalidSettings
-    from everlog.files import DiskFiles, replace_file
+    from everlog.application.event_types import declare_type
 
     wanted: dict[str, str] = {}
     for text in fields:
@@ -237,25 +200,15 @@ def add_type(session: Session, type: str, fields: tuple[str, ...], doc: str) -> 
         if name in wanted:
             raise click.UsageError(f"the field {name} is given twice")
         wanted[name] = words.strip()
-    path = session.folder() / FILE_NAME
-    if BUILT_IN.knows(type):
-        raise InvalidSettings(
-            f"{type} is one of everlog's own types", why="it is declared already", hint=f"everlog schema show {type}"
-        )
-    files = DiskFiles()
-    before = files.read_all(path).decode() if files.exists(path) else ""
-    after = declare(before, type, wanted, doc, source=str(path))
-    read_types(after, source=str(path))
-    if after != before:
-        replace_file(files, path, after.encode())
-    made = after != before
+    done = declare_type(session.folder(), type, wanted, doc)
+    file = str(done.file)
     session.out.answer(
         Answer(
-            data={"type": type, "fields": wanted, "file": str(path), "made": made},
+            data={"type": type, "fields": wanted, "file": file, "made": done.made},
             ids=[type],
-            rows=[(type, str(path), "made" if made else "there")],
-            lines=[f"declared {safe(type)} in {safe(str(path))}" if made else f"{safe(type)} is declared already"],
-            facts={"type": type, "file": str(path), "made": made},
+            rows=[(type, file, "made" if done.made else "there")],
+            lines=[f"declared {safe(type)} in {safe(file)}" if done.made else f"{safe(type)} is declared already"],
+            facts={"type": type, "file": file, "made": done.made},
         )
     )
     shown = " ".join(f"{name}=…" for name in wanted)
@@ -271,9 +224,9 @@ def _export(session: Session, event_type: str | None) -> None:
 
 
 def _lock_path(session: Session, given: Path | None) -> Path:
-    from everlog.catalog.lock import LOCK_FILE
+    from everlog.application.event_types import default_lock
 
-    return session.folder() / LOCK_FILE if given is None else session.directory / given
+    return default_lock(session.folder()) if given is None else session.directory / given
 
 
 def _field(field: FieldInfo) -> str:
@@ -284,8 +237,8 @@ def _default(field: FieldInfo) -> str:
     return "" if field.required else json_text(field.default)
 
 
-def _type_lines(session: Session, info: TypeInfo, rules: list[Any]) -> list[str]:
-    out = session.out
+def _type_lines(session: Session, found: DescribedType) -> list[str]:
+    out, info = session.out, found.info
     lines = [f"{out.paint(safe(info.type), 'cyan')} version {info.version}"]
     if info.doc:
         lines.append(safe(info.doc))
@@ -295,7 +248,7 @@ def _type_lines(session: Session, info: TypeInfo, rules: list[Any]) -> list[str]
         lines.append(
             safe(f"  {field.name:<{width}}  {field.type}{default}") + ("  " + field.doc if field.doc else "")
         )
-    for rule in rules:
+    for rule in found.rules:
         lines.append(safe(f"streams of kind {rule.kind} start at {rule.initial}; {rule.field} names the next state:"))
         lines += [safe(f"  {state} -> {', '.join(targets)}") for state, targets in rule.allowed.items()]
     return lines

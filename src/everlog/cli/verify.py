@@ -11,7 +11,6 @@ from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
 
 if TYPE_CHECKING:
-    from everlog.log.log import Log
     from everlog.log.verify.verify import Report
 
 EXIT_DAMAGED = 8
@@ -37,7 +36,7 @@ def verify_command(session: Session) -> None:
     """
     import time
 
-    from everlog.application.problems import no_hint_to_verify
+    from everlog.application.problems import checked_out, no_hint_to_verify
     from everlog.cli.progress import progress
 
     log = session.log()
@@ -46,15 +45,7 @@ def verify_command(session: Session) -> None:
     with no_hint_to_verify(), progress(out, "verifying", log.head()) as tell:
         report = log.verify(progress=tell)
     more = {"unseen": report.unseen} if report.unseen else None
-    answer_report(out, report, took_s=time.monotonic() - started, more=more, of=_events_of(log))
-
-
-def _events_of(log: Log) -> dict[str, Any] | None:
-    """Return the branch and commit of the events, if they are in git."""
-    from everlog.stores.contract import InGit
-
-    found = log.stored.checkout() if isinstance(log.stored, InGit) else None
-    return None if found is None else {**found._asdict(), "epoch": log.identity.epoch}
+    answer_report(out, report, took_s=time.monotonic() - started, more=more, of=checked_out(log))
 
 
 def answer_report(

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from everlog.demo.stages import StageFailed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from everlog.log.log import Log
     from everlog.pipeline.lake.lake import Lake
+    from everlog.pipeline.session.session import SparkSession
 
 REPORT = "report.html"
 

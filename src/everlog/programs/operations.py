@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from everlog import __version__
+from everlog._version import __version__
 from everlog.errors import EverlogError, InvalidField
 from everlog.log.log import Log
 from everlog.programs.command import NOBODY, By, Command, Question, facts_of

@@ -182,7 +182,7 @@ class _Reader:
         until: datetime | int | None,
         filters: dict[str, Any],
     ) -> None:
-        from everlog.cli.events.records import warn_of_bad_lines
+        from everlog.application.problems import bad_lines
 
         self._session = session
         self._out = session.out
@@ -191,7 +191,7 @@ class _Reader:
         self._upto = until if isinstance(until, int) else None
         self._query = query_of(since, until, filters)
         _warn_of_unknown_types(session, log, self._query)
-        warn_of_bad_lines(session.out, log.stored)
+        session.out.warn(bad_lines(log))
 
     def newest(self, count: int | None, *, reverse: bool) -> None:
         from everlog.cli.events.records import answer_records
@@ -314,14 +314,15 @@ class _Reader:
 
     def _look_at(self, found: Sequence[Recorded], *, after: int, upto: int) -> None:
         """Warn if these events differ from what was recorded. Many events are not checked: they are read in bulk."""
-        from everlog.cli.events.records import warn_of
+        from everlog.application.problems import not_as_recorded
         from everlog.core.event import Position
         from everlog.core.query import EVERYTHING
         from everlog.log.verify.spot_check import PLACES_MAX, spot_check
 
         places = upto - after if self._query == EVERYTHING else len(found)
         if 0 < places <= PLACES_MAX:
-            warn_of(self._out, spot_check(self._log.stored, self._query, after=Position(after), upto=Position(upto)))
+            found_wrong = spot_check(self._log.stored, self._query, after=Position(after), upto=Position(upto))
+            self._out.warn(not_as_recorded(found_wrong))
 
     def _with_purges(
         self, found: Sequence[Recorded], *, after: int, upto: int, newest_first: bool = False

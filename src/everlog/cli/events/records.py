@@ -11,12 +11,10 @@ from everlog.cli.output import Answer, Output, json_text, safe, tsv
 from everlog.core.codec import recorded_object
 from everlog.core.event import Purge, Recorded
 from everlog.core.text import counted
-from everlog.stores.contract import Problem
 
 TSV_COLUMNS = ("position", "occurred_at", "id", "type", "stream", "sequence", "actor", "scope", "payload")
 PAYLOAD_CELLS_MIN = 48
 """On a narrow terminal a line wraps, so that at least this much of the payload is visible."""
-PROBLEMS_SHOWN = 3
 
 
 def moment(value: datetime) -> str:
@@ -140,23 +138,3 @@ def answer_records(
 def table_lines(out: Output, found: Sequence[Recorded | Purge | PurgedRange]) -> list[str]:
     lines = Lines(out, found)
     return [lines.line(item) for item in found]
-
-
-def warn_of_bad_lines(out: Output, store: object) -> None:
-    """Warn once about lines that are not events, such as conflict markers of an unfinished merge."""
-    from everlog.application.problems import describe, remedy
-    from everlog.stores.contract import Indexed
-
-    problems = store.bad_lines() if isinstance(store, Indexed) else []
-    if problems:
-        more = f"; and {len(problems) - 1:,} more" if len(problems) > 1 else ""
-        out.warn(f"{describe(problems[0])}{more}; {remedy(problems)}")
-
-
-def warn_of(out: Output, problems: Sequence[Problem]) -> None:
-    """Warn about events that differ from what was recorded, or are missing."""
-    if problems:
-        listed = "; ".join(f"#{problem.position}: {problem.reason}" for problem in problems[:PROBLEMS_SHOWN])
-        more = len(problems) - PROBLEMS_SHOWN
-        listed += f"; and {more:,} more" if more > 0 else ""
-        out.warn(f"this is not what was recorded: {listed}; everlog verify checks the whole log")

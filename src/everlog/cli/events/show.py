@@ -34,15 +34,15 @@ def show_command(session: Session, name: str, raw: bool) -> None:
       everlog show A8XQ2T
     """
     from everlog.application.find import find_event, find_stored
-    from everlog.cli.events.records import warn_of, warn_of_bad_lines
+    from everlog.application.problems import bad_lines, not_as_recorded
 
     log = session.log()
-    warn_of_bad_lines(session.out, log.stored)
+    session.out.warn(bad_lines(log))
     if raw:
         _show_stored(session, find_stored(log, name))
         return
     found = find_event(log, name)
-    warn_of(session.out, found.problems)
+    session.out.warn(not_as_recorded(found.problems))
     _show_event(session, found)
 
 

@@ -16,7 +16,7 @@ from everlog.core.text import counted
 from everlog.errors import EverlogError, NoLogHere
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from everlog.pipeline.session.session import SparkSession
 
 _STEPS = ("libraries", "java", "start", "job", "log")
 

@@ -13,7 +13,7 @@ import click
 from everlog.cli.session import Session, common_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from everlog.pipeline.session.session import SparkSession
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from everlog.cli.session import Session
     from everlog.pipeline.lake.lake import Lake
+    from everlog.pipeline.session.session import SparkSession
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

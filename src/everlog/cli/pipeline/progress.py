@@ -13,9 +13,8 @@ from everlog.cli.progress import BAR_AFTER_S, LINE_EVERY_S
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from everlog.pipeline.session.progress import OnStep, Status, Step
+    from everlog.pipeline.session.session import SparkSession
 
 
 @contextmanager

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
 from everlog.cli.output import Answer
 from everlog.cli.session import Session, actor_option, common_options, pass_session
-
-if TYPE_CHECKING:
-    from everlog.log.derived import ViewOfLog
-    from everlog.views.dead_letters import ViewLetter
 
 
 @click.command("dead-letters")
@@ -46,14 +43,10 @@ def retry_letters(session: Session, view: str) -> None:
     Example:
       everlog views retry streams
     """
-    _answer_letters(session, _tried(session, session.log().view(view)))
-
-
-def _tried(session: Session, handle: ViewOfLog) -> list[ViewLetter]:
-    left = handle.retry()
+    left = session.log().view(view).retry()
     if not left:
         session.out.hint("no event is waiting")
-    return left
+    _answer_letters(session, left)
 
 
 @click.command("skip")
@@ -75,27 +68,18 @@ def skip_letter(session: Session, view: str, position: int, reason: str) -> None
     _answer_letters(session, session.log().view(view).skip(position, reason=reason))
 
 
-def _answer_letters(session: Session, letters: list[ViewLetter]) -> None:
+def _answer_letters(session: Session, letters: Sequence[Any]) -> None:
     import msgspec
 
     from everlog.log.dead_letters import explanation
 
+    columns = ("position", "what", "type", "stream", "key")
     session.out.answer(
         Answer(
-            data=[msgspec.to_builtins(letter) for letter in letters],
+            data=msgspec.to_builtins(letters),
             ids=[str(letter.position) for letter in letters],
-            columns=("position", "what", "type", "stream", "key", "reason"),
-            rows=[
-                (
-                    letter.position,
-                    letter.what,
-                    letter.type,
-                    letter.stream,
-                    letter.key,
-                    explanation(letter),
-                )
-                for letter in letters
-            ],
+            columns=(*columns, "reason"),
+            rows=[(*(getattr(letter, name) for name in columns), explanation(letter)) for letter in letters],
             facts={"count": len(letters)},
         )
     )

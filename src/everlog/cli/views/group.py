@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -60,12 +58,12 @@ def list_views(session: Session) -> None:
 def _list(session: Session) -> None:
     import msgspec
 
-    from everlog.views.builds.overview import DAMAGED
+    from everlog.application.view_states import overviews, warning_about
 
-    found = session.log().views.overviews()
+    found = overviews(session.log())
     session.out.answer(
         Answer(
-            data=[msgspec.to_builtins(one) for one in found],
+            data=msgspec.to_builtins(found),
             ids=[one.view for one in found],
             columns=("view", "state", "version", "position", "lag", "keys", "letters"),
             rows=[
@@ -76,13 +74,7 @@ def _list(session: Session) -> None:
         )
     )
     for one in found:
-        if one.state == DAMAGED:
-            session.out.warn(f"the stored rows of {one.view} are damaged: everlog views rebuild {one.view}")
-        elif one.mended:
-            session.out.warn(
-                f"{counted(one.mended, 'row')} of {one.view} did not match the checksum since build {one.build} was"
-                f" made, and {'was' if one.mended == 1 else 'were'} computed again: everlog views audit {one.view}"
-            )
+        session.out.warn(warning_about(one))
 
 
 @views_command.command("get")
@@ -111,56 +103,31 @@ def get_state(session: Session, view: str, key: str | None, stale: bool, after: 
     """
     import msgspec
 
-    handle = session.log().view(view)
+    from everlog.application.view_states import age_of, state_of, states_of
+
     if key is not None:
-        with _without_keeping(view, key):
-            answer = handle.get(key, fresh=not stale)
-        if not answer.found:
-            if session.missing_ok:
-                return
-            raise _no_state(view, key)
+        answer = state_of(session.log(), view, key, stale=stale)
         found = {**msgspec.to_builtins(answer), "state": answer.state}
         facts = {"view": view, "key": key, "position": answer.position, "lag": answer.lag, "parked": answer.parked}
         lines = json_text(answer.state, indent=2).split("\n")
         session.out.answer(Answer(data=found, ids=[key], rows=[(key, answer.state)], lines=lines, facts=facts))
-        if answer.lag or answer.parked or answer.stopped_at:
-            session.out.warn(_age(view, answer.lag, answer.parked, answer.stopped_at))
+        session.out.warn(age_of(answer))
         return
-    with _without_keeping(view, "KEY"):
-        states = list(handle.items(fresh=not stale, after=after, limit=limit))
-    position, lag = handle.position(), handle.lag()
+    all_of_them = states_of(session.log(), view, stale=stale, after=after, limit=limit)
+    states = all_of_them.states
+    where = {"view": view, "position": all_of_them.position, "lag": all_of_them.lag}
     session.out.answer(
         Answer(
-            data={"view": view, "position": position, "lag": lag, "states": dict(states)},
-            ids=[name for name, _ in states],
+            data={**where, "states": states},
+            ids=list(states),
             columns=("key", "state"),
-            rows=states,
-            facts={"view": view, "position": position, "lag": lag, "count": len(states)},
-            next={"after": states[-1][0]} if len(states) == limit else None,
+            rows=list(states.items()),
+            facts={**where, "count": len(states)},
+            next={"after": list(states)[-1]} if len(states) == limit else None,
         )
     )
     if not states:
         session.out.hint(_no_keys(view, after, stale))
-
-
-@contextmanager
-def _without_keeping(view: str, key: str) -> Iterator[None]:
-    """Name the command that computes a state without storing it, for a user who may not write."""
-    from everlog.errors import ReadOnly
-
-    try:
-        yield
-    except ReadOnly as error:
-        hint = f"{error.hint}; this command stores nothing: everlog state {view} {key}"
-        raise ReadOnly(error.what, why=error.why, hint=hint, **error.details) from error
-
-
-def _age(view: str, lag: int, parked: bool, stopped_at: int) -> str:
-    if stopped_at:
-        return f"the view {view} is stopped at #{stopped_at}: everlog views dead-letters {view}"
-    if parked:
-        return f"an event of this key could not be applied: everlog views dead-letters {view}"
-    return f"the log is {counted(lag, 'position')} ahead of this answer"
 
 
 def _no_keys(view: str, after: str, stale: bool) -> str:
@@ -168,18 +135,6 @@ def _no_keys(view: str, after: str, stale: bool) -> str:
         return f"{view} has no key above {after}"
     return (
         f"nothing of {view} is stored: everlog views get {view} brings it up to date" if stale else f"{view} is empty"
-    )
-
-
-def _no_state(view: str, key: str) -> Exception:
-    from everlog.errors import NotFound
-
-    return NotFound(
-        f"the view {view} has no state for {key}",
-        why="no event of that key was applied",
-        hint=f"everlog views get {view}",
-        view=view,
-        key=key,
     )
 
 
@@ -202,31 +157,15 @@ def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
     """
     import time
 
+    from everlog.application.view_states import bring_up_to_date, run_in_background
     from everlog.cli.progress import progress
-    from everlog.views.live import Mode
 
     log = session.log()
-    log.views.forget_missed()
-    chosen = list(names or log.views.names())
     if to_end:
-        reached = []
-        for name in chosen:
-            handle = log.view(name)
-            with progress(session.out, name, log.head()) as tell:
-                handle.catch_up(progress=tell)
-            reached.append((name, handle.position()))
-        session.out.answer(
-            Answer(
-                data=[{"view": name, "position": position} for name, position in reached],
-                ids=chosen,
-                columns=("view", "position"),
-                rows=reached,
-                facts={"count": len(reached)},
-            )
-        )
+        reached = bring_up_to_date(log, names, lambda name: progress(session.out, name, log.head()))
+        session.out.answer(Answer.of_structs(reached))
         return
-    for name in chosen:
-        log.views.run(name, mode=Mode.ASYNC)
+    chosen = run_in_background(log, names)
     session.out.hint(f"keeping {', '.join(chosen)} up to date; Ctrl-C ends it")
     while not log.writer.waiters.closed:
         time.sleep(0.5)
@@ -280,16 +219,13 @@ def audit_views(session: Session, names: tuple[str, ...], sample: int | None) ->
     """
     import msgspec
 
+    from everlog.application import view_states
     from everlog.cli.progress import progress
-    from everlog.views.builds.overview import NEVER_RUN
 
     log = session.log()
-    known = set(log.views.names())
-    run_here = [one.view for one in log.views.overviews() if one.state != NEVER_RUN and one.view in known]
-    found = []
-    for name in names or run_here:
-        with progress(session.out, f"auditing {name}", log.head()) as tell:
-            found.append(log.view(name).audit(sample=sample, progress=tell))
+    found = view_states.audit_views(
+        log, names, lambda name: progress(session.out, f"auditing {name}", log.head()), sample=sample
+    )
     counts = ("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap")
     columns = (*counts, "wrong", "keys", "checked", "differing", "damaged")
     rows: list[tuple[Any, ...]] = [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -14,8 +15,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.views.live import LiveView
-    from everlog.views.rebuild.blue_green import Rebuilt
+    from everlog.pipeline.session.session import SparkSession
 
 
 @click.command("rebuild")
@@ -48,58 +48,57 @@ def rebuild_view(
     """
     import msgspec
 
+    from everlog.application import view_states
     from everlog.cli.progress import progress
-    from everlog.pipeline.engines.choose import SPARK, choose
-    from everlog.views.rebuild.blue_green import DIFFERING_SHOWN
-    from everlog.views.registry import live_view
 
     log = session.log()
-    handle = live_view(log, view)
-    advice = choose(log.head(), store=session.url or session.settings().settings.store)
-    taken = advice.engine if engine == "auto" else engine
-    if taken == SPARK:
-        done = _rebuilt_on_spark(session, handle, master, conf, switch=not keep_old)
-    else:
-        session.when_stopped = "stopped; the view answers as before, and the same command continues the rebuild"
-        with progress(session.out, f"rebuilding {view}", log.head()) as tell:
-            done = handle.rebuild(switch=not keep_old, fresh=fresh, progress=tell)
+    session.when_stopped = "stopped; the view answers as before, and the same command continues the rebuild"
+    found = view_states.rebuild_view(
+        log,
+        view,
+        engine=engine,
+        store=session.url or session.settings().settings.store,
+        here=lambda: progress(session.out, f"rebuilding {view}", log.head()),
+        spark=lambda: _spark(session, view, master, conf),
+        switch=not keep_old,
+        fresh=fresh,
+    )
+    done, taken = found.done, found.engine
     facts = {
         **msgspec.to_builtins(done),
         "differing": list(done.differing),
         "engine": taken,
-        "advice": advice.engine,
-        "why": advice.why,
+        "advice": found.advice,
+        "why": found.why,
     }
     compared = {True: "the same as before", False: "not the same as before", None: "nothing to compare with"}
     lines = [
         f"rebuilt   {view}, version {done.version}, {counted(done.keys, 'key')}"
         f" from {counted(done.applied, 'event')}",
         f"position  #{done.position}" + (f", continued after #{done.resumed_at}" if done.resumed_at else ""),
-        f"engine    {taken}" + (f" up to #{done.handed_over}" if done.handed_over else "") + f": {advice.why}",
+        f"engine    {taken}" + (f" up to #{done.handed_over}" if done.handed_over else "") + f": {found.why}",
         f"digest    {done.digest}",
         f"compared  {compared[done.same]}"
         + (f", and {counted(done.checked, 'key was', 'keys were')} computed here too" if done.checked else ""),
     ]
     lines += [f"  differs: {safe(key)}" for key in done.differing]
-    if len(done.differing) == DIFFERING_SHOWN:
+    if not found.shows_all_differing:
         lines.append("  (there may be more)")
     lines.append(
         session.out.paint("ok", "green") + (": the new build answers" if done.switched else ": the old build answers")
     )
     session.out.answer(Answer.of_one(done.digest, facts, lines=lines))
-    if advice.engine != taken:
-        session.out.hint(f"this would probably be faster: everlog views rebuild {view} --engine {advice.engine}")
+    if found.advice != taken:
+        session.out.hint(f"this would probably be faster: everlog views rebuild {view} --engine {found.advice}")
     if done.same is False and done.switched:
         session.out.hint(f"to go back: everlog views rollback {view}")
 
 
-def _rebuilt_on_spark(
-    session: Session, handle: LiveView, master: str, conf: Mapping[str, str], *, switch: bool
-) -> Rebuilt:
-    with spark_of(session, master, conf) as spark:
-        from everlog.pipeline.engines.spark import derive_on
-
-        log = session.log()
-        derive = derive_on(spark, log_url(session), handle.view, log.catalog)
-        with spark_progress(session.out, spark, f"folding {handle.view.name}", rows=log.head()):
-            return handle.rebuild(switch=switch, derive=derive)
+@contextmanager
+def _spark(session: Session, view: str, master: str, conf: Mapping[str, str]) -> Iterator[tuple[SparkSession, str]]:
+    session.when_stopped = ""  # Spark starts over
+    with (
+        spark_of(session, master, conf) as spark,
+        spark_progress(session.out, spark, f"folding {view}", rows=session.log().head()),
+    ):
+        yield spark, log_url(session)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,13 +12,9 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.log.derived import ViewOfLog
-    from everlog.views.snapshots.check import Verdict
-    from everlog.views.snapshots.folder import SnapshotEntry
-    from everlog.views.snapshots.snapshots import Snapshots
+    from everlog.application.snapshots import SnapshotInfo
 
 EXIT_DAMAGED = 8
-_COLUMNS = ("id", "view", "position", "kind", "keys", "bytes", "created_at", "state", "protected")
 
 
 @click.group("snapshot")
@@ -56,21 +53,10 @@ def create_snapshot(session: Session, views: tuple[str, ...], full: bool, if_due
       everlog snapshot create streams
       everlog snapshot create --if-due
     """
-    from everlog.errors import OtherCode
+    from everlog.application.snapshots import create_snapshots
 
-    log = session.log()
-    made = []
-    refused: list[OtherCode] = []
-    for handle in _handles(session, views):
-        reason = "by hand"
-        if if_due:
-            reason = log.views.snapshots.due_reason(handle.view, handle.catch_up())
-            if not reason:
-                continue
-        try:
-            made.append(log.views.snapshots.create(handle, full=full, reason=reason))
-        except OtherCode as error:  # the others can still be saved
-            refused.append(error)
+    done = create_snapshots(session.log(), views, full=full, if_due=if_due)
+    made, refused = done.made, done.refused
     for also in refused[1:]:
         session.out.warn(f"{also}; {also.hint}")
     if made or not refused:
@@ -92,13 +78,12 @@ def list_snapshots(session: Session, view: str) -> None:
     Example:
       everlog snapshot list
     """
-    log = session.log()
-    found = log.views.snapshots.folder.entries(view)
-    if view and not found:
-        log.view(view)  # a mistyped name must not look like a view without snapshots
+    from everlog.application import snapshots
+
+    found = snapshots.list_snapshots(session.log(), view)
     _answer(session, found, None)
     if not found:
-        _hint_at_none(session, view)
+        session.out.hint(snapshots.how_to_create_one(session.log(), view))
 
 
 @snapshot_command.command("verify")
@@ -120,11 +105,10 @@ def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_
     """
     import msgspec
 
-    snapshots = session.log().views.snapshots
-    found = []
-    for name in views or sorted({entry.view for entry in snapshots.folder.entries()}):
-        found += _verdicts(session, snapshots, name, None if all_keys else sample)
-    rows = [(one.id, one.view, one.position, _judged(one), one.replayed) for one in found]
+    from everlog.application import snapshots
+
+    found = snapshots.verify_snapshots(session.log(), views, sample=None if all_keys else sample)
+    rows = [(one.id, one.view, one.position, snapshots.describe_verdict(one), one.replayed) for one in found]
     wrong = sum(not one.ok for one in found)
     session.out.answer(
         Answer(
@@ -137,7 +121,7 @@ def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_
     )
     for name in views or ("",):
         if not any(name in ("", one.view) for one in found):
-            _hint_at_none(session, name)
+            session.out.hint(snapshots.how_to_create_one(session.log(), name))
     if wrong:
         click.get_current_context().exit(EXIT_DAMAGED)
 
@@ -158,9 +142,11 @@ def prune_snapshots(session: Session, dry_run: bool) -> None:
     Example:
       everlog snapshot prune --dry-run
     """
-    gone = session.log().views.snapshots.prune(dry_run=dry_run)
+    from everlog.application import snapshots
+
+    gone = snapshots.prune_snapshots(session.log(), dry_run=dry_run)
     verb = "would remove" if dry_run else "removed"
-    _answer(session, gone, [f"{verb} {safe(entry.path.name)}" for entry in gone] or ["nothing to remove"])
+    _answer(session, gone, [f"{verb} {safe(one.file)}" for one in gone] or ["nothing to remove"])
 
 
 @snapshot_command.command("protect")
@@ -176,10 +162,10 @@ def protect_snapshot(session: Session, snapshot: str, reason: str, off: bool) ->
     Example:
       everlog snapshot protect 6RCAF7 --reason "before the migration"
     """
-    snapshots = session.log().views.snapshots
-    entry = snapshots.folder.find(snapshot)
-    snapshots.folder.protect(entry, None if off else reason)
-    _answer(session, [snapshots.folder.find(entry.id)], [f"{entry.id} is {'not ' if off else ''}protected"])
+    from everlog.application import snapshots
+
+    found = snapshots.protect_snapshot(session.log(), snapshot, None if off else reason)
+    _answer(session, [found], [f"{found.id} is {'not ' if off else ''}protected"])
 
 
 @snapshot_command.command("restore")
@@ -199,9 +185,9 @@ def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
     """
     import msgspec
 
-    log = session.log()
-    entry = log.views.snapshots.folder.find(snapshot) if snapshot else None
-    done = log.view(view).restore(entry)
+    from everlog.application.snapshots import restore_view
+
+    done = restore_view(session.log(), view, snapshot)
     facts = msgspec.to_builtins(done)
     lines = [
         f"{safe(view)} is at #{done.position}: {counted(done.keys, 'key')} from the snapshot {done.snapshot} of "
@@ -210,105 +196,12 @@ def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
     session.out.answer(Answer.of_one(done.snapshot, facts, lines=lines))
 
 
-# ---- inside
+def _answer(session: Session, found: Sequence[SnapshotInfo], lines: list[str] | None) -> None:
+    data = [{name: getattr(one, name) for name in one.columns} for one in found]
+    session.out.answer(Answer.of_structs(found, data=data, lines=lines))
 
 
-def _handles(session: Session, names: tuple[str, ...]) -> list[ViewOfLog]:
-    from everlog.errors import NotFound
-
-    log = session.log()
-    if names:
-        return [log.view(name) for name in names]
-    found = [log.view(name) for name in log.views.names()]
-    run = [handle for handle in found if handle.build() is not None]
-    if not run:
-        raise NotFound(
-            "no view has been run here", why="there is nothing to save", hint="everlog snapshot create streams"
-        )
-    return run
-
-
-def _hint_at_none(session: Session, view: str) -> None:
-    """Print that there are no snapshots, and the command that creates one."""
-    of = f" of {view}" if view else ""
-    make = f"everlog snapshot create {view or 'streams'}"
-    if session.log().views.snapshots.folder.path is None:
-        make = f"everlog config set snapshots snapshots sets their folder, {make} creates one"
-    session.out.hint(f"there is no snapshot{of}: {make}")
-
-
-def _verdicts(session: Session, snapshots: Snapshots, name: str, sample: int | None) -> list[Verdict]:
-    from everlog.errors import NotFound
-    from everlog.views.snapshots.check import check_all, check_bytes
-
-    try:
-        handle = session.log().view(name)
-    except NotFound:  # its code is not here, so only its bytes can be checked
-        return [check_bytes(snapshots, entry) for entry in snapshots.folder.entries(name)]
-    return check_all(snapshots, handle, sample=sample)
-
-
-def _judged(verdict: Verdict) -> str:
-    if verdict.problem:
-        return f"damaged: {verdict.problem}"
-    if verdict.stale:
-        return f"stale: {verdict.stale}"
-    if verdict.wrong:
-        return f"wrong: {', '.join(verdict.wrong[:5])}"
-    if verdict.live is False:
-        return "wrong: it does not lead to the current state of the view"
-    return "wrong: it does not follow from the one before it" if verdict.before is False else "ok"
-
-
-def _answer(session: Session, entries: list[SnapshotEntry], lines: list[str] | None) -> None:
-    rows = [_row(session, entry) for entry in entries]
-    session.out.answer(
-        Answer(
-            data=[dict(zip(_COLUMNS, row, strict=True)) for row in rows],
-            ids=[entry.id for entry in entries],
-            columns=_COLUMNS,
-            rows=rows,
-            lines=lines,
-            facts={"count": len(entries)},
-        )
-    )
-
-
-def _row(session: Session, entry: SnapshotEntry) -> tuple[Any, ...]:
-    from datetime import UTC, datetime, timedelta
-
-    header = entry.header
-    if header is None:
-        return (entry.id, entry.view, entry.position, "", 0, entry.file_bytes, "", "damaged", entry.protected)
-    created = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=header.created_us)
-    return (
-        entry.id,
-        entry.view,
-        entry.position,
-        "patch" if header.base else "full",
-        header.keys,
-        entry.file_bytes,
-        created.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        _state(session, entry),
-        entry.protected,
-    )
-
-
-def _state(session: Session, entry: SnapshotEntry) -> str:
-    from everlog.errors import NotFound
-
-    try:
-        view = session.log().view(entry.view).view
-    except NotFound:
-        return "its view is not known here"
-    assert entry.header is not None
-    stale = session.log().views.snapshots.stale(entry.header, view)
-    return f"stale: {stale}" if stale else "usable"
-
-
-def _made_line(entry: SnapshotEntry) -> str:
-    header = entry.header
-    assert header is not None
-    kind = f"a patch on {header.base}" if header.base else "full"
-    size = f"{counted(header.keys, 'key')}, {counted(entry.file_bytes, 'byte')}"
-    return f"{entry.id}  {safe(entry.view)} at #{entry.position}, {size}, {kind}"
+def _made_line(one: SnapshotInfo) -> str:
+    kind = f"a patch on {one.base}" if one.base else "full"
+    size = f"{counted(one.keys, 'key')}, {counted(one.bytes, 'byte')}"
+    return f"{one.id}  {safe(one.view)} at #{one.position}, {size}, {kind}"

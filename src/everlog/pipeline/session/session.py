@@ -32,7 +32,7 @@ from everlog.pipeline.session.java import JAVA_HOME, Java, find_java
 from everlog.pipeline.session.warm_start import WarmStart, warm_start_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
 LOCAL = "local[*]"
 _MASTER = re.compile(r"local(-cluster)?(\[[\d*]+(,\s*\d+){0,2}\])?|yarn|(spark|k8s|sc)://\S+")
@@ -63,7 +63,7 @@ def opened_session(
     With `report`, for commands: the first one keeps what makes later starts faster, and reports that.
     """
     require_libraries()
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
     running = SparkSession.getActiveSession() is not None
     session = _open(master or LOCAL, conf or {}, app, make_warm_start=report is not None and not running)
@@ -141,7 +141,7 @@ _SQL = {
 def _started(master: str, conf: Mapping[str, str], app: str, *, make_warm_start: bool) -> SparkSession:
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
     _require_reachable(master)
     java = find_java()
@@ -172,7 +172,7 @@ def _started(master: str, conf: Mapping[str, str], app: str, *, make_warm_start:
 
 
 def _connected(master: str, conf: Mapping[str, str], app: str) -> SparkSession:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import SparkSession as SparkSession
 
     _require_reachable(master)
     try:
