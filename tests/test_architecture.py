@@ -56,6 +56,21 @@ PLANTED = {
         "from rich.console import Console",
         "The libraries of the command line have one home",
     ),
+    "the command line into a store": (
+        "cli/verify.py",
+        "def planted():\n    from everlog.stores.contract import InGit",
+        "The command line parses and renders",
+    ),
+    "the command line into the settings, for a type": (
+        "cli/config.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from everlog.settings import Settings",
+        "The command line parses and renders",
+    ),
+    "the command line into the pipeline, outside of its group": (
+        "cli/views/rebuild.py",
+        "from everlog.pipeline.engines.choose import choose",
+        "The command line parses and renders",
+    ),
     "pydantic": ("catalog/catalog.py", "import pydantic", "pydantic has one home"),
     "pyspark": ("views/live.py", "import pyspark.sql", "Spark and its tables have one home"),
     "pyarrow": ("transfer/exporting.py", "import pyarrow", "Spark and its tables have one home"),

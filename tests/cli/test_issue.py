@@ -114,7 +114,7 @@ def test_who_sits_at_a_terminal_is_asked_for_the_words(log: Run, place: Path) ->
     door = made(log, "The door squeaks")
     code, shown = on_terminal(place, "issue", "delete", door, "--force", typed=b"yes\n")
     assert code == 6
-    assert f"Type 'delete {door}' to go on" in shown
+    assert f"Type 'delete {door}' to continue" in shown
     assert "The door squeaks" in shown
     assert on_terminal(place, "issue", "delete", door)[0] == 6  # nothing is asked without --force
     code, shown = on_terminal(place, "issue", "delete", door, "--force", typed=f"delete {door}\n".encode())
@@ -124,7 +124,7 @@ def test_who_sits_at_a_terminal_is_asked_for_the_words(log: Run, place: Path) ->
     code, shown = on_terminal(place, *purge, typed=f"purge {door}\n".encode())
     assert code == 0
     assert shown.rstrip().endswith(f"purged  {door}")
-    assert "no way back" in shown
+    assert "cannot be undone" in shown
     assert on_terminal(place, "issue", "show", door)[1].splitlines()[0] == f"{door}  purged"
 
 

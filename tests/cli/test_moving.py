@@ -130,7 +130,7 @@ def test_lines_that_are_no_events_are_told(notes: Run, place: Path) -> None:
 
 
 def test_standard_input_has_a_limit(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everlog.cli.transfer.import_.STDIN_BYTES_MAX", 10)
+    monkeypatch.setattr("everlog.application.move_events.STDIN_BYTES_MAX", 10)
     assert notes("import", "-", "--json", stdin=b"x" * 11).error["code"] == "bad_file"
 
 

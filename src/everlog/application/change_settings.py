@@ -68,8 +68,8 @@ def all_settings(loaded: Loaded) -> list[Setting]:
 
 
 def one_setting(loaded: Loaded, name: str) -> Setting:
-    """Return the setting that `actor` or `log.actor` names."""
-    name = _known(name)
+    """Return one setting with its whole value."""
+    name = known_setting(name)
     return Setting(setting=name, value=msgspec.to_builtins(loaded.settings)[name], origin=loaded.origins[name])
 
 
@@ -78,7 +78,7 @@ def change_setting(folder: Path, name: str, text: str, *, warn: Callable[[str], 
 
     A catalog or views whose module is not found here may be found elsewhere: they are written, with a warning.
     """
-    name = _known(name)
+    name = known_setting(name)
     value = _typed(name, text)
     _require_value(name, text, warn)
     files, path = DiskFiles(), folder / FILE_NAME
@@ -100,7 +100,8 @@ def settings_files(folder: Path) -> list[SettingsFile]:
     return [SettingsFile(which=which, path=path, exists=files.exists(path)) for which, path in paths.items()]
 
 
-def _known(name: str) -> str:
+def known_setting(name: str) -> str:
+    """Return the setting that `actor` or `log.actor` names. Raises InvalidSettings if there is none."""
     name = plain_name(name)
     if name not in Settings.__struct_fields__:
         raise InvalidSettings(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import parse_json
-from everlog.errors import InvalidField, NotCanonical, RejectedEvent
+from everlog.errors import InvalidField, NotCanonical, NotFound, RejectedEvent
+from everlog.files import DiskFiles
 from everlog.log.write.draft import Draft
 from everlog.log.write.expect import Expect, Expectation
 
@@ -70,6 +72,14 @@ def drafts_from_ndjson(
             problems=problems,
         )
     return drafts
+
+
+def read_input(directory: Path, name: str) -> bytes:
+    """Return the content of a file that was named on a command line."""
+    try:
+        return DiskFiles().read_all(directory / name)
+    except OSError as error:
+        raise NotFound(f"{name} cannot be read", why=error.strerror or str(error), hint="check its name") from error
 
 
 def parse_expectation(text: str) -> Expectation:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from everlog.errors import InvalidField
 
 if TYPE_CHECKING:
-    from everlog.views.as_of import Moment
+    from everlog.views.as_of import Moment as Moment
 
 _AGO = re.compile(r"-?(\d{1,9})\s*(s|m|h|d|w)")
 _POSITION = re.compile(r"#(\d{1,16})")

@@ -11,11 +11,13 @@ import msgspec
 
 from everlog import wiring
 from everlog.application.store_urls import typed_url, url_from_folder, without_password
-from everlog.catalog.catalog import Catalog
+from everlog.catalog.catalog import Catalog as Catalog
 from everlog.errors import Damaged, NoLogHere, NotFound
 from everlog.log.log import Log
-from everlog.settings import FOLDER, Loaded, find_folder, load
-from everlog.user_code import catalog_of
+from everlog.programs.program import Program
+from everlog.settings import FOLDER, find_folder, load
+from everlog.settings import Loaded as Loaded
+from everlog.user_code import catalog_of, user_programs
 
 
 class Location(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,14 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     def catalog(self) -> Catalog:
         """Return the event types, without opening the log."""
         return catalog_of(self.settings().settings, None if self.url else self.folder())
+
+    def own_programs(self) -> list[Program]:
+        """Return the programs that the setting `programs` names; none if there is no log here."""
+        try:
+            setting = self.settings().settings.programs
+        except NotFound:  # no log here: no settings either
+            return []
+        return user_programs(setting)
 
     def absolute_url(self) -> str:
         """Return the URL with its path relative to the current directory, not to `work_in`."""

@@ -16,7 +16,10 @@ from everlog.core.query import Query
 from everlog.core.text import did_you_mean, parse_path, path_of
 from everlog.errors import InvalidField, NotFound
 from everlog.log.log import Log
-from everlog.views.as_of import Cut, Made, Moment, cut, history_of, state_at, why
+from everlog.views.as_of import Cut as Cut
+from everlog.views.as_of import Made as Made
+from everlog.views.as_of import Moment as Moment
+from everlog.views.as_of import cut, history_of, state_at, why
 from everlog.views.builtin import Fields
 from everlog.views.registry import live_view
 from everlog.views.view import View

@@ -65,8 +65,9 @@ def get_setting(session: Session, key: str) -> None:
     """
     import msgspec
 
-    from everlog.application.change_settings import one_setting
+    from everlog.application.change_settings import known_setting, one_setting
 
+    key = known_setting(key)  # a misspelt one is reported also where there is no log
     found = one_setting(session.settings(), key)
     facts = msgspec.to_builtins(found)
     shown = str(found.value).lower() if isinstance(found.value, bool) else str(found.value)
@@ -89,8 +90,9 @@ def set_setting(session: Session, key: str, value: str) -> None:
       everlog config set actor user:ada
       everlog config set payload_bytes_max 262144
     """
-    from everlog.application.change_settings import change_setting
+    from everlog.application.change_settings import change_setting, known_setting
 
+    key = known_setting(key)
     done = change_setting(session.folder(), key, value, warn=session.out.warn)
     facts = {"setting": done.setting, "value": done.value, "file": str(done.file)}
     shown = done.value if isinstance(done.value, str) else value

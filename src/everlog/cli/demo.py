@@ -44,31 +44,27 @@ def demo_command(session: Session, store: str, no_spark: bool) -> None:
       everlog demo --store postgres
       everlog demo --dir /tmp/tour
     """
-    from everlog.demo.folder import create_demo
-    from everlog.settings import FOLDER
+    from everlog.demo.tour import create_demo, demo_folder
 
     tour = _Tour(session)
     if store == "sqlite":
-        folder = session.directory.resolve() / FOLDER
+        folder = demo_folder(session.directory.resolve())
         tour.stage("folder", lambda: create_demo(folder))
         _show(tour, folder, spark=not no_spark)
     else:
         with _server(tour) as server:
-            folder = server.folder / FOLDER
+            folder = demo_folder(server.folder)
             tour.stage("folder", lambda: create_demo(folder, url=server.url))
             _show(tour, folder, lasting=False)
 
 
 def _on_spark(tour: _Tour, log: Log, stages: Stages, folder: Path) -> Exception | None:
     """Run the same week on Spark. An error there is returned, so that the end of the demo is still shown."""
-    from everlog.demo.on_spark import SparkStages
-    from everlog.errors import EverlogError, Unavailable
-    from everlog.pipeline.session.session import require_libraries
+    from everlog.demo.on_spark import SparkStages, what_is_missing
+    from everlog.errors import EverlogError
 
-    try:
-        require_libraries()
-    except Unavailable as error:
-        tour.skip("spark", f"{error.what}: {error.hint}")
+    if missing := what_is_missing():
+        tour.skip("spark", missing)
         return None
     on_spark = SparkStages(log, f"sqlite:{folder / 'log.db'}", folder)
     try:
@@ -83,9 +79,9 @@ def _on_spark(tour: _Tour, log: Log, stages: Stages, folder: Path) -> Exception 
 
 
 def _show(tour: _Tour, folder: Path, *, lasting: bool = True, spark: bool = True) -> None:
-    from everlog import wiring
+    from everlog.demo.tour import open_demo
 
-    log = wiring.open_folder(folder, actor="user:ada")
+    log = open_demo(folder)
     stages = Stages(log)
     try:
         for name, stage in stages.all():
@@ -125,12 +121,12 @@ class _Tour:
         self._line("skip", name, time.monotonic(), why)
 
     def end(self, log: Log, stages: Stages, *, lasting: bool) -> None:
-        from everlog.demo.shown import shown
+        from everlog.demo.tour import shown_answers
 
         commands = _next_commands(self._session.work_in) if lasting else [OWN_POSTGRES]
         if self._out.json:
             head = {"head": log.head(), "log_id": log.identity.log_id}
-            data = {"stages": self._stages, **stages.facts, "shown": shown(log), **head}
+            data = {"stages": self._stages, **stages.facts, "shown": shown_answers(log), **head}
             self._out.envelope(data, next=commands)
             return
         if self._out.quiet:
@@ -139,7 +135,7 @@ class _Tour:
         if self._out.agent:
             self._out.line(f"OK stages={len(self._stages)} head={log.head()}")
             return
-        for line in _end_lines(log, self._out, shown(log)):
+        for line in _end_lines(log, self._out, shown_answers(log)):
             self._out.line(self._out.as_typed(line))
         self._out.line("\nNow try:")
         for command in commands:
@@ -200,7 +196,7 @@ def _server(tour: _Tour) -> PostgresServer:
 def _end_lines(log: Log, out: Output, found: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
     """Return a few lines of every program, as its commands print them."""
     from everlog.cli.programs.board import board_lines
-    from everlog.demo.shown import ROWS
+    from everlog.demo.tour import ROWS
     from everlog.programs.perform import ask
     from everlog.programs.workpackages.questions import Specs
 

@@ -5,19 +5,16 @@ What nobody foresaw is written to a file under the state directory, whose path i
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from everlog._version import __version__
 from everlog.cli.output import SCHEMA_VERSION, json_text, pairs, safe
 from everlog.core.text import counted
-from everlog.errors import Damaged, EverlogError, NotFound, hidden
+from everlog.errors import Damaged, EverlogError, NotFound
 
 if TYPE_CHECKING:
     from everlog.cli.session import Session
@@ -25,12 +22,6 @@ if TYPE_CHECKING:
 INTERNAL = 1
 _NEAR_MIN = 0.6  # as difflib itself has it
 _LABELS = ("  why: ", *["       "] * 99)
-
-
-_OF_THE_MACHINE = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE),
-    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP),
-}
 
 
 class Usage(EverlogError):
@@ -60,10 +51,8 @@ def show_error(error: Exception, session: Session) -> int:
         known = error
     elif isinstance(error, click.ClickException):
         known = _usage(error)
-    elif isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
-        known = _of_the_machine(error)
     else:
-        known = _internal(error)
+        known = _of_the_machine(error) or _internal(error)
     _print(known, session)
     return known.exit_code
 
@@ -159,24 +148,18 @@ def _is_near(typed: str, name: str) -> bool:
     return difflib.SequenceMatcher(None, typed.lstrip("-"), name.lstrip("-")).ratio() >= _NEAR_MIN
 
 
-def _of_the_machine(error: OSError) -> EverlogError:
-    """Return an error of the system, such as a full disk. It is not a defect of everlog and needs no report."""
-    from everlog.errors import Unavailable
-    from everlog.os_errors import explained
+def _of_the_machine(error: Exception) -> EverlogError | None:
+    from everlog.application.failures import explain_os_error
 
-    name = f" ({error.filename})" if error.filename else ""
-    what = f"the system refused it{name}"
-    path = Path(error.filename) if isinstance(error.filename, str) else None
-    return explained(error, what, path=path) or Unavailable(
-        what, why=error.strerror or str(error), hint="everlog doctor", errno=error.errno
-    )
+    return explain_os_error(error) if isinstance(error, OSError) else None
 
 
 def _internal(error: Exception) -> EverlogError:
-    report = _report(error)
+    from everlog.application.failures import write_report
+
     why = f"{type(error).__name__}: {error}"
     try:
-        kept = _keep(report)
+        kept = write_report(error)
     except (OSError, EverlogError) as also:
         return Internal(
             "everlog failed because of a defect",
@@ -189,27 +172,3 @@ def _internal(error: Exception) -> EverlogError:
         hint=f"everlog doctor; the details are in {kept}; please attach that file when you report this",
         report=str(kept),
     )
-
-
-def _report(error: Exception) -> str:
-    python = sys.version.split()[0]
-    lines = [f"everlog {__version__}, Python {python}, {sys.platform}", "", *traceback.format_exception(error)]
-    # Errors of other libraries may contain secrets, and the report is sent to others.
-    return "\n".join(hidden(line.rstrip("\n")) for line in lines) + "\n"
-
-
-def _keep(report: str) -> Path:
-    from datetime import UTC, datetime
-
-    from everlog.files import DiskFiles, replace_file
-
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    directory = Path(base) / "everlog"
-    files = DiskFiles()
-    for parent in reversed([directory, *directory.parents]):
-        if not files.exists(parent):
-            files.make_dir(parent)
-    path = directory / f"crash-{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}.txt"
-    # A command line may contain secrets, so the report has only the path of the program.
-    replace_file(files, path, report.encode(errors="backslashreplace"), mode=0o600)
-    return path

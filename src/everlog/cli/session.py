@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from everlog.application.open_folder import Location
-    from everlog.catalog.catalog import Catalog
+    from everlog.application.open_folder import Catalog, Loaded, Location
     from everlog.cli.events.past_damage import LeftOut
     from everlog.cli.output import Output
     from everlog.log.log import Log
-    from everlog.settings import Loaded
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -12,7 +12,7 @@ from everlog.application.moments import is_time_ago, parse_moment, parse_time, p
 from everlog.errors import InvalidField
 
 if TYPE_CHECKING:
-    from everlog.views.as_of import Moment
+    from everlog.application.moments import Moment
 
 _Value = TypeVar("_Value")
 

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 REPORT = "report.html"
 
 
+def what_is_missing() -> str:
+    """Return what has to be installed before Spark can run here, or ''."""
+    from everlog.errors import Unavailable
+    from everlog.pipeline.session.session import require_libraries
+
+    try:
+        require_libraries()
+    except Unavailable as error:
+        return f"{error.what}: {error.hint}"
+    return ""
+
+
 class SparkStages:
     """One run of the pipeline over the log of the demo, into a lake beside it."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,7 @@ from everlog.cli.session import Session, common_options, pass_session, write_opt
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.catalog.catalog import Catalog
+    from everlog.application.open_folder import Catalog
     from everlog.log.write.draft import Receipt
     from everlog.log.write.expect import Expectation
 
@@ -201,14 +200,10 @@ def _tags(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _bytes(session: Session, name: str) -> bytes:
-    from everlog.errors import NotFound
-    from everlog.files import DiskFiles
+    from everlog.application.drafts import read_input
 
     if name == "-":
         if sys.stdin.isatty():
             session.out.hint("reading from the terminal; end with Ctrl-D")
         return sys.stdin.buffer.read()
-    try:
-        return DiskFiles().read_all(session.directory / Path(name))
-    except OSError as error:
-        raise NotFound(f"{name} cannot be read", why=error.strerror or str(error), hint="check its name") from error
+    return read_input(session.directory, name)

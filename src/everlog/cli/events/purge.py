@@ -83,15 +83,9 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
 
 def _warn_of_lake(session: Session) -> None:
     """Warn if there is a lake: it contains the purged events until its next run."""
-    from everlog.cli.pipeline.lake import lake_path
-    from everlog.errors import EverlogError
-    from everlog.files import DiskFiles
+    from everlog.application.lake import stale_lake
 
-    try:
-        lake = lake_path(session)
-    except EverlogError:
-        return  # the log is not in a folder, and its lake could be anywhere
-    if DiskFiles().exists(lake / "lake.json"):
+    if lake := stale_lake(session.location):
         session.out.warn(f"the lake in {lake} still contains the events until the next everlog pipeline run")
 
 

@@ -12,8 +12,8 @@ from everlog.cli.times import AS_OF, TakesMoments
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
+    from everlog.application.time_travel import Cut, Made, Moment
     from everlog.core.event import Recorded
-    from everlog.views.as_of import Cut, Made, Moment
 
 SHOWN_MAX = 50
 

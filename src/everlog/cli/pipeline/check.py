@@ -77,10 +77,10 @@ def _steps(session: Session, master: str, conf: dict[str, str]) -> Iterator[Chec
 
 
 def _log(session: Session, spark: SparkSession) -> Check:
+    from everlog.application.move_events import shown_url
     from everlog.pipeline.session.failures import own_errors
     from everlog.pipeline.source.ranges import look
     from everlog.pipeline.source.source import events
-    from everlog.wiring import shown_url
 
     try:
         url = log_url(session)

@@ -1,4 +1,4 @@
-"""Where the lake of a log is: the option --lake, else the setting, else beside the log."""
+"""The option --lake, and a Spark session whose temporary files are in the lake."""
 
 from __future__ import annotations
 
@@ -37,41 +37,3 @@ def spark_beside(
         if not master or master.startswith("local"):
             conf = {"spark.local.dir": str(stack.enter_context(lake.scratch())), **conf}
         yield stack.enter_context(spark_of(session, master, conf, app=app))
-
-
-def lake_of(session: Session, given: Path | None, *, log_id: str = "") -> Lake:
-    """Return the lake of this command, which must exist."""
-    from shlex import quote
-
-    from everlog.errors import NotFound
-    from everlog.pipeline.lake.lake import Lake
-
-    try:
-        return Lake.open(lake_path(session, given), log_id=log_id)
-    except NotFound as error:
-        if given is None:
-            raise
-        hint = f"everlog pipeline run --lake {quote(str(given))}"
-        raise NotFound(error.what, why=error.why, hint=hint, **error.details) from error
-
-
-def lake_path(session: Session, given: Path | None = None) -> Path:
-    """Return the folder of the lake, whether it exists or not."""
-    from everlog.errors import InvalidSettings
-    from everlog.wiring import shown_url, store_path
-
-    if given is not None:
-        return session.directory / given
-    named = session.settings().settings.lake
-    if not session.url:
-        return session.folder() / (named or "lake")
-    if named:
-        return session.directory / named
-    path = store_path(session.location.absolute_url(), base=Path())
-    if path is None:
-        raise InvalidSettings(
-            f"where is the lake of {shown_url(session.url)}?",
-            why="this log has no folder to put it beside",
-            hint="name one: --lake DIR, or EVERLOG_LAKE=DIR",
-        )
-    return path.with_name(path.name + ".lake").absolute()

@@ -58,15 +58,15 @@ def migrate_command(
     """
     import msgspec
 
-    from everlog import wiring
+    from everlog.application.move_events import copy_target, import_options, shown_url
     from everlog.cli.pipeline.progress import spark_progress
     from everlog.cli.progress import progress
-    from everlog.cli.transfer.import_ import mapping_of
     from everlog.pipeline.session.session import require_libraries
-    from everlog.transfer.import_pass import Options
 
-    target = wiring.copy_target(url, base=session.directory)
-    options = Options(namespace, trust_clock=trust_clock, mapping=mapping_of(session, mapping) if mapping else None)
+    target = copy_target(url, base=session.directory)
+    options = import_options(
+        namespace=namespace, trust_clock=trust_clock, mapping=mapping, directory=session.directory
+    )
     require_libraries()
     from everlog.pipeline.migrate.chunks import chunks_of
     from everlog.pipeline.migrate.migrate import prepare, write
@@ -92,7 +92,7 @@ def migrate_command(
     else:
         lines += [
             f"digest    {migrated.digest}",
-            session.out.paint("ok", "green") + f": {safe(wiring.shown_url(url))} is whole",
+            session.out.paint("ok", "green") + f": {safe(shown_url(url))} is whole",
         ]
     session.out.answer(Answer(data=facts, ids=[migrated.digest], rows=list(facts.items()), lines=lines, facts=facts))
 
@@ -116,9 +116,9 @@ def export_command(session: Session, folder: str, form: str, master: str, conf: 
     """
     import msgspec
 
+    from everlog.application.move_events import Format
     from everlog.cli.pipeline.progress import spark_progress
     from everlog.pipeline.session.session import require_libraries
-    from everlog.transfer.exporting import Format
 
     session.log()  # a missing log is reported before Spark is started
     url = log_url(session)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlog.cli.output import Output
+from everlog.cli.pipeline.group import log_url, spark_of
 from everlog.cli.progress import BAR_AFTER_S, LINE_EVERY_S
+from everlog.cli.session import Session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
@@ -40,6 +42,19 @@ def spark_progress(out: Output, spark: SparkSession, what: str, *, rows: int = 0
             yield lambda step: shown.begin(step, look())
     finally:
         bar.stop()
+
+
+@contextmanager
+def spark_and_url(
+    session: Session, what: str, master: str, conf: Mapping[str, str]
+) -> Iterator[tuple[SparkSession, str]]:
+    """Start Spark for work that reads the whole log, show its progress, and yield it with the URL of the log."""
+    session.when_stopped = ""  # Spark starts over
+    with (
+        spark_of(session, master, conf) as spark,
+        spark_progress(session.out, spark, what, rows=session.log().head()),
+    ):
+        yield spark, log_url(session)
 
 
 class _Begun(NamedTuple):

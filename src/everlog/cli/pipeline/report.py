@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from everlog.cli.output import Answer, safe
-from everlog.cli.pipeline.lake import lake_of, lake_option
+from everlog.cli.pipeline.lake import lake_option
 from everlog.cli.session import Session, common_options, pass_session
 
 
@@ -27,30 +27,20 @@ def report_command(session: Session, file: str, force: bool, lake: Path | None) 
     Example:
       everlog pipeline run && everlog pipeline report monday.html
     """
-    from everlog.cli.transfer.new_file import new_file
+    from everlog.application.lake import open_lake, write_page
+    from everlog.application.move_events import output_file
     from everlog.errors import NoLogHere
-    from everlog.files import DiskFiles, replace_file
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
-    from everlog.pipeline.report.report import report
-
-    path = new_file(session, file, force=force)
+    path = output_file(session.directory / file, replace=force)
     try:
         log_id = session.log().identity.log_id
     except NoLogHere:
         if lake is None:
             raise
         log_id = ""  # a lake that was copied elsewhere, without its log
-    page = report(lake_of(session, lake, log_id=log_id))
-    replace_file(DiskFiles(), path, page.encode())
-    facts = {"file": file, "bytes": len(page.encode())}
-    session.out.answer(
-        Answer(
-            data=facts,
-            ids=[file],
-            rows=list(facts.items()),
-            lines=[f"wrote {safe(file)}: open it in a browser"],
-            facts=facts,
-        )
-    )
+    size = write_page(open_lake(session.location, lake, log_id=log_id), path)
+    facts = {"file": file, "bytes": size}
+    lines = [f"wrote {safe(file)}: open it in a browser"]
+    session.out.answer(Answer.of_one(file, facts, lines=lines))

@@ -12,7 +12,7 @@ import click
 
 from everlog.cli.output import Answer
 from everlog.cli.pipeline.group import log_url, spark_options
-from everlog.cli.pipeline.lake import lake_of, lake_option, lake_path, spark_beside
+from everlog.cli.pipeline.lake import lake_option, spark_beside
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
@@ -47,13 +47,14 @@ def run_command(
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
+    from everlog.application.lake import lake_path
     from everlog.pipeline.engines.choose import LOCAL_EVENTS_MAX, choose
     from everlog.pipeline.run import run_chosen
     from everlog.pipeline.tables.answers import answers_of
     from everlog.pipeline.tables.gold import gold_of
 
     log = session.log()
-    place = lake_path(session, lake)
+    place = lake_path(session.location, lake)
     found = _lake_for(place, log.identity.log_id, rebuild, master)
     session.when_stopped = "stopped; every table is complete, and the same command continues where it was"
     outcome = run_chosen(
@@ -182,10 +183,11 @@ def compact_command(session: Session, kept_hours: int, lake: Path | None, master
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
+    from everlog.application.lake import open_lake
     from everlog.pipeline.lake.compact import compact
 
     log = session.log()
-    found = lake_of(session, lake, log_id=log.identity.log_id)
+    found = open_lake(session.location, lake, log_id=log.identity.log_id)
     with (
         found.writing(),
         spark_beside(session, found, master, conf, app="everlog pipeline compact") as spark,

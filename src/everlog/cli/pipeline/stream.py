@@ -16,7 +16,7 @@ import click
 
 from everlog.cli.output import Answer, Output, json_text, pairs, tsv
 from everlog.cli.pipeline.group import log_url, spark_options
-from everlog.cli.pipeline.lake import lake_option, lake_path, spark_beside
+from everlog.cli.pipeline.lake import lake_option, spark_beside
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
@@ -65,12 +65,13 @@ def stream_command(
     from everlog.pipeline.session.session import require_libraries
 
     require_libraries()
+    from everlog.application.lake import lake_path
     from everlog.pipeline.lake.lake import Lake
     from everlog.pipeline.stream_run import Follower
     from everlog.pipeline.tables.gold import gold_of
 
     log = session.log()
-    found = Lake.open(lake_path(session, lake), log_id=log.identity.log_id, create=True)
+    found = Lake.open(lake_path(session.location, lake), log_id=log.identity.log_id, create=True)
     meter = Meter()
     with (
         spark_beside(session, found, master, conf, app="everlog pipeline stream") as spark,

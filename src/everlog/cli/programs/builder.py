@@ -92,14 +92,7 @@ def build(surface: Surface) -> click.Group:
 
 def of_settings(session: Session, name: str) -> click.Group | None:
     """Return the commands of a program that the setting `programs` names; None if there is none of this name."""
-    from everlog.errors import NotFound
-    from everlog.user_code import user_programs
-
-    try:
-        setting = session.settings().settings.programs
-    except NotFound:  # no log here: no settings either
-        return None
-    for program in user_programs(setting):
+    for program in session.location.own_programs():
         if program.group == name:
             examples = [example for value in program.commands for example in value.examples]
             return build(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ from everlog.cli.events.log import filter_options, query_of
 from everlog.cli.output import Answer, json_safe, safe
 from everlog.cli.session import Session, common_options, pass_session, past_damage_option
 from everlog.core.text import counted
-
-if TYPE_CHECKING:
-    from everlog.transfer.exporting import Export
 
 FORMATS = ("everlog", "cloudevents", "cloudevents-batch")
 
@@ -54,45 +51,24 @@ def export_command(
       everlog export --stream note/1 | wc -l
       everlog export what-is-left.jsonl --past-damage
     """
+    from everlog.application.move_events import export_events, output_file
     from everlog.cli.progress import progress
-    from everlog.cli.transfer.new_file import new_file
-    from everlog.core.event import Position
-    from everlog.files import DiskFiles, replace_file_by
-    from everlog.transfer.exporting import Export, Format, chunks
 
-    past_damage, session.past_damage = (
-        session.past_damage,
-        False,
-    )  # the export records damage in FILE
+    # The export itself records damage in FILE.
+    past_damage, session.past_damage = session.past_damage, False
     log = session.log()
-    after = Position(since - 1 if isinstance(since, int) and since > 0 else 0)
-    upto = Position(until) if isinstance(until, int) else None
-    query = query_of(since, until, filters)
-    path = session.directory if file == "-" else new_file(session, file, force=force)
-    with progress(session.out, "exporting", log.head()) as tell:
-        export = Export(
-            log.stored, Format(form), query, after=after, upto=upto, past_damage=past_damage, progress=tell
-        )
-        if file == "-":
-            for piece in chunks(export.pieces()):
-                _print(piece)
-        else:
-            replace_file_by(DiskFiles(), path, chunks(export.pieces()))
+    export = export_events(
+        log,
+        _print if file == "-" else output_file(session.directory / file, replace=force),
+        form,
+        query_of(since, until, filters),
+        after=since - 1 if isinstance(since, int) and since > 0 else 0,
+        upto=until if isinstance(until, int) else None,
+        past_damage=past_damage,
+        progress=lambda total: progress(session.out, "exporting", total),
+    )
     for first, last in export.lost:
         session.left_out.add(first, last)
-    _answer(session, export, file, form)
-
-
-def _print(piece: bytes) -> None:
-    if sys.stdout.isatty():
-        sys.stdout.write(json_safe(piece.decode()))
-    elif hasattr(sys.stdout, "buffer"):
-        sys.stdout.buffer.write(piece)  # the exact bytes, for any encoding of the terminal
-    else:
-        sys.stdout.write(piece.decode())
-
-
-def _answer(session: Session, export: Export, file: str, form: str) -> None:
     facts: dict[str, Any] = {
         "events": export.count,
         "head": export.head,
@@ -107,3 +83,12 @@ def _answer(session: Session, export: Export, file: str, form: str) -> None:
         return
     lines = [f"exported  {counted(export.count, 'event')} to {safe(file)}", f"digest    {export.digest}"]
     session.out.answer(Answer.of_one(export.digest, facts, lines=lines))
+
+
+def _print(piece: bytes) -> None:
+    if sys.stdout.isatty():
+        sys.stdout.write(json_safe(piece.decode()))
+    elif hasattr(sys.stdout, "buffer"):
+        sys.stdout.buffer.write(piece)  # the exact bytes, for any encoding of the terminal
+    else:
+        sys.stdout.write(piece.decode())

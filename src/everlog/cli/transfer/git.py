@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -37,40 +36,19 @@ def install_command(session: Session) -> None:
     Example:
       everlog git install
     """
-    from everlog import wiring
-    from everlog.errors import InvalidSettings, NotFound
-    from everlog.files import DiskFiles
-    from everlog.transfer import git
+    from everlog.application.move_events import install_in_git
 
-    if session.url:
-        folder = wiring.git_folder(session.location.absolute_url(), base=Path())
-    else:
-        folder = wiring.git_folder(session.settings().settings.store, base=session.folder())
-    if folder is None:
-        raise InvalidSettings(
-            "git cannot merge this log",
-            why="only a jsonl: log stores its events in text files",
-            hint="everlog copy FROM jsonl:DIR creates such a copy of a log",
-        )
-    files = DiskFiles()
-    if not files.exists(folder / "log.json"):
-        raise NotFound(
-            f"{folder} is not a log", why="there is no log.json", hint=f"everlog init --store jsonl:{folder}"
-        )
-    done = git.install(files, folder, python=sys.executable)
-    if done is None:
-        raise NotFound(
-            f"{folder} is in no git repository", why="neither it nor a folder above has a .git", hint="git init"
-        )
-    facts = {"folder": str(folder), "repository": str(done.repository), "changed": done.changed}
-    what = f"changed: {', '.join(done.changed)}" if done.changed else "nothing to change"
+    done = install_in_git(session.location)
+    folder, changed = str(done.folder), list(done.changed)
+    facts = {"folder": folder, "repository": str(done.repository), "changed": changed}
+    what = f"changed: {', '.join(changed)}" if changed else "nothing to change"
     session.out.answer(
         Answer(
             data=facts,
-            ids=done.changed,
-            rows=[(name,) for name in done.changed],
+            ids=changed,
+            rows=[(name,) for name in changed],
             lines=[f"git merges the events of {folder} in this clone; {what}"],
-            facts={**facts, "changed": len(done.changed)},
+            facts={**facts, "changed": len(changed)},
         )
     )
 
@@ -93,10 +71,8 @@ def merge_driver_command(session: Session, base: Path, ours: Path, theirs: Path,
     Example:
       everlog merge-driver base.jsonl ours.jsonl theirs.jsonl events/2026-11-15.jsonl
     """
-    from everlog import wiring
-    from everlog.files import DiskFiles
-    from everlog.transfer import git
+    from everlog.application.move_events import merge_day_file
 
-    git.drive(DiskFiles(), wiring.merge_day_files, ours=ours, theirs=theirs, name=path)
+    merge_day_file(ours=ours, theirs=theirs, name=path)
     # No output: git prints its own line, and a rebase would repeat ours for every commit.
     session.out.answer(Answer(data={"path": path}, ids=[], rows=[], lines=[], facts={"path": path}))

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,11 +12,8 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.transfer.import_pass import Source
-    from everlog.transfer.importing import Imported
-    from everlog.transfer.mapping import RowMapping
+    from everlog.application.move_events import Imported
 
-STDIN_BYTES_MAX = 64 * 1024 * 1024
 EXIT_SET_ASIDE = 9
 PROBLEMS_SHOWN = 20
 
@@ -82,116 +75,36 @@ def import_command(
       everlog import kitty-specs/*/status.events.jsonl --new-ids --set-aside bad.jsonl
       everlog import events/2026-01-26.jsonl events/2026-01-27.jsonl --on-unknown-type refuse
     """
+    from everlog.application.move_events import import_from, import_options
     from everlog.cli.progress import progress
-    from everlog.transfer.import_pass import Options
-    from everlog.transfer.importing import import_files, passes
 
-    options = Options(
-        namespace,
+    options = import_options(
+        namespace=namespace,
         keep_unknown_types=on_unknown_type == "keep",
         trust_clock=trust_clock,
-        mapping=mapping_of(session, mapping) if mapping else None,
+        mapping=mapping,
+        directory=session.directory,
         new_ids=new_ids,
     )
-    aside = partial(_write_aside, _aside_path(session, set_aside)) if set_aside else None
-    log = session.log()
-    with _opened(session, files) as sources:
-        size = sum(source.size for source in sources)
-        with progress(session.out, "reading and recording", passes(options, dry_run=dry_run) * size) as tell:
-            imported = import_files(log, sources, options, dry_run=dry_run, set_aside=aside, progress=tell)
+    imported = import_from(
+        session.log(),
+        session.directory,
+        files,
+        options,
+        read_stdin=lambda size: _stdin(session, size),
+        dry_run=dry_run,
+        set_aside=session.directory / set_aside if set_aside else None,
+        progress=lambda total: progress(session.out, "reading and recording", total),
+    )
     _answer(session, imported, set_aside)
     if imported.set_aside:
         raise click.exceptions.Exit(EXIT_SET_ASIDE)
 
 
-def _aside_path(session: Session, name: str) -> Path:
-    """Return the path for bad lines. Raises an error now if it cannot be written."""
-    from everlog.cli.transfer.new_file import new_file
-
-    # An existing file may be from an earlier run of the same command: its content decides.
-    return new_file(session, name, force=True)
-
-
-def _write_aside(path: Path, lines: Iterator[bytes]) -> None:
-    """Write the lines. A file that exists already must contain the same lines."""
-    from everlog.errors import Conflict
-    from everlog.files import DiskFiles, replace_file_by
-
-    files = DiskFiles()
-    draft = path.with_name(path.name + ".new") if files.exists(path) else path
-    replace_file_by(files, draft, lines, mode=0o600)
-    if draft == path:
-        return
-    same = files.read_all(draft) == files.read_all(path)
-    files.unlink(draft)
-    if not same:
-        raise Conflict(
-            f"{path} exists already, with other lines",
-            why="nothing was imported and the file was not changed",
-            hint="name another file for --set-aside",
-            path=str(path),
-        )
-
-
-def mapping_of(session: Session, name: str) -> RowMapping:
-    """Return the mapping of a file."""
-    from everlog.errors import NotFound
-    from everlog.files import DiskFiles
-    from everlog.transfer.mapping import read_mapping
-
-    try:
-        text = DiskFiles().read_all(session.directory / name).decode(errors="replace")
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise NotFound(f"{name} cannot be read", why=why, hint="check what follows --mapping") from error
-    return read_mapping(text, source=name)
-
-
-@contextmanager
-def _opened(session: Session, names: tuple[str, ...]) -> Iterator[list[Source]]:
-    from everlog.errors import BadFile, NotFound
-    from everlog.files import DiskFiles
-    from everlog.transfer.import_pass import Source
-
-    files, handles, sources = DiskFiles(), [], []
-    try:
-        for name in names:
-            if name == "-":
-                sources.append(_stdin(session))
-                continue
-            if (session.directory / name).is_dir():
-                raise BadFile(f"{name} is a directory", why="events are imported from files", hint="name its files")
-            try:
-                handle = files.open(session.directory / name)
-            except OSError as error:
-                why = error.strerror or str(error)
-                raise NotFound(f"{name} cannot be read", why=why, hint="check its name") from error
-            handles.append(handle)
-
-            def read(size: int, at: int, handle=handle) -> bytes:  # type: ignore[no-untyped-def]
-                return files.read(handle, size, at=at)
-
-            sources.append(Source(name, files.size(handle), read))
-        yield sources
-    finally:
-        for handle in handles:
-            files.close(handle)
-
-
-def _stdin(session: Session) -> Source:
-    from everlog.errors import BadFile
-    from everlog.transfer.import_pass import Source
-
+def _stdin(session: Session, size: int) -> bytes:
     if sys.stdin.isatty():
         session.out.hint("reading from the terminal; end with Ctrl-D")
-    data = sys.stdin.buffer.read(STDIN_BYTES_MAX + 1)
-    if len(data) > STDIN_BYTES_MAX:
-        raise BadFile(
-            f"standard input is longer than {STDIN_BYTES_MAX:,} bytes",
-            why="it is read twice, so it must fit in memory",
-            hint="write it to a file and import that",
-        )
-    return Source("stdin", len(data), lambda size, at: data[at : at + size])
+    return sys.stdin.buffer.read(size)
 
 
 def _answer(session: Session, imported: Imported, set_aside: str) -> None:

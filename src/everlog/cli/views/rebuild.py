@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import click
 
 from everlog.cli.output import Answer, safe
-from everlog.cli.pipeline.group import log_url, spark_of, spark_options
-from everlog.cli.pipeline.progress import spark_progress
+from everlog.cli.pipeline.group import spark_options
+from everlog.cli.pipeline.progress import spark_and_url
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
-
-if TYPE_CHECKING:
-    from everlog.pipeline.session.session import SparkSession
 
 
 @click.command("rebuild")
@@ -59,7 +54,7 @@ def rebuild_view(
         engine=engine,
         store=session.url or session.settings().settings.store,
         here=lambda: progress(session.out, f"rebuilding {view}", log.head()),
-        spark=lambda: _spark(session, view, master, conf),
+        spark=lambda: spark_and_url(session, f"folding {view}", master, conf),
         switch=not keep_old,
         fresh=fresh,
     )
@@ -92,13 +87,3 @@ def rebuild_view(
         session.out.hint(f"this would probably be faster: everlog views rebuild {view} --engine {found.advice}")
     if done.same is False and done.switched:
         session.out.hint(f"to go back: everlog views rollback {view}")
-
-
-@contextmanager
-def _spark(session: Session, view: str, master: str, conf: Mapping[str, str]) -> Iterator[tuple[SparkSession, str]]:
-    session.when_stopped = ""  # Spark starts over
-    with (
-        spark_of(session, master, conf) as spark,
-        spark_progress(session.out, spark, f"folding {view}", rows=session.log().head()),
-    ):
-        yield spark, log_url(session)

@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import everlog
 from everlog.errors import EverlogError, InvalidSettings, SparkFailed, Unavailable
 from everlog.files import DiskFiles
 from everlog.pipeline.session.java import JAVA_HOME, Java, find_java
@@ -268,7 +267,7 @@ def _cores() -> int:
 @contextmanager
 def _environment(java: Java, log: Path | None, driver: str) -> Iterator[None]:
     """Set what Spark reads from the environment while it starts."""
-    source = str(Path(everlog.__file__).parent.parent)
+    source = str(Path(__file__).parents[3])  # the folder that has the package everlog
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     wanted = {
         "JAVA_HOME": str(JAVA_HOME),
