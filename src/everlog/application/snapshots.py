@@ -13,7 +13,7 @@ from everlog.log.log import Log
 from everlog.views.live import LiveView
 from everlog.views.registry import live_view, views_of
 from everlog.views.snapshots.check import Verdict, check_all, check_bytes
-from everlog.views.snapshots.folder import Entry
+from everlog.views.snapshots.folder import SnapshotEntry
 from everlog.views.snapshots.restore import Restored
 
 
@@ -138,7 +138,7 @@ def _views(log: Log, names: Sequence[str]) -> list[LiveView]:
     return run
 
 
-def _info(log: Log, entry: Entry) -> SnapshotInfo:
+def _info(log: Log, entry: SnapshotEntry) -> SnapshotInfo:
     header = entry.header
     return SnapshotInfo(
         id=entry.id,
@@ -155,7 +155,7 @@ def _info(log: Log, entry: Entry) -> SnapshotInfo:
     )
 
 
-def _state(log: Log, entry: Entry) -> str:
+def _state(log: Log, entry: SnapshotEntry) -> str:
     if entry.header is None:
         return "damaged"
     try:
