@@ -44,7 +44,7 @@ from everlog.log.dead_letters import (
 )
 from everlog.log.log import Log
 from everlog.log.read.pages import newest_purge
-from everlog.log.secrets.secrets import refuse_secrets
+from everlog.log.secrets.find import refuse_secrets
 from everlog.stores.contract import Reader
 from everlog.stores.open_write import OpenWrite
 

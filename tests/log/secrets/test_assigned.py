@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import everlog
 from everlog.core.canonical import canonical
 from everlog.errors import EverlogError, SecretFound
-from everlog.log.secrets.secrets import find_secrets, suspicious
+from everlog.log.secrets.find import find_secrets
+from everlog.log.secrets.first_look import suspicious
 from everlog.wiring import open
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,4 +1,4 @@
-"""Transitions by causal order: tests/log/test_append.py has those by arrival."""
+"""Transitions by causal order: tests/log/test_log.py has those by arrival."""
 
 from __future__ import annotations
 

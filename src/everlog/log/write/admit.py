@@ -16,12 +16,12 @@ from everlog.core.event import Event, Recorded
 from everlog.core.fields import require_shape, require_tags, require_text
 from everlog.core.ids import parse_id, refuse_future_id
 from everlog.errors import IdConflict, InvalidField
-from everlog.log.secrets.secrets import (
+from everlog.log.secrets.find import refuse_secrets
+from everlog.log.secrets.first_look import (
     NUMBER_CHARS,
     innocent,
     innocent_words,
     known_clean,
-    refuse_secrets,
     remember_clean,
     suspicious,
 )

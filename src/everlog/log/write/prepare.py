@@ -19,13 +19,13 @@ from everlog.core.codec import SALT_BYTES, commitment
 from everlog.core.fields import TEXT_CHARS_MAX, require_shape, require_tags, require_text
 from everlog.core.ids import parse_id
 from everlog.errors import EventTooLarge, InvalidField
-from everlog.log.secrets.secrets import (
+from everlog.log.secrets.find import refuse_secrets
+from everlog.log.secrets.first_look import (
     NUMBER_CHARS,
     familiar,
     innocent,
     innocent_words,
     known_clean,
-    refuse_secrets,
     remember_clean,
     suspicious,
 )

@@ -15,7 +15,7 @@ from everlog.core.fields import require_shape, require_text
 from everlog.core.query import Query
 from everlog.log.dead_letters import forget_letters
 from everlog.log.derived import ViewsOfLog
-from everlog.log.secrets.secrets import refuse_secrets
+from everlog.log.secrets.find import refuse_secrets
 from everlog.log.write.draft import Draft
 from everlog.log.write.idempotency import forget_responses
 from everlog.log.write.refusals import forget_refusals

@@ -26,7 +26,7 @@ import msgspec
 
 from everlog.core.ids import EventId, IdSource
 from everlog.errors import Conflict, EverlogError, NoSuchSubject, RejectedEvent
-from everlog.log.secrets.secrets import find_secrets
+from everlog.log.secrets.find import find_secrets
 from everlog.log.write.committer import Committer
 from everlog.log.write.stages import Stages
 from everlog.stores.open_write import OpenWrite

@@ -23,7 +23,8 @@ from everlog.core.event import Event
 from everlog.core.fields import TEXT_CHARS_MAX, require_text
 from everlog.core.ids import IdSource
 from everlog.errors import EverlogError, InvalidField
-from everlog.log.secrets.secrets import refuse_secrets, suspicious
+from everlog.log.secrets.find import refuse_secrets
+from everlog.log.secrets.first_look import suspicious
 from everlog.log.write import idempotency
 from everlog.log.write.draft import Draft, Limits, Prepared, Receipt
 from everlog.log.write.expect import has_expectations, require_expectations

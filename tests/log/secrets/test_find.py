@@ -22,23 +22,18 @@ from tests.log.secrets.planted_secrets import CROCKFORD, KINDS, planted
 import everlog
 from everlog.core.canonical import canonical
 from everlog.errors import SecretFound
-from everlog.log.secrets import secrets
-from everlog.log.secrets.secrets import (
-    ADDRESS,
-    DENIED_NAMES,
-    PATTERNS,
-    RUN_CHARS_MIN,
-    Finding,
+from everlog.log.secrets import first_look
+from everlog.log.secrets.find import Finding, find_secrets, refuse_secrets
+from everlog.log.secrets.first_look import (
     familiar,
-    find_secrets,
     fold,
     innocent,
     innocent_words,
     known_clean,
-    refuse_secrets,
     remember_clean,
     suspicious,
 )
+from everlog.log.secrets.patterns import ADDRESS, DENIED_NAMES, PATTERNS, RUN_CHARS_MIN
 
 WORDS = [
     "password", "reset", "requested", "token", "refresh", "secret", "rotated", "risk", "task", "desk", "sk-learn",
@@ -347,11 +342,11 @@ def test_only_under_plain_names_a_payload_is_encoded_as_it_is() -> None:
 
 
 def test_no_more_than_so_many_texts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secrets, "_CLEARED_MAX", 10)
+    monkeypatch.setattr(first_look, "_CLEARED_MAX", 10)
     for number in range(100):
         remember_clean({"text": f"the remark of number {number}", f"key_{number}": 1})
         assert innocent(f"word-{number * 'k'}-0123456789")
-    for remembered in (secrets._cleared_strings, secrets._cleared_keys, secrets._plain_keys, innocent_words):
+    for remembered in (first_look._cleared_strings, first_look._cleared_keys, first_look._plain_keys, innocent_words):
         assert len(remembered) <= 12
     remember_clean({"text": "a" * 1000})
     assert not known_clean({"text": "a" * 1000})

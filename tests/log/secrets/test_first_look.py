@@ -14,13 +14,9 @@ from tests.log.secrets.planted_secrets import CROCKFORD, KINDS, planted
 import everlog
 from everlog.core.canonical import DEPTH_MAX
 from everlog.errors import InvalidField, SecretFound
-from everlog.log.secrets.secrets import (
-    NUMBER_CHARS,
-    PATTERNS,
-    find_secrets,
-    innocent,
-    innocent_words,
-)
+from everlog.log.secrets.find import find_secrets
+from everlog.log.secrets.first_look import NUMBER_CHARS, innocent, innocent_words
+from everlog.log.secrets.patterns import PATTERNS
 
 
 @pytest.mark.parametrize("kind", KINDS)
