@@ -171,7 +171,7 @@ def rebuild_view(
 
 @contextmanager
 def _without_storing(view: str, key: str) -> Iterator[None]:
-    """Name the command that computes a state without storing it, for a user who may not write."""
+    """Name the command that computes a state without storing it, for a user without write access."""
     try:
         yield
     except ReadOnly as error:
