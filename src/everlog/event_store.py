@@ -43,6 +43,7 @@ from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import Damaged, EverlogError, InvalidField, NotFound
 from everlog.files import DiskFiles, Files, replace_file
 from everlog.log.log import Log
+from everlog.log.read.resets import proof_at
 from everlog.log.write.draft import Draft
 from everlog.views.snapshots.file import FORMAT, decompress, pack, proved_lines
 
@@ -64,6 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     position: Position
     epoch: str
     log_id: str = ""
+    proof: str = ""  # of the position: see `everlog.core.query.Cursor`
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +76,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
     log_id: str
     epoch: str
     position: Position
+    proof: str = ""
 
 
 _header_of = msgspec.json.Decoder(_Header).decode
@@ -208,7 +211,8 @@ class EventStore:
                 field="position",
             )
         identity = self.log.identity
-        header = _Header(id=name, log_id=identity.log_id, epoch=identity.epoch, position=position)
+        proof = proof_at(self.log.stored, Position(position))
+        header = _Header(id=name, log_id=identity.log_id, epoch=identity.epoch, position=position, proof=proof)
         self._files.make_dir(path.parent)
         if self.log.stored.purges():
             self._remove_stale()
@@ -279,11 +283,11 @@ class EventStore:
             ) from error
         except (OSError, Damaged, msgspec.MsgspecError) as error:
             raise self._damaged(path, str(error)) from error
-        return Snapshot(parse_json(content), header.position, header.epoch, header.log_id)
+        return Snapshot(parse_json(content), header.position, header.epoch, header.log_id, header.proof)
 
     def _stale(self, found: Snapshot) -> str:
         """Return why it no longer fits: a purge or a restored copy changes the events of the state (G8)."""
-        page = self.log.page_after(Cursor(found.position, epoch=found.epoch), limit=1)
+        page = self.log.page_after(Cursor(Position(found.position), START, found.epoch, found.proof), limit=1)
         return str(page.reset.reason) if isinstance(page.reset, Reset) else ""
 
     @staticmethod

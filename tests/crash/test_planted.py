@@ -22,7 +22,7 @@ from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Cursor, Page
 from everlog.errors import EverlogError, WriterStopped
 from everlog.log.log import Log
-from everlog.log.read import pages
+from everlog.log.read import pages, resets
 from everlog.log.verify import audit
 from everlog.log.write.committer import Committer
 from everlog.log.write.group import Item
@@ -237,10 +237,10 @@ def commitments_not_checked(patch: pytest.MonkeyPatch) -> None:
 def head_taken_after_the_purges(patch: pytest.MonkeyPatch) -> None:
     """G8, F31: a purge that commits between the two looks is never told to the reader."""
 
-    def page_after(store: Any, cursor: Cursor, query: Any = None, *, limit: int = 500) -> Any:
-        purged = pages.newest_purge(store, EVERYTHING)
+    def page_after(store: Any, cursor: Cursor, query: Any = None, *, limit: int = 500, **more: Any) -> Any:
+        purged = resets.newest_purge(store, EVERYTHING)
         head = store.head()
-        reset = pages.find_reset(store.identity.epoch, cursor, head, purged)
+        reset = resets.find_reset(store, cursor, head, purged)
         if reset is not None:
             return Page((), reset.cursor, head, reset)
         events = tuple(store.read(after=cursor.position, upto=head, limit=limit))

@@ -159,7 +159,7 @@ VARIES = [
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\b(\d{4}-)?\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?\b"), "TIME"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "HASH"),
-    (re.compile(r"@[0-9a-z]{8}\b"), "@EPOCH"),
+    (re.compile(r"@[0-9a-z]{8}(?:\.[0-9a-f]{12})?\b"), "@EPOCH"),
     (re.compile(r" *\b\d+\.\d\d s\b|\b[\d,]+ a second\b|\b[0-9a-f]{16}\.\.\."), "FIGURE"),
 ]
 

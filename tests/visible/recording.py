@@ -39,7 +39,7 @@ ERROR = ["code", "message", "why", "hint", "details", "retryable", "request_id"]
 _ULID = r"[0-7][0-9A-HJKMNP-TV-Z]{25}|[0-7][0-9a-hjkmnp-tv-z]{25}"
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _HASH = r"[0-9a-f]{64}|[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{22}=="
-_EPOCH = r"(?<=\d@)[0-9a-z]{8}\b"
+_EPOCH = r"(?<=\d@)[0-9a-z]{8}(?:\.[0-9a-f]{12})?\b"
 _NOW = r"20(?:2[6-9]|[3-9]\d)-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?Z?"
 _MACHINE = r"(?:Python|SQLite) \d[\d.]*|[\d.]+ [MGT]B free"
 _STABLE = re.compile(

@@ -198,7 +198,7 @@ def same(out: str) -> Any:
 def plain_call(call: list[Any]) -> list[Any]:
     """A call and its answer without the size of a packed file, which depends on a library."""
     words, stdin, code, out = call
-    return [words, stdin, code, same(re.sub(r'"bytes":\d+', '"bytes":0', out))]
+    return [words, stdin, code, same(stored.without_proofs(re.sub(r'"bytes":\d+', '"bytes":0', out)))]
 
 
 def difference_of_rows(expected: dict[str, list[str]], now: dict[str, list[str]]) -> dict[str, list[list[str]]]:

@@ -10,7 +10,9 @@ from everlog.core.event import START, Position, Recorded
 from everlog.core.query import Cursor, Reset
 from everlog.errors import Damaged
 from everlog.log.log import Log
-from everlog.log.read.pages import PAGE_LIMIT, find_reset
+from everlog.log.read.pages import PAGE_LIMIT
+from everlog.log.read.resets import find_reset
+from everlog.stores.contract import Stored
 
 if TYPE_CHECKING:
     from everlog.consumers.group import Group
@@ -51,14 +53,14 @@ def fetch_events(windows: dict[int, Window], log: Log, group: Group) -> None:
         window.looked = max(window.looked, upto)
 
 
-def resets_needed(windows: dict[int, Window], head: Position, purged: Position, epoch: str) -> dict[int, Reset]:
+def resets_needed(windows: dict[int, Window], store: Stored, head: Position, purged: Position) -> dict[int, Reset]:
     """Return the partitions under whose cursor history changed (G8), by the same rule as for every other reader."""
     needed: dict[int, Reset] = {}
     for number, window in windows.items():
-        reset = find_reset(epoch, window.cursor, head, purged)
+        reset = find_reset(store, window.cursor, head, purged)
         if reset is None and purged > max(window.cursor.position, window.cursor.knows):
             # A cursor at the start has finished nothing, but may have events of the purged stream in its window.
-            reset = Reset(Cursor(purged, START, epoch), "purged")
+            reset = Reset(Cursor(purged, START, store.identity.epoch), "purged")
         if reset is not None:
             needed[number] = reset
     return needed

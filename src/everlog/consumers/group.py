@@ -43,7 +43,7 @@ from everlog.log.dead_letters import (
     remove_letter,
 )
 from everlog.log.log import Log
-from everlog.log.read.pages import newest_purge
+from everlog.log.read.resets import newest_purge
 from everlog.log.secrets.find import refuse_secrets
 from everlog.stores.contract import Reader
 from everlog.stores.open_write import OpenWrite

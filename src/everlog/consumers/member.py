@@ -26,7 +26,7 @@ from everlog.core.query import Cursor, Reset
 from everlog.errors import EverlogError, LeaseLost, LogClosed
 from everlog.log.dead_letters import read_letters
 from everlog.log.read.follow import POLL_S
-from everlog.log.read.pages import newest_purge
+from everlog.log.read.resets import newest_purge, proof_at
 
 if TYPE_CHECKING:
     from everlog.consumers.group import Group
@@ -355,6 +355,7 @@ class Member:
                 token,
                 begins,
                 letters,
+                proof_at=lambda position: proof_at(self._log.stored, position),
                 size=self.group.settings.prefetch,
                 holds=self.group.settings.hold,
                 attempts_max=self.group.settings.attempts_max,
@@ -428,7 +429,7 @@ class Member:
             return
         with self._memory:
             purged = newest_purge(store, self.group.query)
-            needed = resets_needed(self._windows, head, purged, epoch)
+            needed = resets_needed(self._windows, store, head, purged)
         if not needed:
             self._seen = (head, epoch)
             return

@@ -17,7 +17,7 @@ import msgspec
 from everlog.consumers.checkin import Finished
 from everlog.consumers.group_state import Progress
 from everlog.core.event import Position, Recorded
-from everlog.core.query import Cursor
+from everlog.core.query import Cursor, proof_of
 from everlog.log.dead_letters import (
     DONE,
     FAILED,
@@ -53,6 +53,7 @@ class Window:
         progress: Progress,
         letters: list[GroupLetter],
         *,
+        proof_at: Callable[[Position], str],
         size: int,
         holds: bool,
         attempts_max: int,
@@ -62,6 +63,7 @@ class Window:
         self.token = token
         self.lost = False
         self.draining = False
+        self._proof_at = proof_at
         self._size = size
         self._holds = holds
         self._attempts_max = attempts_max
@@ -237,7 +239,7 @@ class Window:
             progress: held for progress, held in self._attempts.items() if progress > mark and progress not in done
         }
         progress = Progress(
-            cursor=str(Cursor(mark, knows, self.cursor.epoch)),
+            cursor=str(Cursor(mark, knows, self.cursor.epoch, self._proof(mark))),
             done=tuple(sorted(position for position in done if position > mark)),
             attempts=attempts,
             watched=self._watched,
@@ -249,6 +251,12 @@ class Window:
             *closed,
             *self._retried,
         ]
+
+    def _proof(self, mark: Position) -> str:
+        if mark == self.cursor.position:
+            return self.cursor.proof
+        entry = self._entries.get(mark)
+        return self._proof_at(mark) if entry is None else proof_of(entry.recorded.event.id)
 
     def was_stored(self, finished: Finished, closed: list[PendingEvent]) -> None:
         if finished.progress is not None:
@@ -275,7 +283,7 @@ class Window:
 
     def know_of(self, purged: Position, epoch: str) -> None:
         """After a purge: keep the cursor, and read the buffered events again, without those that are gone."""
-        self.cursor = Cursor(self.cursor.position, purged, epoch)
+        self.cursor = Cursor(self.cursor.position, purged, epoch, self.cursor.proof)
         self.looked = self.mark
         self._entries = {
             position: entry for position, entry in self._entries.items() if entry.in_flight or entry.finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection
 from datetime import datetime
@@ -9,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.event import START, Event, Position, Recorded
+from everlog.core.event import START, Event, Position, Purge, Recorded
 from everlog.core.text import counted
 from everlog.errors import InvalidField
 
@@ -207,24 +208,39 @@ def scopes_touch(scope: str, other: str) -> bool:
     return in_scope(scope, other) or in_scope(other, scope)
 
 
-_CURSOR = re.compile(r"#?(\d{1,16})(?:~(\d{1,16}))?(?:@([0-9A-Za-z]{1,26}))?")
+_CURSOR = re.compile(r"#?(\d{1,16})(?:~(\d{1,16}))?(?:@([0-9A-Za-z]{1,26}))?(?:\.([0-9a-f]{12}))?")
+_PROOF_BYTES = 6
+
+
+def proof_of(id: str) -> str:
+    """Return the proof of a position that holds this event, or what a purge left of it: both have its id."""
+    return hashlib.sha256(id.encode()).hexdigest()[: 2 * _PROOF_BYTES]
+
+
+def proof_of_purge(purge: Purge) -> str:
+    """Return the proof of a position that a purge took for itself."""
+    return proof_of(f"purge {purge.reserved} {purge.stream} {purge.actor} {purge.purged_us}")
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """How far a reader has read, as `position~knows@epoch`; a plain position is a cursor too.
+    """How far a reader has read, as `position~knows@epoch.proof`; a plain position is a cursor too.
 
     `knows` is the newest purge that the reader has already taken into account, although its position is still lower.
     So a reader that replays a purged log from the start gets no reset for old purges at every page, and a reader with
     state from before a purge always gets one. `epoch` names the copy of the log; a restored copy is another one.
+    `proof` is a short hash of what is stored at the position: a log that was restored by hand and has grown since has
+    another event there. A cursor without a proof, such as one that a person typed, is not checked that way.
     """
 
     position: Position = START
     knows: Position = START
     epoch: str = ""
+    proof: str = ""
 
     def __str__(self) -> str:
         knows = f"~{self.knows}" if self.knows > self.position else ""
-        return f"{self.position}{knows}{'@' if self.epoch else ''}{self.epoch}"
+        proof = f".{self.proof}" if self.proof else ""
+        return f"{self.position}{knows}{'@' if self.epoch else ''}{self.epoch}{proof}"
 
     @classmethod
     def of(cls, value: Cursor | int | str) -> Cursor:
@@ -241,8 +257,8 @@ class Cursor(msgspec.Struct, frozen=True):
                 hint="start with 0, or use the 'next' of the last page as it is",
                 field="cursor",
             )
-        position, knows, epoch = found.groups()
-        return cls(Position(int(position)), Position(int(knows or 0)), epoch or "")
+        position, knows, epoch, proof = found.groups()
+        return cls(Position(int(position)), Position(int(knows or 0)), epoch or "", proof or "")
 
 
 class Reset(msgspec.Struct, frozen=True):

@@ -166,9 +166,19 @@ class Log:
     # ---- reading
 
     def page_after(
-        self, cursor: Cursor | int | str = START, query: Query = EVERYTHING, *, limit: int = pages.PAGE_LIMIT
+        self,
+        cursor: Cursor | int | str = START,
+        query: Query = EVERYTHING,
+        *,
+        limit: int = pages.PAGE_LIMIT,
+        looking: bool = False,
+        earlier: Sequence[Cursor | str] = (),
     ) -> Page:
         """Return the events after a cursor, in order and upcast, or a reset if history has changed.
+
+        A caller that is only `looking` holds no state of earlier events: it gets no reset, and sees purged positions
+        as holes. After a restore, a reset leads to the start of the log, or after the greatest of the `earlier`
+        cursors (for which the caller has kept its state) that this log shares.
 
         A page ends before an event that no upcaster can convert; the page that would begin with it raises
         SchemaBroken with its position, and a reader may continue after that. In the same way it ends before a
@@ -178,7 +188,8 @@ class Log:
         require_query(query)
         require_limit(limit)
         start = Cursor.of(cursor)
-        page = pages.page_after(self._store, start, query, limit=limit)
+        held = [Cursor.of(one) for one in earlier]
+        page = pages.page_after(self._store, start, query, limit=limit, looking=looking, earlier=held)
         events: list[Recorded] = []
         try:
             events.extend(upcast_all(self.catalog, page.events))
@@ -187,7 +198,7 @@ class Log:
             readable = count_readable(self.catalog, page.events)
             if not readable:
                 raise
-            return self.page_after(start, query, limit=readable)
+            return self.page_after(start, query, limit=readable, looking=looking, earlier=held)
         return msgspec.structs.replace(page, events=tuple(events))
 
     @overload

@@ -25,7 +25,7 @@ from everlog.core.query import Cursor
 from everlog.core.text import did_you_mean
 from everlog.errors import HistoryChanged, NotFound
 from everlog.log.log import Log
-from everlog.log.read.pages import find_reset
+from everlog.log.read.resets import find_reset, proof_at
 from everlog.pipeline.engines.choose import LOCAL, Choice
 from everlog.pipeline.engines.engine import Engine, NeedsSpark
 from everlog.pipeline.engines.local import LocalEngine
@@ -160,8 +160,8 @@ def bring_up_to_date(
 def _run(engine: Engine, log: Log, url: str, lake: Lake, gold: Gold | None, on_step: OnStep) -> RunOutcome:
     epoch = log.identity.epoch
     head = log.head()
-    upto = Cursor(head, START, epoch)
-    done: dict[str, Any] = {"cursor": str(upto), "engine": engine.name, "restored": is_restored(lake, epoch, head)}
+    upto = Cursor(head, START, epoch, proof_at(log.stored, head))
+    done: dict[str, Any] = {"cursor": str(upto), "engine": engine.name, "restored": is_restored(lake, log)}
     if done["restored"] and lake.events.cursor(epoch) is not None:
         # An older copy under the same name: the same positions are other events.
         for table in lake.tables():
@@ -170,7 +170,9 @@ def _run(engine: Engine, log: Log, url: str, lake: Lake, gold: Gold | None, on_s
         erased = _apply_purges(engine, log, lake, gold, on_step)
         done["purged"] = erased.events
         on_step(Step("reading the log", _missing(lake.events, upto)))
-        done["events"] = bronze.ingest(engine, lake, url, upto=upto)
+        done["events"] = bronze.ingest(
+            engine, lake, url, upto=upto, prove=lambda position: proof_at(log.stored, position)
+        )
         on_step(Step("typing the events", _missing(lake.quarantine, upto)))
         typed = silver.bring_up_to_date(engine, lake, log.catalog, upto=upto)
         done |= {"typed": typed.rows, "set_aside": typed.set_aside, "types_rebuilt": typed.rebuilt}
@@ -235,12 +237,12 @@ def _scrub_if_due(
     return engine.scrub(lake, purges, sentinels=erased.sentinels)
 
 
-def is_restored(lake: Lake, epoch: str, head: Position) -> bool:
+def is_restored(lake: Lake, log: Log) -> bool:
     """Return True if the log is another copy than the one that the lake was made from."""
     if not lake.events.exists():
         return False
-    held = lake.events.cursor(epoch)
-    return held is None or find_reset(epoch, held, head, START) is not None
+    held = lake.events.cursor(log.identity.epoch)
+    return held is None or find_reset(log.stored, held, log.head(), START) is not None
 
 
 def require_tables(lake: Lake, names: Collection[str]) -> None:

@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.errors import EverlogError, HistoryChanged, InvalidSettings
 from everlog.files import DiskFiles
 from everlog.log.log import Log
+from everlog.log.read.resets import proof_at
 from everlog.pipeline.engines.spark import SparkEngine
 from everlog.pipeline.lake.compact import SMALL_FILES_MAX, compact, small
 from everlog.pipeline.lake.data_file import DataFile
@@ -192,12 +194,12 @@ class Follower:
         held = table.cursor(self._log.identity.epoch)
         if held is None:
             raise AssertionError("a run was done before, and left a cursor")
-        at = Cursor(held.position, held.knows, held.epoch)
-        added = table.write(batch.where(f"position > {held.position}"), cursor=at)
+        added = table.write(batch.where(f"position > {held.position}"), cursor=held)
         if not added:
             return
-        last = max(file.last for file in added)
-        table.commit(added, cursor=Cursor(type(held.position)(last), held.knows, held.epoch))
+        last = Position(max(file.last for file in added))
+        proof = proof_at(self._log.stored, last)
+        table.commit(added, cursor=Cursor(last, held.knows, held.epoch, proof))
         now = time.monotonic()
         rows = sum(file.rows for file in added)
         self._events += rows

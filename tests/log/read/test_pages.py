@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlog.core.event import Position, Recorded
+from everlog.core.event import Position, Purge, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import InvalidField, SchemaBroken
 from everlog.log.log import Log
-from everlog.log.read import pages
+from everlog.log.read import pages, resets
 from everlog.log.write.draft import Draft
 from everlog.stores.contract import Identity
 from everlog.testing.builders import event
@@ -118,7 +118,8 @@ def test_a_cursor_from_before_gets_one_reset_however_many_purges(log: Log) -> No
     for cursor in (old, "3", 3, str(old)):
         page = log.page_after(cursor)
         assert page.events == ()
-        assert page.reset == Reset(Cursor(greatest, epoch=log.identity.epoch), "purged")
+        assert page.reset is not None
+        assert (page.reset.cursor.position, page.reset.reason) == (greatest, "purged")
         assert page.next_cursor == page.reset.cursor
     after = log.page_after(page.next_cursor)
     assert after.reset is None
@@ -174,14 +175,14 @@ def test_a_cursor_ahead_of_the_log_is_reset_and_not_left_in_silence(log: Log) ->
     """F30."""
     fill(log, 3)
     page = log.page_after(99)
-    assert page.reset == Reset(Cursor(Position(3), epoch=log.identity.epoch), "restored")
+    assert page.reset == Reset(Cursor(epoch=log.identity.epoch), "restored")
     assert log.page_after(page.next_cursor).reset is None
 
 
 def test_a_cursor_of_another_copy_is_reset(log: Log) -> None:
     fill(log, 3)
     page = log.page_after("2@another1")
-    assert page.reset == Reset(Cursor(Position(3), epoch=log.identity.epoch), "restored")
+    assert page.reset == Reset(Cursor(epoch=log.identity.epoch), "restored")
     assert log.page_after(f"2@{log.identity.epoch}").reset is None
 
 
@@ -223,6 +224,9 @@ class PurgesBefore:
     def read(self, *arguments: Any, **options: Any) -> Any:
         self._purge("read")
         return self._log._store.read(*arguments, **options)
+
+    def slots(self, **options: Any) -> Any:
+        return self._log._store.slots(**options)
 
     def _purge(self, step: str) -> None:
         if step == self._step and not self.purged:
@@ -331,7 +335,19 @@ def test_an_event_that_cannot_be_brought_up_to_date_hides_no_other(log: Log) -> 
     ],
 )
 def test_a_cursor_is_reset_exactly_where_history_changed_under_it(cursor: Cursor, reason: str) -> None:
-    found = pages.find_reset("e", cursor, Position(10), Position(7))
+    class Store:
+        identity = Identity("log", "origin", "e", 0)
+
+        def read(self, query: Query, **range: Any) -> Iterator[Recorded]:
+            return iter(())
+
+        def purges(self, *, after: Position) -> list[Purge]:
+            return []
+
+        def slots(self, *, after: Position) -> Iterator[Any]:
+            return iter(())
+
+    found = resets.find_reset(Store(), cursor, Position(10), Position(7))  # type: ignore[arg-type]
     assert ("" if found is None else found.reason) == reason
 
 

@@ -1,15 +1,17 @@
-"""Reading by cursor: pages that say how far they looked, and the one signal that history changed under a cursor."""
+"""Reading by cursor: pages that say how far they looked, or that history changed under the cursor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import islice
 
 from everlog.core.event import START, Position, Recorded
-from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, scopes_touch
+from everlog.core.query import EVERYTHING, Cursor, Page, Query, proof_of
 from everlog.errors import Damaged, HistoryChanged
 from everlog.log.read.accounting import Accounting
-from everlog.stores.contract import Reader, ReadsPieces, Stored
+from everlog.log.read.resets import find_reset, newest_purge, proof_at
+from everlog.stores.contract import ReadsPieces, Stored
 
 PAGE_LIMIT = 500
 PIECE = 1000
@@ -19,17 +21,29 @@ class OpenPage:
     """A page that is read piece by piece: a few events are still in the processor's cache when they are folded, ten
     thousand are not. `next_cursor` is known when it has been read through.
 
-    A page ends before a damaged position. The page that would begin with it raises Damaged.
+    A page ends before a damaged position. The page that would begin with it raises Damaged. A reader that is only
+    `looking` holds nothing that was derived from earlier events: it gets no reset, and purged positions are holes.
     """
 
-    def __init__(self, store: Stored, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> None:
+    def __init__(
+        self,
+        store: Stored,
+        cursor: Cursor,
+        query: Query = EVERYTHING,
+        *,
+        limit: int = PAGE_LIMIT,
+        looking: bool = False,
+        earlier: Iterable[Cursor] = (),
+    ) -> None:
         # The order of these three steps is the promise: the head is taken first, so that a purge which commits
         # between them has a reserved position above this page, and the next page still meets it (F31).
         self.head = store.head()
         self._purged = newest_purge(store, query)
         self._epoch = store.identity.epoch
-        self.reset = find_reset(self._epoch, cursor, self.head, self._purged)
+        self.reset = None if looking else find_reset(store, cursor, self.head, self._purged, earlier=earlier)
+        self._store = store
         self._cursor = cursor
+        self._last: Recorded | None = None
         self._left = limit
         self._end: Position | None = None  # where damage ends the page
         self.reached = cursor.position  # the last event that was given out
@@ -42,7 +56,8 @@ class OpenPage:
             for some in self.found:
                 if some:
                     self._left -= len(some)
-                    self.reached = some[-1].position
+                    self._last = some[-1]
+                    self.reached = self._last.position
                     yield some
         except Damaged as error:
             end = Position(error.details.get("position", self.reached + 1) - 1)
@@ -56,18 +71,33 @@ class OpenPage:
         """Let the page end with the piece that was given out last."""
         self._left = 0
 
-    @property
+    @cached_property
     def next_cursor(self) -> Cursor:
         if self.reset is not None:
             return self.reset.cursor
         position = self.reached if self._left <= 0 else max(self.head, self._cursor.position)
         position = position if self._end is None else min(position, self._end)
         knows = self._purged if self._cursor.position == START else self._cursor.knows
-        return Cursor(position, knows if knows > position else START, self._epoch)
+        return Cursor(position, knows if knows > position else START, self._epoch, self._proof_at(position))
+
+    def _proof_at(self, position: Position) -> str:
+        if self._last is not None and position == self._last.position:
+            return proof_of(self._last.event.id)
+        if position == self._cursor.position and self._cursor.proof:
+            return self._cursor.proof  # it was checked when the page was opened
+        return proof_at(self._store, position)
 
 
-def page_after(store: Stored, cursor: Cursor, query: Query = EVERYTHING, *, limit: int = PAGE_LIMIT) -> Page:
-    page = OpenPage(store, cursor, query, limit=limit)
+def page_after(
+    store: Stored,
+    cursor: Cursor,
+    query: Query = EVERYTHING,
+    *,
+    limit: int = PAGE_LIMIT,
+    looking: bool = False,
+    earlier: Iterable[Cursor] = (),
+) -> Page:
+    page = OpenPage(store, cursor, query, limit=limit, looking=looking, earlier=earlier)
     events = tuple(recorded for piece in page for recorded in piece)
     return Page(events, page.next_cursor, page.head, page.reset)
 
@@ -107,29 +137,3 @@ def _in_pieces(records: Iterator[Recorded]) -> Iterator[list[Recorded]]:
         if not some:
             return
         yield some
-
-
-def find_reset(epoch: str, cursor: Cursor, head: Position, purged: Position) -> Reset | None:
-    """The reset that a cursor needs, if any: one, for however many purges lie between."""
-    if cursor.epoch and cursor.epoch != epoch:
-        return Reset(Cursor(head, START, epoch), "restored")
-    if cursor.position > head:
-        # The log is shorter than what this reader has seen: an older copy took its place (F30).
-        return Reset(Cursor(head, START, epoch), "restored")
-    if cursor.position != START and purged > max(cursor.position, cursor.knows):
-        return Reset(Cursor(purged, START, epoch), "purged")
-    return None
-
-
-def newest_purge(store: Reader, query: Query) -> Position:
-    """The greatest reserved position that concerns readers of this query; a purge elsewhere does not."""
-    newest = START
-    for purge in store.purges():
-        if query.stream and purge.stream != query.stream:
-            continue
-        if query.kind and not purge.stream.startswith(query.kind + "/"):
-            continue
-        if query.scope and not any(scopes_touch(scope, query.scope) for scope in purge.scopes):
-            continue
-        newest = max(newest, purge.reserved)
-    return newest

@@ -104,7 +104,7 @@ def erase(
     held = lake.events.cursor(epoch)
     if held is None:
         return Erased()
-    cursor = Cursor(held.position, max(held.knows, knows), epoch)
+    cursor = Cursor(held.position, max(held.knows, knows), epoch, held.proof)
     with own_errors("erasing what was purged"):
         going = erasure.concerned(lake.events.read(spark)).cache()
         try:
@@ -156,7 +156,7 @@ def _rewrite(spark: SparkSession, lake: Lake, table: Table, erasure: Erasure, ep
     if held is None:
         return 0
     files = table.files_with(spark, erasure.concerned)
-    cursor = Cursor(held.position, max(held.knows, knows), epoch)
+    cursor = Cursor(held.position, max(held.knows, knows), epoch, held.proof)
     if files and table.name == BUCKETS:
         # Whole buckets: a stream continues in the next file of its bucket, and the new files are the last ones.
         concerned = {bucket_of(file) for file in files}

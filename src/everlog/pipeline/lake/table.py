@@ -82,7 +82,11 @@ class Table:
         if position is None:
             return None
         knows = delta.transaction_version(self._app(epoch, "knows")) or 0
-        return Cursor(Position(position), Position(knows), epoch)
+        proof = delta.transaction_version(self._app(epoch, "proof"))
+        # A proof is of the position that it was committed with: a commit without one leaves that of another behind.
+        if proof is None or delta.transaction_version(self._app(epoch, "proved")) != position:
+            return Cursor(Position(position), Position(knows), epoch)
+        return Cursor(Position(position), Position(knows), epoch, f"{proof:012x}")
 
     def mark(self, name: str) -> int | None:
         """Return a number that was committed with the rows under this name: see `commit`."""
@@ -228,6 +232,9 @@ class Table:
         if cursor is not None:
             transactions.append(Transaction(self._app(cursor.epoch), cursor.position))
             transactions.append(Transaction(self._app(cursor.epoch, "knows"), cursor.knows))
+            if cursor.proof:
+                transactions.append(Transaction(self._app(cursor.epoch, "proof"), int(cursor.proof, 16)))
+                transactions.append(Transaction(self._app(cursor.epoch, "proved"), cursor.position))
         metadata = {} if cursor is None else {"cursor": str(cursor)}
         properties = CommitProperties(app_transactions=transactions, custom_metadata=metadata)
         adds = [AddAction(file.path, file.bytes, {}, now_ms, not same_rows, file.statistics) for file in add]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from everlog.core.event import Position
+from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset
 from everlog.errors import HistoryChanged, InvalidSettings
-from everlog.log.read.pages import find_reset, newest_purge
+from everlog.log.read.resets import find_reset, newest_purge, proof_at
 from everlog.pipeline.source.batches import batches_of
 from everlog.pipeline.source.rows import COLUMNS
 from everlog.stores.contract import Store, Stored
@@ -32,11 +32,13 @@ RANGE_EVENTS = 100_000
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Which log it is, which copy of it, and the last purge that the reader knows of."""
+    """Which log it is, which copy of it, the last purge that the reader knows of, and the proof of a position."""
 
     log: str
     epoch: str
     purged: Position
+    proved: Position = START
+    proof: str = ""
 
 
 class PositionRange(msgspec.Struct, frozen=True):
@@ -65,7 +67,8 @@ def look_at(store: Stored, query: Query = EVERYTHING) -> Look:
     # The head first: a purge that commits between the two reads is above it, and the next look finds it (F31).
     head = store.head()
     identity = store.identity
-    return Look(Mark(identity.log_id, identity.epoch, newest_purge(store, query)), head)
+    purged = newest_purge(store, query)
+    return Look(Mark(identity.log_id, identity.epoch, purged, head, proof_at(store, head)), head)
 
 
 def cut(url: str, seen: Look, query: Query, after: Position, upto: Position, size: int) -> list[PositionRange]:
@@ -93,9 +96,11 @@ def require_same(store: Stored, planned: PositionRange) -> None:
     seen = look_at(store, planned.query)
     if seen.mark.log != planned.mark.log:
         raise another_log(planned.url, planned.mark.log, seen.mark.log)
-    cursor = Cursor(planned.upto, planned.mark.purged, planned.mark.epoch)
+    mark = planned.mark
+    cursor = Cursor(planned.upto, mark.purged, mark.epoch)
+    proved = Cursor(mark.proved, max(mark.purged, seen.mark.purged), mark.epoch, mark.proof)
     # A known purge is not above `knows`; one above the planned positions is found by a reader that continues.
-    reset = find_reset(seen.mark.epoch, cursor, seen.head, seen.mark.purged)
+    reset = find_reset(store, cursor, seen.head, seen.mark.purged) or find_reset(store, proved, seen.head, START)
     if reset is not None:
         raise changed(planned.url, cursor, reset)
 

@@ -20,17 +20,21 @@ def ingest(
     url: str,
     *,
     upto: Cursor,
+    prove: Callable[[Position], str],
     batch_events: int = BATCH_EVENTS,
     committed: Callable[[Position], None] = lambda position: None,
 ) -> int:
-    """Add what is new in the log, up to this cursor, and return the number of events. Nothing is added twice."""
+    """Add what is new in the log, up to this cursor, and return the number of events. Nothing is added twice.
+
+    `prove` returns the proof of a position, so that a run on a restored log notices it.
+    """
     table = lake.events
     taken = 0
     while not table.holds(upto):
         held = table.cursor(upto.epoch)
         after = START if held is None else held.position
         end = Position(min(upto.position, after + batch_events))
-        cursor = Cursor(end, max(upto.knows, START if held is None else held.knows), upto.epoch)
+        cursor = Cursor(end, max(upto.knows, START if held is None else held.knows), upto.epoch, prove(end))
         added = engine.write_events(lake, url, after=after, cursor=cursor)
         # Rows of another epoch are of a log that has been replaced.
         mode = "overwrite" if held is None else "append"

@@ -149,7 +149,8 @@ class BuildInMemory:
     # ---- storing
 
     def _before(self, stopped: Failure, cursor: Cursor) -> Cursor:
-        return replace(cursor, position=Position(stopped.recorded.position - 1), knows=self.cursor.knows)
+        position = Position(stopped.recorded.position - 1)
+        return replace(cursor, position=position, knows=self.cursor.knows, proof="")
 
     def _rows_to_keep(self, done: Folded) -> dict[str, bytes | None] | None:
         """Return the changed rows as they are stored; None if one of several gathered pages made a state that JSON

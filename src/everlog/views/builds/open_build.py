@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from everlog.core.event import Position
-from everlog.core.query import Cursor, Reset
+from everlog.core.event import START, Position
+from everlog.core.query import Cursor, Reset, proof_of
 from everlog.errors import ReadOnly
 from everlog.log.dead_letters import SKIPPED
 from everlog.log.read.pages import OpenPage
@@ -168,7 +168,7 @@ class OpenBuild(BuildInMemory):
             if gone or write.staged_purges or self.build.stopped_at or self.cursor.position != before:
                 return False
             records = [recorded for recorded, _ in write.records if self._query.matches(recorded)]
-            cursor = Cursor(write.position, epoch=self._log.identity.epoch)
+            cursor = Cursor(write.position, START, self._log.identity.epoch, _proof_of(write))
             if not records:
                 self._unpublished.note_write(write.position, {})
                 self.cursor = cursor
@@ -369,6 +369,12 @@ class OpenBuild(BuildInMemory):
             self.view.on_change(changes)
         except Exception:  # the states are stored, whatever on_change does
             _logger.exception("on_change of the view %s failed; its states are not affected", self.view.name)
+
+
+def _proof_of(write: OpenWrite) -> str:
+    """Return the proof of the last position of a write, if that is an event."""
+    last = write.records[-1][0] if write.records else None
+    return proof_of(last.event.id) if last is not None and last.position == write.position else ""
 
 
 class _Unpublished:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from everlog.core.event import Position
+from everlog.core.event import START, Position
 from everlog.core.query import Cursor
 from everlog.core.text import counted
 from everlog.errors import Busy, Damaged, HistoryChanged
+from everlog.log.read.resets import proof_at
 from everlog.stores.small_state import SmallState
 from everlog.views.builds.build import Build, begin_build, drop_build, put_build, read_build
 from everlog.views.builds.content import BLOCK, put_letters, put_rows, scan_rows
@@ -96,7 +97,7 @@ def _fill(log: Log, small_state: SmallState, view: View, derive: Derive) -> Buil
             return None
         if filled.stop is not None:
             raise _not_the_same(view, filled.stop)
-    return _finish(small_state, view, filled.build, Cursor(upto, epoch=epoch), stop)
+    return _finish(small_state, view, filled.build, Cursor(upto, START, epoch, proof_at(log.stored, upto)), stop)
 
 
 def _put(
