@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from everlog.core.event import BEGINNING, START, Link, Position, Purge
 from everlog.core.ids import IdSource
-from everlog.errors import Damaged, LogClosed
+from everlog.errors import Damaged, LogClosed, StorageFull
 from everlog.files import Files, Stamp
 from everlog.stores.contract import Claim
 
@@ -412,3 +412,10 @@ def put_in_place(files: Files, path: Path, index: Index, *, origin: str) -> Inde
         files.close(handle)
     files.rename(draft, path)
     return Index.open(path, origin=origin)
+
+
+def is_full(error: BaseException) -> bool:
+    """Return whether the disk is full: SQLite reports it, or could not create its side files."""
+    cause = error.__cause__ if isinstance(error, IndexBroken) else error
+    name = getattr(cause, "sqlite_errorname", "") or ""
+    return isinstance(cause, StorageFull) or name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_WRITE")

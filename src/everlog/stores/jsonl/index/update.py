@@ -36,6 +36,7 @@ from everlog.stores.jsonl.index.schema import (
     Unusable,
     clear_draft,
     draft_of,
+    is_full,
     new_epoch,
     put_in_place,
 )
@@ -285,7 +286,7 @@ class IndexUpdater:
                     rows.end()
                     remove_purged(connection, purged)
             except (sqlite3.Error, IndexBroken) as error:
-                if _is_full(error):
+                if is_full(error):
                     self._go_on_in_memory()
                 else:
                     _logger.warning(
@@ -325,7 +326,7 @@ class IndexUpdater:
         try:
             self._catch_up_lines()
         except (sqlite3.Error, IndexBroken) as error:
-            if _is_full(error):
+            if is_full(error):
                 self._go_on_in_memory()
                 self._catch_up_lines()
             else:
@@ -548,7 +549,7 @@ class IndexUpdater:
         try:
             self._build_index_at(path)
         except (sqlite3.Error, StorageFull) as error:
-            if path is None or not _is_full(error):
+            if path is None or not is_full(error):
                 raise
             self._go_on_in_memory()
             self._catch_up_lines()
@@ -593,10 +594,3 @@ class IndexUpdater:
         if self._index is not None:
             self._retired.append(self._index)  # another thread may be reading it
             self._index = None
-
-
-def _is_full(error: BaseException) -> bool:
-    """Return whether the disk is full: SQLite reports it, or could not create its side files."""
-    cause = error.__cause__ if isinstance(error, IndexBroken) else error
-    name = getattr(cause, "sqlite_errorname", "") or ""
-    return isinstance(cause, StorageFull) or name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_WRITE")
