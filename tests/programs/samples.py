@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Literal, get_args, get_origin
 
-from everlog.cli.programs.spelling import fields_of
+from everlog.cli.programs.spelling import Field, fields_of
 from everlog.log.log import Log
 from everlog.programs.agents.commands import Propose
 from everlog.programs.command import By
@@ -97,24 +98,28 @@ def sample(program: Program, value: type[Any], known: dict[str, Any], *, every_f
         if field.name in known:
             given[field.name] = known[field.name]
         elif field.required or every_field:
-            given[field.name] = _of_type(field.base, field.name)
+            given[field.name] = _of_type(field)
     return value(**given)
 
 
-def _of_type(base: Any, name: str) -> Any:
+_TIMES = {"as_of": 1, "since": datetime(2026, 11, 1, tzinfo=UTC), "until": datetime(2026, 11, 2, tzinfo=UTC)}
+
+
+def _of_type(field: Field) -> Any:
+    """Return a value that is not the default, so that a surface that loses the field is found out."""
+    base = field.base
+    if field.name in _TIMES:
+        return _TIMES[field.name]
     if get_origin(base) is Literal:
-        return get_args(base)[-1]
+        return next(one for one in get_args(base) if one != field.default)
     if get_origin(base) in (list, tuple):
         return ["one", "two"]
     if base is bool:
-        return True
+        return not field.default
     if base is int:
         return 2
     if base is float:
         return 2.5
     if base is dict or get_origin(base) is dict:
         return {"a": 1}
-    return {"as_of": 1, "since": None, "until": None}.get(name, f"some {name}") if name in _OTHERS else f"some {name}"
-
-
-_OTHERS = {"as_of", "since", "until"}
+    return f"some {field.name}"

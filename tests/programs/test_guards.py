@@ -335,6 +335,15 @@ def test_every_type_of_every_program_is_tried_in_both_ways() -> None:
         assert set(types) - accepted == set(), name
 
 
+@pytest.mark.parametrize("type", sorted(NEVER_RECORDED_HERE))
+def test_a_reserved_type_is_refused_on_every_store(log: Log, type: str) -> None:
+    append(log, HISTORIES["community"][0][1], "")
+    head = log.head()
+    with pytest.raises(RejectedEvent, match="reserved"):
+        append(log, street(type, {}), "")
+    assert log.head() == head
+
+
 def test_the_record_of_a_purge_is_accepted_for_a_stream_that_was_purged_past_the_program(log: Log) -> None:
     append(log, issue("created", {"short_id": "hrac", "title": "x"}), "")
     log.purge(f"issue/{ONE}", reason="by hand")

@@ -32,15 +32,19 @@ def log() -> Any:
         yield opened
 
 
+OUTSIDE = pytest.mark.parametrize("outside", ["elsewhere", SCOPE[:-1], f"{SCOPE}/below"])
+
+
+@OUTSIDE
 @pytest.mark.parametrize(("program", "command"), COMMANDS)
 def test_a_command_finds_nothing_outside_of_the_scope_of_its_caller(
-    log: Log, program: Program, command: type[Any]
+    log: Log, program: Program, command: type[Any], outside: str
 ) -> None:
     made = sample(program, command, world(log, program.name), every_field=False)
     head = log.head()
     for key in ("", "k1"):
         with pytest.raises(NoSuchSubject):
-            perform(log, made, By(actor="user:ada", within="elsewhere", key=key))
+            perform(log, made, By(actor="user:ada", within=outside, key=key))
     assert log.head() == head
     inside = outcome(lambda: perform(log, made, By(actor="user:ada", within=SCOPE, dry_run=True)))
     assert inside != "no_such_subject", "the sample is about something that is there"
@@ -54,14 +58,15 @@ def outcome(attempt: Callable[[], Any]) -> Any:
         return error.code
 
 
+@OUTSIDE
 @pytest.mark.parametrize(("program", "question"), QUESTIONS)
 def test_a_question_finds_nothing_outside_of_the_scope_and_everything_inside(
-    log: Log, program: Program, question: type[Any]
+    log: Log, program: Program, question: type[Any], outside: str
 ) -> None:
     asked = sample(program, question, world(log, program.name), every_field=False)
     everything = ask(log, asked)
     assert ask(log, asked, within=SCOPE) == everything
-    assert outcome(lambda: ask(log, asked, within="elsewhere")) in ([], {}, "no_such_subject")
+    assert outcome(lambda: ask(log, asked, within=outside)) in ([], {}, "no_such_subject")
 
 
 @pytest.mark.parametrize("name", ["agents", "workpackages"])

@@ -301,7 +301,6 @@ class Communities(Question[list[Row]], frozen=True, kw_only=True):
     """Show every community that this log knows."""
 
     verb = "list"
-    examples = ("list",)
     columns = ("community", "name", "members")
 
     def answer(self, log: Log, within: str) -> list[Row]:
@@ -373,7 +372,6 @@ class OnePost(CommunityQuestion[Row], frozen=True, kw_only=True):
     """Show one post, with the events about it that do not count."""
 
     verb = "one_post"
-    examples = ("posts",)
     name: Annotated[str, Meta(description="The post.")]
 
     def find(self, log: Log, community: str) -> Row:

@@ -1,6 +1,6 @@
 """The commands of the controlplane program: places, deploys, and what an environment has.
 
-perform(log, CreateEnvironment(place="acme/shop/prod", region="eu"), By(actor="user:ada", within="acme"))
+perform(log, CreateEnvironment(environment="acme/shop/prod", region="eu"), By(actor="user:ada", within="acme"))
 asked = perform(log, RequestDeploy(environment="acme/shop/prod", artifact="shop:1.4.2"), By(key="build-17")).result
 perform(log, StartDeploy(deploy=asked.id), By(actor="service:deployer"))
 

@@ -1,6 +1,6 @@
 """The commands of the workpackages program: spec, create, depend, move, subtask, gate, result of a gate, workspace.
 
-perform(log, Create(id="WP03", title="Index", depends_on=["WP01"]), By(actor="user:ada"))
+perform(log, Create(id="WP03", title="Index", gates=["ci"]), By(actor="user:ada"))
 perform(log, Move(id="WP03", to="doing"), By(actor="agent:builder"))
 """
 

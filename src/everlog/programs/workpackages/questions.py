@@ -70,7 +70,6 @@ class Specs(Question[dict[str, Row]], frozen=True, kw_only=True):
     """Return the features, by their slug."""
 
     verb = "specs"
-    examples = ("specs",)
 
     def answer(self, log: Log, within: str) -> dict[str, Row]:
         return {_name(key): state for key, state in rows(log, SpecsView, within)}
