@@ -100,6 +100,25 @@ def test_a_read_stops_at_the_first_lost_position_and_says_where_to_go_on(
     assert [recorded.position for recorded in log.read(after=error.details["after"])] == [10, 11, 12]
 
 
+def test_a_position_that_a_purge_reserved_divides_what_is_lost(make_log: Callable[..., Log]) -> None:
+    """The first part is reported first: a reader that goes on after the second one would pass the first unnoticed."""
+    log = make_log("memory")
+    for stream in ("thing/1", "thing/1", "thing/1", "thing/2"):
+        log.append("thing.said", stream=stream, payload={"value": 0})
+    log.purge("thing/2", reason="asked to")
+    for _ in range(3):
+        log.append("thing.said", stream="thing/1", payload={"value": 0})
+    assert [purge.reserved for purge in log.stored.purges()] == [5]
+    places = log._store._slots  # type: ignore[attr-defined]
+    places[:] = [place for place in places if place.position not in (3, 4, 6, 7)]
+
+    found, error = _read(log.read())
+    assert (found, error.details["position"], error.details["after"]) == ([1, 2], 3, 4)
+    found, error = _read(log.read(after=error.details["after"]))
+    assert (found, error.details["position"], error.details["after"]) == ([], 6, 7)
+    assert [recorded.position for recorded in log.read(after=error.details["after"])] == [8]
+
+
 @pytest.mark.parametrize("kind", ["lossy", "noticing"])
 @pytest.mark.parametrize("limit", [1, 2, 500])
 def test_a_page_ends_before_the_damage_and_the_next_one_raises(

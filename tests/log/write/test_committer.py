@@ -198,6 +198,21 @@ def test_everybody_of_a_failed_group_raises_an_error_of_his_own(
     store.trouble = None
 
 
+def test_the_only_one_of_a_group_whose_write_failed_raises_the_error_itself(store: Store, committer: Bench) -> None:
+    """The other was refused before the write, and raises his own: a copy would hide the place of the failure."""
+    callers = held_up(store, committer)
+    mistake = ValueError("mine")
+    callers.submit("a", note("a"))
+    callers.submit("bad", failing("bad", mistake))
+    store.trouble = StorageFull("the disk is full")
+    store.go_on.set()
+    callers.join()
+    assert callers.results["bad"] is mistake
+    assert callers.results["a"] is store.trouble
+    assert store.trouble.__cause__ is None
+    store.trouble = None
+
+
 class Odd(Exception):
     """One that cannot be made again from what it says."""
 
