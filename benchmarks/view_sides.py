@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 from benchmarks.bench.events import CATALOG, Pool
+from benchmarks.bench.eventsourcing_peer import EventSourcing
 from benchmarks.bench.floors import require_count
 from benchmarks.bench.rounds import Sample, timed
-from benchmarks.peers import Peer
-from benchmarks.segments import Uma
+from benchmarks.bench.umadb_peer import Uma
 
 from everlog import wiring
 from everlog.core.event import Event
@@ -142,7 +142,7 @@ class BareDecode:
         return timed(len(self._bodies), work)
 
 
-class FoldingPeer(Peer):
+class FoldingPeer(EventSourcing):
     """`eventsourcing`: its notifications as domain events, and the same fold over them."""
 
     def fold(self, events: int) -> Sample:

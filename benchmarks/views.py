@@ -36,7 +36,7 @@ from benchmarks import view_sides as sides
 from benchmarks.bench.directory import choose_directory
 from benchmarks.bench.events import CATALOG, Pool
 from benchmarks.bench.rounds import Contest, Rounds, interleave, spread
-from benchmarks.segments import uma_server
+from benchmarks.bench.umadb_peer import uma_server
 from benchmarks.view_sides import Lanes
 
 from everlog import wiring
@@ -135,7 +135,9 @@ class Bench:
                 "eventsourcing": lambda: peer.fold(events),
             }
             url = stack.enter_context(uma_server(self.here))
-            if url is not None:
+            if url is None:
+                print("UmaDB is not installed and is not measured: pip install umadb", file=sys.stderr)
+            else:
                 uma = sides.FoldingUma(url, pool)
                 uma.batches(events // 1000 + 1, 1000)
                 jobs["UmaDB"] = lambda: uma.fold(events)

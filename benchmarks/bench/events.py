@@ -1,7 +1,8 @@
 """The events that the benchmark appends: of the size and with the fields that a real request has.
 
 A payload of four strings (about 140 bytes), an actor, a correlation id, a causation id and an idempotency key. One
-event in twenty is of a second, rare type, so that reading by type has something to find and much to pass over.
+event in twenty is of a second, rare type, so that reading by type has something to find and much to pass over. Half
+of the payloads have texts that no event had before, and half repeat one of 200.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ RARE_TYPE = "bench.closed"
 RARE_EVERY = 20
 NEW_TYPE = "bench.measured"
 STREAMS = 200
+REPEATED = 200  # payloads that come again and again
 
 CATALOG = Catalog()
 _LANES = ("planned", "doing", "for_review", "done")
@@ -58,21 +60,31 @@ class Measured(msgspec.Struct):
     hours: float
 
 
+MODELS: dict[str, type[msgspec.Struct]] = {TYPE: Moved, RARE_TYPE: Closed, NEW_TYPE: Measured}
+
+
 class Pool:
     """Drafts made once, before the clock starts; a fresh idempotency key for every use of one."""
 
     def __init__(self, size: int, *, seed: int = 1) -> None:
         self._rng = rng = random.Random(seed)
-        self._drafts = [_draft(rng, f"item/{number % STREAMS:05}") for number in range(size)]
-        self._next = 0
+        payloads = [_payload(rng) for _ in range(REPEATED)]
+        self._drafts = [_draft(rng, f"item/{number % STREAMS:05}", rng.choice(payloads)) for number in range(size)]
+        self._taken = 0
         self._keys = count(1)
 
     def take(self, number: int) -> list[Draft]:
-        """The next drafts, over and over."""
-        start = self._next
-        self._next = (start + number) % len(self._drafts)
-        ring = self._drafts[start:] + self._drafts[:start] if start else self._drafts
-        return [ring[index % len(ring)] for index in range(number)]
+        """The next drafts, over and over; every second one with texts that were never used before in this run."""
+        first = self._taken
+        self._taken += number
+        return [self._draft(index) for index in range(first, first + number)]
+
+    def _draft(self, index: int) -> Draft:
+        draft = self._drafts[index % len(self._drafts)]
+        if index % 2:
+            return draft
+        payload = {name: f"{text[:-8]}{index:08x}" for name, text in draft.payload.items()}
+        return msgspec.structs.replace(draft, payload=payload)
 
     def mixed(self, number: int) -> list[Draft]:
         """The next drafts, with every twentieth of the rare type."""
@@ -119,13 +131,16 @@ def chunks(drafts: Sequence[Draft], size: int) -> list[Sequence[Draft]]:
     return [drafts[start : start + size] for start in range(0, len(drafts), size)]
 
 
-def _draft(rng: random.Random, stream: str) -> Draft:
-    payload = {
+def _payload(rng: random.Random) -> dict[str, str]:
+    return {
         "feature": f"{rng.randrange(10**4):04}-{rng.choice(_WORDS)}-{rng.choice(_WORDS)}",
         "came_from": rng.choice(_LANES),
         "went_to": rng.choice(_LANES),
         "reason": " ".join(rng.choices(_WORDS, k=7)),
     }
+
+
+def _draft(rng: random.Random, stream: str, payload: dict[str, str]) -> Draft:
     return Draft(
         type=TYPE,
         stream=stream,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from random import Random
 
 from benchmarks.bench.events import CATALOG, Pool, chunks, fields
 from benchmarks.bench.floors import require_count
-from benchmarks.bench.rounds import Sample, timed, timed_each
+from benchmarks.bench.rounds import Meter, Sample, timed, timed_each, timed_threads
 
 from everlog import aio, wiring
 from everlog.core.event import Event
@@ -19,6 +19,7 @@ from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 
 BATCH = 100
+LARGE = 1000
 READ_STREAM = "item/read"
 
 
@@ -26,12 +27,14 @@ class Ours:
     """One log, filled beforehand: an empty one would flatter the appends."""
 
     def __init__(self, path: Path, pool: Pool, *, filled: int, scheme: str = "sqlite") -> None:
+        self.path = path
         self.log = wiring.open(f"{scheme}:{path}", catalog=CATALOG)
         self._pool = pool
         self._filled = filled
         self.log.append_batch(pool.on_one_stream(BATCH, READ_STREAM))
-        for drafts in chunks(pool.mixed(filled - BATCH), 500):
+        for drafts in chunks(pool.mixed(filled - BATCH), LARGE):
             self.log.append_batch(drafts)
+        self.bytes_per_event = bytes_below(path) / filled
 
     def filling(self) -> list[Event]:
         """What was in the log before anything was measured."""
@@ -43,32 +46,11 @@ class Ours:
 
     def threads(self, threads: int, each: int) -> Sample:
         """Threads that append one event at a time, each to streams of others as well."""
-        work = [[(draft, self._pool.key()) for draft in self._pool.take(each)] for _ in range(threads)]
-        barrier = threading.Barrier(threads + 1)
-        failures: list[BaseException] = []
-
-        def run(mine: Sequence[tuple[Draft, str]]) -> None:
-            barrier.wait()
-            try:
-                for draft, key in mine:
-                    self._append(draft, key)
-            except BaseException as error:
-                failures.append(error)
-                raise
-
-        started = [threading.Thread(target=run, args=(mine,)) for mine in work]
-        for thread in started:
-            thread.start()
-
-        def wait() -> None:
-            barrier.wait()
-            for thread in started:
-                thread.join()
-
-        sample = timed(threads * each, wait)
-        if failures:
-            raise failures[0]
-        return sample
+        works = [
+            [partial(self._append, draft, self._pool.key()) for draft in self._pool.take(each)]
+            for _ in range(threads)
+        ]
+        return timed_threads(works)
 
     def tasks(self, tasks: int, each: int) -> Sample:
         """Tasks of one event loop that append one event at a time."""
@@ -79,16 +61,27 @@ class Ours:
                 await aio.append(self.log, draft.type, key=key, **fields(draft))
 
         async def run_all() -> Sample:
-            loop = asyncio.get_running_loop()
-            start = loop.time()
+            meter = Meter()
             await asyncio.gather(*[run(mine) for mine in work])
-            return Sample(tasks * each / (loop.time() - start))
+            return meter.sample(tasks * each)
 
         return asyncio.run(run_all())
 
     def batches(self, count: int, *, one_stream: bool) -> Sample:
         """Whole batches, one after the other, each with an idempotency key."""
         return batches(self.log, self._pool, count, one_stream=one_stream)
+
+    def large_batches(self, count: int) -> Sample:
+        requests = [
+            partial(self.log.append_batch, self._pool.take(LARGE), key=self._pool.key()) for _ in range(count)
+        ]
+        return timed_each(LARGE, requests)
+
+    def by_id(self, positions: Sequence[int]) -> Sample:
+        """Read single events by their ids, in an order that no cache of neighbours helps."""
+        ids = [next(iter(self.log.read(after=position - 1, limit=1))).event.id for position in positions]
+        Random(5).shuffle(ids)
+        return timed_each(1, [partial(self.log.get, event_id) for event_id in ids])
 
     def batches_never_seen(self, count: int) -> Sample:
         """The same, but nothing that these batches say was ever said before."""
@@ -98,6 +91,9 @@ class Ours:
 
     def read_all(self, events: int) -> Sample:
         return self._read(EVERYTHING, events)
+
+    def read_to_head(self) -> Sample:
+        return self._read(EVERYTHING, int(self.log.head()))
 
     def read_stream(self, events: int, *, times: int) -> Sample:
         return self._read(Query(stream=READ_STREAM), events, times=times)
@@ -148,3 +144,9 @@ def batches(log: Log, pool: Pool, count: int, *, one_stream: bool) -> Sample:
         drafts = pool.on_one_stream(BATCH, stream) if one_stream else pool.on_streams_of_their_own(BATCH)
         requests.append(partial(log.append_batch, drafts, key=pool.key()))
     return timed_each(BATCH, requests)
+
+
+def bytes_below(path: Path) -> int:
+    """Return the size of a log: of its folder, or of its file with what SQLite keeps beside it."""
+    files = path.rglob("*") if path.is_dir() else path.parent.glob(path.name + "*")
+    return sum(file.stat().st_size for file in files if file.is_file())

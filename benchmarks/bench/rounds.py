@@ -1,4 +1,4 @@
-"""Measuring things against each other: in turns, in one run, so that they meet the same machine.
+"""Measuring things against each other: in a shuffled order, in one run, so that they meet the same machine.
 
 A disk or a neighbour that is slow for a minute is slow for every side of a round. So ratios are taken inside a round
 and their median is what counts; absolute numbers of two runs say little about each other.
@@ -7,6 +7,9 @@ and their median is what counts; absolute numbers of two runs say little about e
 from __future__ import annotations
 
 import os
+import random
+import resource
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
@@ -18,6 +21,8 @@ class Sample(NamedTuple):
 
     events_s: float
     p50_us: float = 0.0  # of one acknowledged request, where requests are timed one by one
+    cpu_us: float = 0.0  # processor time of this process for one event, of all its threads
+    switches: float = 0.0  # context switches for one event, voluntary or not
 
 
 Job = Callable[[], Sample]
@@ -42,15 +47,16 @@ Rounds = list[dict[str, Sample]]
 
 
 def interleave(contests: Sequence[Contest], *, rounds: int, progress: Callable[[str], None]) -> dict[str, Rounds]:
-    """Every side of every contest once a round; who goes first changes from round to round."""
+    """Every side of every contest once a round, in an order that is shuffled for each round."""
     results: dict[str, Rounds] = {contest.name: [] for contest in contests}
+    order = random.Random(3)
     for number in range(rounds):
         for contest in contests:
             progress(f"round {number + 1} of {rounds}: {contest.name}")
             sides = list(contest.sides.items())
-            first = number % len(sides)
+            order.shuffle(sides)
             samples: dict[str, Sample] = {}
-            for side, job in sides[first:] + sides[:first]:
+            for side, job in sides:
                 os.sync()  # what others left to be written must not be paid for by this side's flushes
                 samples[side] = job()
             results[contest.name].append(samples)
@@ -67,25 +73,77 @@ def latency_ratio(rounds: Rounds, over: str, under: str) -> Spread:
     return spread([samples[over].p50_us / samples[under].p50_us for samples in rounds])
 
 
+def cpu_ratio(rounds: Rounds, over: str, under: str) -> Spread:
+    """How many times as much processor time one side took for an event as another."""
+    return spread([samples[over].cpu_us / samples[under].cpu_us for samples in rounds])
+
+
 def spread(values: Sequence[float]) -> Spread:
     return Spread(median(values), min(values), max(values))
 
 
+class Meter:
+    """The clock, the processor time and the context switches since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._cpu, self._switches = _usage()
+
+    def sample(self, events: int, *, p50_us: float = 0.0) -> Sample:
+        took = time.perf_counter() - self._start
+        cpu, switches = _usage()
+        return Sample(events / took, p50_us, (cpu - self._cpu) * 1e6 / events, (switches - self._switches) / events)
+
+
+def _usage() -> tuple[float, int]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime, used.ru_nvcsw + used.ru_nivcsw
+
+
 def timed(events: int, work: Callable[[], object]) -> Sample:
-    """One piece of work, by the clock."""
-    start = time.perf_counter()
+    """Measure one piece of work."""
+    meter = Meter()
     work()
-    return Sample(events / (time.perf_counter() - start))
+    return meter.sample(events)
 
 
 def timed_each(events_each: int, requests: Sequence[Callable[[], object]]) -> Sample:
-    """Requests one after the other, each by the clock as well."""
+    """Measure requests one after the other, and the time of each."""
     clock = time.perf_counter
     latencies = []
-    start = before = clock()
+    meter = Meter()
+    before = clock()
     for request in requests:
         request()
         now = clock()
         latencies.append(now - before)
         before = now
-    return Sample(events_each * len(requests) / (before - start), median(latencies) * 1e6)
+    return meter.sample(events_each * len(requests), p50_us=median(latencies) * 1e6)
+
+
+def timed_threads(works: Sequence[Sequence[Callable[[], object]]]) -> Sample:
+    """Measure threads that carry out their requests at the same time, each request of one event."""
+    barrier = threading.Barrier(len(works) + 1)
+    failures: list[BaseException] = []
+
+    def run(mine: Sequence[Callable[[], object]]) -> None:
+        barrier.wait()
+        try:
+            for request in mine:
+                request()
+        except BaseException as error:
+            failures.append(error)  # raised below, in the thread that measures
+
+    started = [threading.Thread(target=run, args=(mine,)) for mine in works]
+    for thread in started:
+        thread.start()
+
+    def wait() -> None:
+        barrier.wait()
+        for thread in started:
+            thread.join()
+
+    sample = timed(sum(map(len, works)), wait)
+    if failures:
+        raise failures[0]
+    return sample

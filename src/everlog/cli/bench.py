@@ -1,8 +1,8 @@
-"""`everlog bench`: speed relative to what this machine can do at best, comparable between machines."""
+"""`everlog bench`: speed relative to the disk, to the least that a store must do, and to other event stores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from everlog.cli.session import Session, common_options, pass_session
 
 @click.command("bench")
 @click.option(
-    "--rounds", type=click.IntRange(1, 100), default=5, metavar="N", help="Number of measurements (default: 5)."
+    "--rounds", type=click.IntRange(1, 100), default=7, metavar="N", help="Number of measurements (default: 7)."
 )
 @click.option("--quick", is_flag=True, help="Small sizes, for a first impression in a few seconds.")
 @click.option(
@@ -23,9 +23,10 @@ from everlog.cli.session import Session, common_options, pass_session
 @common_options
 @pass_session
 def bench_command(session: Session, rounds: int, quick: bool, on: Path | None) -> None:
-    """Measure everlog relative to the disk and to plain SQLite.
+    """Measure everlog relative to the disk, to a straight line of code and to other event stores.
 
-    Columns when piped: name, value, target, unit, ours, floor, note.
+    Columns when piped: name, store, value, target, straight_line, eventsourcing, umadb, unit, ours, floor, cpu_us,
+    switches, note. A peer that is not installed is reported as absent.
 
     \b
     Example:
@@ -41,29 +42,41 @@ def bench_command(session: Session, rounds: int, quick: bool, on: Path | None) -
             out.note(text)
 
     directory = None if on is None else session.directory / on
-    ratios = run_benchmark(rounds=rounds, quick=quick, directory=directory, progress=show)
-    columns = ("name", "value", "target", "unit", "ours", "floor", "note")
+    figures = run_benchmark(rounds=rounds, quick=quick, directory=directory, progress=show)
+    columns = ("name", "store", "value", "target", "straight_line", "eventsourcing", "umadb", "unit", "ours", "floor")
     rows = [
         (
-            ratio.name,
-            f"{ratio.value:.2f}",
-            "" if ratio.target is None else f"{ratio.target:g}",
-            ratio.unit,
-            _figure(ratio.ours),
-            _figure(ratio.floor),
-            ratio.note,
+            figure.name,
+            figure.store,
+            f"{figure.value:.2f}",
+            "" if figure.target is None else f"{figure.target:.2g}",
+            *(_ratio(figure.against, side) for side in ("straight line", "eventsourcing", "UmaDB")),
+            figure.unit,
+            _figure(figure.ours),
+            _figure(figure.floor),
+            "" if figure.cpu_us is None else f"{figure.cpu_us:.1f}",
+            "" if figure.switches is None else f"{figure.switches:.2f}",
+            figure.note,
         )
-        for ratio in ratios
+        for figure in figures
     ]
+    absent = sorted({side for figure in figures for side, found in figure.against.items() if found is None})
     out.answer(
         Answer(
-            data=[msgspec.to_builtins(ratio) for ratio in ratios],
-            ids=[ratio.name for ratio in ratios],
-            columns=columns,
+            data=[msgspec.to_builtins(figure) for figure in figures],
+            ids=[f"{figure.name}, {figure.store}" for figure in figures],
+            columns=(*columns, "cpu_us", "switches", "note"),
             rows=rows,
-            facts={"count": len(rows)},
+            facts={"count": len(rows), "absent": ",".join(absent) or "none"},
         )
     )
+
+
+def _ratio(against: Mapping[str, Any], side: str) -> str:
+    """Return a ratio as text: empty if the other side does not do this work, `absent` if it is not installed."""
+    if side not in against:
+        return ""
+    return "absent" if against[side] is None else f"{against[side].value:.2f}"
 
 
 def _benchmark() -> Callable[..., Any]:
