@@ -287,7 +287,7 @@ class HandlesMachine(RuleBasedStateMachine):
         if "@" in cursor and generation != self.generation:  # of an index that was made before
             wanted: list[Facts] = []
             wanted_head = self.model.head()
-            wanted_following, wanted_reset = str(wanted_head), "restored"
+            wanted_following, wanted_reset = "0", "restored"
         else:
             wanted, wanted_following, wanted_head, wanted_reset = self.model.page(model_cursor, query, limit)
         self.require_same(found, wanted)
