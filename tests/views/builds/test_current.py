@@ -181,7 +181,7 @@ def test_a_damaged_file_of_views_is_made_again(
     (tmp_path / "log" / "local" / "views.db").write_bytes(b"this is no database" * 1000)
     with make_log("jsonl", tmp_path / "log") as log:
         assert log.view(Total).get("all").state["values"] == [1]
-        assert "made again" in caplog.text
+        assert "rebuilt from the events" in caplog.text
 
 
 def test_a_reader_without_write_access_gets_an_old_answer_with_its_lag(
