@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from everlog.errors import EverlogError
-from everlog.lock_file import FILE_MODE, LockFile
+from everlog.errors import Busy, EverlogError
+from everlog.lock_file import FILE_MODE, LockFile, try_lock
 from everlog.os_errors import ExplainedErrors, raise_explained
 
 DIR_MODE = 0o750
@@ -79,9 +80,13 @@ class Files(Protocol):
         write: bool = False,
         create: bool = False,
         exclusive: bool = False,
+        append: bool = False,
         mode: int = FILE_MODE,
     ) -> Handle:
-        """Open for reading, or for both. A created name is durable only after `fsync_dir` of its directory."""
+        """Open for reading, or for both. A created name is durable only after `fsync_dir` of its directory.
+
+        With `append`, the system puts every write at the end, whatever its offset (O_APPEND).
+        """
         ...
 
     def close(self, handle: Handle) -> None: ...
@@ -140,6 +145,10 @@ class Files(Protocol):
 
     def lock(self, path: Path) -> Lock: ...
 
+    def hold(self, handle: Handle, *, wait_s: float) -> None:
+        """Lock an open file against every other `hold` until it is closed, or raise Busy after `wait_s`."""
+        ...
+
     # The following methods are the same for every implementation.
 
     def write_all(self, handle: Handle, data: bytes, *, at: int) -> None:
@@ -175,9 +184,11 @@ class DiskFiles(Files):
         write: bool = False,
         create: bool = False,
         exclusive: bool = False,
+        append: bool = False,
         mode: int = FILE_MODE,
     ) -> Handle:
         flags = os.O_CLOEXEC | (os.O_RDWR if write or create or exclusive else os.O_RDONLY)
+        flags |= os.O_APPEND if append else 0
         if create or exclusive:
             flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
         with ExplainedErrors("open" if flags & os.O_RDWR else "read", path):
@@ -280,6 +291,18 @@ class DiskFiles(Files):
 
     def lock(self, path: Path) -> LockFile:
         return LockFile(path)
+
+    def hold(self, handle: Handle, *, wait_s: float) -> None:
+        deadline = time.monotonic() + wait_s
+        while not try_lock(handle.number):
+            if time.monotonic() > deadline:
+                raise Busy(
+                    f"{handle.path} is locked",
+                    why=f"another process held it for {wait_s:g} s",
+                    hint="wait for that process, or end it",
+                    path=str(handle.path),
+                )
+            time.sleep(0.001)
 
 
 class DiskWatch:

@@ -107,8 +107,8 @@ class LockFile:
             left_s = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             if self._waiter is None:
                 if left_s == 0.0:
-                    return _try(self._file)
-                if _try(self._queue) and _try(self._file):
+                    return try_lock(self._file)
+                if try_lock(self._queue) and try_lock(self._file):
                     fcntl.flock(self._queue, fcntl.LOCK_UN)
                     return True
                 if left_s is None:
@@ -236,7 +236,8 @@ class _Waiter:
         self._done.release()
 
 
-def _try(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Take the flock of an open file, or return False if another has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -154,6 +154,7 @@ class RecordingFiles(Files):
         write: bool = False,
         create: bool = False,
         exclusive: bool = False,
+        append: bool = False,
         mode: int = FILE_MODE,
     ) -> Handle:
         self._call("open", path)
@@ -256,6 +257,9 @@ class RecordingFiles(Files):
 
     def lock(self, path: Path) -> MemoryLock:
         return MemoryLock(path, self._locks.setdefault(path, threading.Lock()))
+
+    def hold(self, handle: Handle, *, wait_s: float) -> None:
+        """Nobody else has this disk."""
 
     # --- inside
 

@@ -25,6 +25,7 @@ GITIGNORE = """\
 *-wal
 *-shm
 *-lock*
+*-refusals*
 *.everlog-tmp
 # Of a JSONL log: the clock, and files that belong to this copy only.
 clock.json

@@ -239,9 +239,12 @@ def _clock(log: Log) -> Check:
 def _refusals(log: Log) -> Check:
     day = datetime.now(UTC) - timedelta(days=1)
     recent = [refusal for refusal in log.refusals(limit=1000) if refusal.refused_at >= day]
+    found = f"{len(recent)} in the last day"
+    if damaged := log.writer.refusals.damaged():
+        found += f"; left out because they were damaged: {damaged}"
     if len(recent) >= REFUSALS_A_DAY_WARN:
-        return Check("refusals", WARN, f"{len(recent)} in the last day", "everlog errors --stats")
-    return Check("refusals", OK, f"{len(recent)} in the last day")
+        return Check("refusals", WARN, found, "everlog errors --stats")
+    return Check("refusals", OK, found)
 
 
 def _views(log: Log) -> Check:

@@ -25,6 +25,7 @@ OWN_FILES = (
     "log.db",
     "log.db-wal",
     "log.db-shm",
+    "log.db-refusals",
     "types.toml",
     "schema.lock.json",
     ".gitignore",

@@ -52,7 +52,7 @@ from everlog.log.write.draft import Draft, Limits, typed_payload
 from everlog.log.write.expect import Expect, Expectation
 from everlog.log.write.guard import Guards, Judge
 from everlog.log.write.purge import purge_stream
-from everlog.log.write.refusals import Refusal
+from everlog.log.write.refusal_rows import Refusal
 from everlog.log.write.requests import Recorder
 from everlog.log.write.writer import Writer
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, Stored, encode_event

@@ -22,6 +22,7 @@ from everlog.core.event import Position
 from everlog.errors import Busy
 from everlog.stores.contract import Claim
 from everlog.stores.texts import MemoryTexts, Text, TextIndex
+from everlog.stores.waiting_lines import WaitingLines
 
 CLAIMS, NOTES = "claims", "notes"
 """The spaces of the log itself. The name of a view's space always has a `#`, or is `views` or `builds`."""
@@ -114,7 +115,10 @@ NOTHING = Beside(lambda names: {}, lambda key: None, lambda prefix, limit, newes
 class StoreState:
     """All small state of a log: its claims and notes, and the rows of views."""
 
-    def __init__(self, beside: Beside, make_derived: Callable[[], SmallState]) -> None:
+    def __init__(
+        self, beside: Beside, make_derived: Callable[[], SmallState], waiting: WaitingLines | None = None
+    ) -> None:
+        self.waiting = waiting  # lines that go into the notes with the next write; a server needs no such file
         self._beside = beside
         self._make_derived = make_derived
         self._derived: SmallState | None = None
@@ -157,7 +161,7 @@ class StoreState:
 
     def kept_in_memory(self) -> StoreState:
         """Return the same claims and notes, with rows of views that are not kept on the disk."""
-        return StoreState(self._beside, MemoryState)
+        return StoreState(self._beside, MemoryState, self.waiting)
 
     def every_row(self) -> Iterator[Row]:
         """Return what a copy takes over: every claim and every note that has not expired, each once."""

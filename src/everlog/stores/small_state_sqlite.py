@@ -183,7 +183,8 @@ class StateFile:
         if self._closed or self._process != os.getpid():
             raise LogClosed(f"{self.path} is closed", hint="open the log again; after a fork, in the child itself")
         if self._connection is None:
-            self._files.make_dir(self.path.parent)
+            if not self._files.exists(self.path.parent):  # otherwise it would be flushed, which nothing here needs
+                self._files.make_dir(self.path.parent)
             with self._alone():
                 try:
                     self._connection = self._connect()

@@ -24,6 +24,7 @@ import msgspec
 from everlog.core.event import START, Purged
 from everlog.errors import Busy, Conflict, Damaged, ReadOnly
 from everlog.files import Files
+from everlog.log.write.refusal_rows import every_note
 from everlog.stores.contract import HidesEvents, Identity, Store
 from everlog.stores.identity import new_identity
 from everlog.stores.small_state import CLAIMS, NOTES, Row, claim_of, read_note
@@ -84,8 +85,7 @@ def copy_log(
         )
     with closing(target.open(copied_identity(source.identity, now_us()))) as draft:
         resumed_at = _begin(source, draft, target)
-        every_row = source.small_state.every_row()
-        notes = [row for row in every_row if row.space == NOTES and row.key != UNFINISHED]
+        notes = [row for row in every_note(source.small_state) if row.key != UNFINISHED]
         clock, purges = source.ends().clock, source.purges()
         seen = Survey(source.identity.origin, purges)
         places = _past_what_is_there(slots_of(source, purges), draft, seen, target)

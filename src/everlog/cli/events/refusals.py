@@ -10,7 +10,7 @@ from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
 
 if TYPE_CHECKING:
-    from everlog.log.write.refusals import Refusal
+    from everlog.log.write.refusal_rows import Refusal
 
 
 _LEFT_OUT_MAX = 5
@@ -62,6 +62,10 @@ def _warn_of_left_out(session: Session, by: str) -> None:
         session.out.warn(
             f"{counted(one.left_out, 'further refusal')} of {one.actor} in the minute of {one.at:%Y-%m-%dT%H:%MZ}:"
             " counted, not recorded"
+        )
+    if damaged := session.log().writer.refusals.damaged():
+        session.out.warn(
+            f"left out, because the disk or a crash damaged what was kept: {counted(damaged, 'refusal')}"
         )
 
 

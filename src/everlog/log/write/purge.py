@@ -52,7 +52,6 @@ def purge_stream(
         # Before anything is removed: it may load code of the user, and that may end the program.
         with suppress(Exception):  # raised again when the views are needed
             views()
-    writer.refusals.forget(stream)
     done = writer.write(lambda write: _purge(write, stream, left, actor=actor, reason=reason), exclusive=True)
     if views is not None:
         _forget_derived(views, stream)

@@ -3,9 +3,10 @@
 A refusal is written beside the events, never among them, and never contains a payload: only the reason and its facts.
 It is kept for 90 days. If it cannot be written, that is logged and not raised.
 
-A refusal waits in memory for the next write of this handle that records something, or until the handle is closed, so
-a crash may lose it. It costs no separate flush while the handle is open. What still waits when the handle is closed
-is written then; only PostgreSQL does that without a flush.
+It costs no flush. It waits in memory for the next write of this handle that records something. What still waits when
+the handle is closed goes to a file beside the log, which is not flushed, and from there into the log with the next
+write of any process. PostgreSQL has no such file: there it is committed at once, without waiting for the disk. A
+kill may lose what is in memory, and a power cut what is in the file.
 
 At most 100 refusals per actor and minute are recorded; the rest are counted. The count is kept in the log and read
 inside the write, so it holds for all processes together.
@@ -13,7 +14,6 @@ inside the write, so it holds for all processes together.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections import Counter
@@ -24,87 +24,59 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.ids import EventId, IdSource
+from everlog.core.ids import IdSource
 from everlog.errors import Conflict, EverlogError, NoSuchSubject, RejectedEvent
 from everlog.log.secrets.find import find_secrets
 from everlog.log.write.committer import Committer
+from everlog.log.write.refusal_rows import (
+    COUNTED,
+    KEPT_US,
+    MINUTE_US,
+    PER_MINUTE,
+    PREFIX,
+    Counted,
+    NotTaken,
+    Refusal,
+    Waiting,
+    are_all_rows,
+    counted_key,
+    counted_of,
+    not_taken,
+    rows_of,
+    taken_row,
+)
 from everlog.log.write.stages import Stages
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
+from everlog.stores.small_state import NOTES, Row, StoreState, read_notes
 
-KEPT_US = 90 * 24 * 60 * 60 * 1_000_000
-PER_MINUTE = 100
-"""So many refusals of an actor are recorded in a minute; the rest are counted."""
-
-_MINUTE_US = 60_000_000
 _WAITING_MAX = 1000  # then they are written without waiting for a commit
-_PREFIX = "refusal/"
-_COUNTED = "refused/"  # how many of an actor there were in a minute
+_LOOKS_MAX = 5
 _TEXT_CHARS_MAX = 2_000
 _ITEMS_MAX = 100
 
 _logger = logging.getLogger("everlog")
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded no."""
-
-    id: EventId
-    code: str
-    stream: str
-    type: str
-    actor: str
-    operation: str
-    reason: str
-    hint: str
-    refused_at: datetime
-    context: dict[str, Any] = {}
-
-
-class Counted(msgspec.Struct, frozen=True, array_like=True):
-    """How many refusals of an actor there were in a minute: the first of them are recorded, all are counted."""
-
-    actor: str
-    minute: int  # since 1970
-    count: int
-
-    @property
-    def left_out(self) -> int:
-        return max(0, self.count - PER_MINUTE)
-
-    @property
-    def at(self) -> datetime:
-        return datetime.fromtimestamp(self.minute * 60, UTC)
-
-
-class _Waiting(msgspec.Struct):
-    """A refusal that is not written yet; or, without a text, how many more there were than are recorded."""
-
-    actor: str
-    minute: int
-    key: str = ""
-    text: str = ""
-    stream: str = ""
-    expires_us: int = 0
-    times: int = 1
-
-
 class Refusals:
-    def __init__(self, state: RowReader, committer: Committer, stages: Stages, *, now_us: Callable[[], int]) -> None:
+    def __init__(self, state: StoreState, committer: Committer, stages: Stages, *, now_us: Callable[[], int]) -> None:
         self._state = state
+        self._file = state.waiting
         self._committer = committer
-        self._stages = stages  # this is one of them while something waits
+        self._stages = stages  # this is one of them while something waits, and with a file always
         self._now_us = now_us
         self._ids = IdSource(now_ms=lambda: now_us() // 1000)
         # It also guards the ids: two threads must not get the same one.
         self._lock = threading.Lock()
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[Waiting] = []
         self._written_in: OpenWrite | None = None  # the write that has what waits already
-        self._being_written: list[_Waiting] = []
+        self._being_written: list[Waiting] = []
+        self._taken = b""  # the content of the file that the write takes
         self._minute = 0
         self._said: dict[str, int] = {}  # by actor, how many there were here in this minute
-        self._beyond: dict[str, _Waiting] = {}  # by actor, what counts those that are not recorded
+        self._beyond: dict[str, Waiting] = {}  # by actor, what counts those that are not recorded
         committer.forked = self._waiting.clear
+        if self._file is not None:
+            stages.add(self)
 
     def record(self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str) -> None:
         """Remember a refusal; only what the caller asked for wrongly is one, not a full disk."""
@@ -113,7 +85,7 @@ class Refusals:
         now_us = self._now_us()
         by = actor[:_TEXT_CHARS_MAX]
         with self._lock:
-            if self._is_beyond(by, now_us // _MINUTE_US):
+            if self._is_beyond(by, now_us // MINUTE_US):
                 return
             refusal_id = self._ids.take(1)[0]
         refusal = Refusal(
@@ -129,12 +101,18 @@ class Refusals:
             context=_printable(error.details),
         )
         # Names of the wrong shape are refused too, and what was wrong with them may be that they have no JSON form.
-        text = msgspec.json.encode(_without_secrets(_printable(msgspec.to_builtins(refusal)))).decode()
-
+        kept = _clean(msgspec.to_builtins(refusal))
+        waiting = Waiting(
+            counted_key(by, now_us // MINUTE_US),
+            kept["actor"],
+            now_us // MINUTE_US,
+            key=PREFIX + refusal.id,
+            stream=kept["stream"],
+            expires_us=now_us + KEPT_US,
+            refusal=msgspec.Raw(msgspec.json.encode(kept)),
+        )
         with self._lock:
-            expires_us = now_us + KEPT_US
-            minute = now_us // _MINUTE_US
-            self._wait(_Waiting(by, minute, _PREFIX + refusal.id, text, refusal.stream, expires_us))
+            self._wait(waiting)
             many = len(self._waiting) >= _WAITING_MAX
         if many:
             self.write()
@@ -150,47 +128,65 @@ class Refusals:
             return False
         waiting = self._beyond.get(actor)
         if waiting is None:
-            waiting = self._beyond[actor] = _Waiting(actor, minute, times=0)
+            waiting = self._beyond[actor] = Waiting(counted_key(actor, minute), _clean(actor), minute, times=0)
             self._wait(waiting)
         waiting.times += 1
         return True
 
-    def _wait(self, one: _Waiting) -> None:
+    def _wait(self, one: Waiting) -> None:
         self._waiting.append(one)
         if len(self._waiting) == 1:
             self._stages.add(self)
 
     def write(self) -> None:
-        """Write what waits, in a separate write: when the handle is closed, or when too much waits."""
+        """Write what waits, when the handle is closed or too much waits: to the file, or else in a separate write."""
         if not self._waiting:
             return
         try:
-            self._committer.write(self._write)
+            if not self._put_into_file():
+                self._committer.write(self._write)
         except Exception as also:  # whatever it is, the refusal that led here is what the caller must hear
             _logger.warning("%d refusals could not be recorded: %s", len(self._waiting), also)
             with self._lock:
                 self._waiting.clear()
                 self._beyond.clear()
 
-    def forget(self, stream: str) -> None:
-        """Discard the waiting refusals about a stream that is being purged."""
+    def _put_into_file(self) -> bool:
+        """Return False if there is no such file, it cannot be written, it is full, or a write has them already."""
+        if self._file is None:
+            return False
         with self._lock:
-            self._waiting[:] = [one for one in self._waiting if one.stream != stream]
+            if self._written_in is not None:
+                return False
+            some, self._waiting[:] = list(self._waiting), []
+            self._beyond.clear()
+        done = False
+        try:
+            done = self._file.add([msgspec.json.encode(one) for one in some])
+        except (OSError, EverlogError) as error:
+            _logger.debug("%s could not be written: %s", self._file.path, error)  # then they go into the log itself
+        finally:
+            if not done:
+                with self._lock:
+                    self._waiting[:0] = some
+        return done
 
     # ---- a stage of every write
 
     name = "refusals"
 
     def run(self, write: OpenWrite) -> None:
-        """Write what waits within a write that records something anyway."""
-        if not self._waiting or write is self._written_in or not write.dirty:
+        """Write what waits, here and in the file, within a write that records something anyway."""
+        if write is self._written_in or not write.dirty:
+            return
+        if not self._waiting and (self._file is None or not self._file.is_there()):
             return
         try:
             with write.attempt():
                 self._write(write)
         except Exception as error:  # nobody's append fails because of it
             _logger.warning("%d refusals could not be recorded: %s", len(self._waiting), error)
-            self._being_written = []
+            self._being_written, self._taken = [], b""
 
     def committed(self) -> None:
         self._written_in = None
@@ -198,30 +194,40 @@ class Refusals:
             with self._lock:
                 done = {id(one) for one in self._being_written}
                 self._waiting[:] = [one for one in self._waiting if id(one) not in done]
-                if not self._waiting:
+                if not self._waiting and self._file is None:
                     self._stages.remove(self)
             self._being_written = []
+        taken, self._taken = self._taken, b""
+        if taken and self._file is not None:
+            try:
+                self._file.remove(taken)
+            except (OSError, EverlogError) as error:  # they are in the log, which knows that
+                _logger.warning("%s could not be emptied: %s", self._file.path, error)
 
     def undone(self) -> None:
         self._written_in = None
-        self._being_written = []
+        self._being_written, self._taken = [], b""
 
     def _write(self, write: OpenWrite) -> None:
-        self._written_in = write
         with self._lock:
+            self._written_in = write
             some = list(self._waiting)
             self._beyond.clear()  # what is counted from here on is written next time
-        counts: dict[str, Counted] = {}
-        for one in some:
-            name = _counted_key(one.actor, one.minute)
-            before = counts.get(name) or _counted(read_note(write, name)) or Counted(one.actor, one.minute, 0)
-            if one.text and before.count < PER_MINUTE:
-                write.put(NOTES, {one.key: one.text.encode()}, expires_us=one.expires_us, may_be_lost=True)
-            counts[name] = Counted(before.actor, before.minute, before.count + one.times)
-        for name, counted in counts.items():
-            data = msgspec.json.encode(_without_secrets(_printable(msgspec.to_builtins(counted))))
-            write.put(NOTES, {name: data}, expires_us=counted.minute * _MINUTE_US + KEPT_US, may_be_lost=True)
+        purged = {purge.stream for purge, _ in write.staged_purges}
+        if self._file is not None and (data := self._file.read_settled()):
+            found = not_taken(write, self._file, data)
+            _put(write, rows_of(write, [one for one in found.waiting if one.stream not in purged]))
+            if not are_all_rows(write, found):
+                _put(write, [taken_row(found, write.now_us)])
+            if found.newly_damaged:
+                _logger.warning(
+                    "%s: %d lines cannot be read; they are left out", self._file.path, found.newly_damaged
+                )
+            self._taken = data
+        _put(write, rows_of(write, [one for one in some if one.stream not in purged]))
         self._being_written = some
+
+    # ---- reading
 
     def newest(
         self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
@@ -229,11 +235,7 @@ class Refusals:
         """Refusals, the newest first, by any of their facts."""
         left = limit
         fetched = limit if not (code or stream or actor or operation) else None
-        with self._lock:
-            now_us = self._now_us()
-            waiting = {one.key: one.text for one in self._waiting if one.text and one.expires_us > now_us}
-        found = {**read_notes(self._state, _PREFIX, limit=fetched, newest_first=True), **waiting}
-        for _, text in sorted(found.items(), reverse=True):
+        for _, text in sorted(self._rows(PREFIX, limit=fetched).items(), reverse=True):
             refusal = msgspec.json.decode(text, type=Refusal)
             if (code and refusal.code != code) or (stream and refusal.stream != stream):
                 continue
@@ -247,14 +249,33 @@ class Refusals:
 
     def left_out(self) -> list[Counted]:
         """The minutes in which an actor had more refusals than are recorded, the newest first."""
-        counts = {name: _counted(text) for name, text in read_notes(self._state, _COUNTED).items()}
-        found = {name: one for name, one in counts.items() if one is not None}
+        counts = [counted_of(text) for _, text in sorted(self._rows(COUNTED).items(), reverse=True)]
+        return [one for one in counts if one.left_out]
+
+    def damaged(self) -> int:
+        """How many lines of the file could not be read, and were left out."""
+        return 0 if self._file is None else not_taken(self._state, self._file, self._file.read()).damaged
+
+    def _rows(self, prefix: str, *, limit: int | None = None) -> dict[str, str]:
+        """The rows as the next write would leave them: those of the log, of the file, and of what waits here."""
+        now_us = self._now_us()
         with self._lock:
-            for one in self._waiting:
-                name = _counted_key(one.actor, one.minute)
-                before = found.get(name) or Counted(one.actor, one.minute, 0)
-                found[name] = Counted(before.actor, before.minute, before.count + one.times)
-        return [one for _, one in sorted(found.items(), reverse=True) if one.left_out]
+            here = list(self._waiting)
+        for _ in range(_LOOKS_MAX):
+            # The file first: what a write takes out of it meanwhile is in the rows then.
+            found = self._in_file()
+            made = rows_of(self._state, here if found is None else [*found.waiting, *here])
+            rows = read_notes(self._state, prefix, limit=limit, newest_first=True)
+            for row in made:
+                if row.key.startswith(prefix) and (row.expires_us or 0) > now_us:
+                    rows[row.key] = row.value.decode()
+            if found is None or self._in_file() == found:
+                break
+        return rows
+
+    def _in_file(self) -> NotTaken | None:
+        data = b"" if self._file is None else self._file.read()
+        return not_taken(self._state, self._file, data) if data and self._file is not None else None
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Return (code, type, count), the most common first."""
@@ -264,18 +285,19 @@ class Refusals:
 
 def forget_refusals(writer: OpenWrite, stream: str) -> None:
     """Remove what is remembered of refusals about a stream that is being purged."""
-    for key, text in read_notes(writer, _PREFIX).items():
+    for key, text in read_notes(writer, PREFIX).items():
         if msgspec.json.decode(text, type=Refusal).stream == stream:
             writer.put(NOTES, {key: None})
 
 
-def _counted_key(actor: str, minute: int) -> str:
-    """Its note, by time; the actor may be the very thing that was wrong, so that a hash stands for it."""
-    return f"{_COUNTED}{minute:012d}/{hashlib.sha256(actor.encode(errors='backslashreplace')).hexdigest()[:16]}"
+def _put(write: OpenWrite, rows: list[Row]) -> None:
+    for row in rows:
+        write.put(row.space, {row.key: row.value}, expires_us=row.expires_us, may_be_lost=True)
 
 
-def _counted(text: str | None) -> Counted | None:
-    return None if text is None else msgspec.json.decode(text, type=Counted)
+def _clean(value: Any) -> Any:
+    """The same value as it may be kept: encodable, short, and without secrets."""
+    return _without_secrets(_printable(value))
 
 
 def _without_secrets(value: Any) -> Any:

@@ -23,7 +23,6 @@ Lines of the seed (`event_id`, `lamport_clock`, …) are read, too: see `seed_sh
 from __future__ import annotations
 
 import json
-import zlib
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -37,6 +36,7 @@ from everlog.core.ids import EventId
 from everlog.errors import EverlogError
 from everlog.stores.contract import Encoded
 from everlog.stores.jsonl import seed_shape
+from everlog.stores.whole_line import ended, is_whole
 
 Batch = tuple[int, int]
 Number = Annotated[int, msgspec.Meta(ge=0, le=LAMPORT_MAX)]
@@ -303,15 +303,6 @@ def causal_order(line: Line) -> tuple[int, int, str]:
 
 # ---- the last member
 
-_WHOLE = b',"whole":"%08x"}'
-_WHOLE_BYTES = len(_WHOLE % 0)
-
-
-def ended(data: bytes) -> bytes:
-    """Return the object with its last member and the newline."""
-    before = data[:-1]
-    return before + _WHOLE % zlib.crc32(before) + b"\n"
-
 
 def checksum_of(line: bytes) -> str:
     """Return the checksum of a line that ends with its newline."""
@@ -319,14 +310,14 @@ def checksum_of(line: bytes) -> str:
 
 
 def refuse_changed(data: bytes) -> None:
-    if data[-_WHOLE_BYTES:] != _WHOLE % zlib.crc32(data[:-_WHOLE_BYTES]):
+    if not is_whole(data):
         raise BadLine("its checksum does not match: the disk or an editor changed it")
 
 
 def are_unchanged(lines: list[bytes]) -> bool:
     """Return whether the checksum of every line matches. A line of another program has none."""
     for line in lines:
-        if line[-_WHOLE_BYTES:] != _WHOLE % zlib.crc32(line[:-_WHOLE_BYTES]):
+        if not is_whole(line):
             is_of_ours = b'"commitment"' in line or not seed_shape.looks_like_it(line)
             if is_of_ours:
                 return False

@@ -23,7 +23,8 @@ from everlog.core.codec import header_bytes, header_hash
 from everlog.core.text import counted
 from everlog.errors import BadFile, IdConflict
 from everlog.stores.jsonl.day_files import scan
-from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, ended
+from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order
+from everlog.stores.whole_line import ended
 
 PROBLEMS_MAX = 20
 

@@ -21,7 +21,8 @@ from everlog.files import Files, Stamp, replace_file
 from everlog.stores.contract import Claim
 from everlog.stores.jsonl.day_files import looks_torn, read_from
 from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.lines import BadLine, ended, refuse_changed
+from everlog.stores.jsonl.lines import BadLine, refuse_changed
+from everlog.stores.whole_line import ended
 
 Notes = dict[str, tuple[str | None, int | None]]
 _DEAD_LINES_MAX = 2_000

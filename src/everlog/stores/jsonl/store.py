@@ -36,6 +36,7 @@ from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateFile
+from everlog.stores.waiting_lines import WaitingLines
 
 LOCK_TIMEOUT_S = 30.0
 _logger = logging.getLogger("everlog")
@@ -84,7 +85,10 @@ class JsonlStore:
         self._updater.index_replaced = self._notes.forget
         self._updater.clean_notes = lambda: self._notes.clean(now_us())
         beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
-        self.small_state = StoreState(beside, lambda: StateFile(self._folder.local / "views.db", self._files))
+        waiting = WaitingLines(self._files, self._folder.refusals_file, lambda: self._folder.log_id)
+        self.small_state = StoreState(
+            beside, lambda: StateFile(self._folder.local / "views.db", self._files), waiting
+        )
         self._forget_committed()
         with disk_errors(self.path):
             self._updater.refresh()

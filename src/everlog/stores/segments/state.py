@@ -2,7 +2,7 @@
 
 A process that only reads checks before each answer whether the writer has added something (`refresh`). It flushes new
 frames before it returns them: the writer may have been killed between its write and its flush, and an event that was
-read once must survive a power cut.
+read once must survive a power cut. Frames of a log that was closed cleanly need no such flush.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ class LogState:
         self.purged_at: dict[Position, Purged] = {}
         self.lost: list[Lost] = []
         self._forget_state()
-        if self._files.exists(self._layout.segments):
+        # A writer clears `closed` before its first frame, and sets it after its last flush.
+        closed = saved_end is not None and saved_end.closed and saved_end.number == max(numbers, default=0)
+        self._flushed = (saved_end.number, saved_end.end) if saved_end is not None and closed else (0, 0)
+        if not closed and self._files.exists(self._layout.segments):
             self._files.fsync_dir(self._layout.segments)  # names, too, are flushed before anything is returned
         self._newest = max([*numbers, self._newest, 0 if saved_end is None else saved_end.number])
         self._indexed_head = self._head_of_missing_segments(numbers, known)
@@ -509,13 +512,15 @@ class LogState:
         )
 
     def _walk_on(self, segment: Segment, source: Source, *, cuts: Collection[int] = ()) -> bool:
-        """Read frames from the known end on, and flush before new ones are added. A part ends at each cut."""
+        """Read frames from the known end on, and flush before new ones are added, unless a clean end shows that they
+        are on the disk. Return whether there were any. A part ends at each cut."""
         part = segment.parts[-1]
         mark = mark_of(self.identity.log_id, segment.number)
         walk = Walk(source, mark=mark, start=part.end, head=part.head, limit=segment.limit)
-        flushed = False
+        grown = flushed = False
         for found in walk:
-            if not flushed:
+            grown = True
+            if not flushed and (segment.number, found.end) > self._flushed:
                 source.flush()
                 flushed = True
             assert isinstance(part, LivePart)
@@ -530,7 +535,7 @@ class LogState:
         assert isinstance(part, LivePart)
         self._check(segment, part)
         segment.tail, segment.tail_bytes = walk.tail, walk.tail_bytes
-        return flushed
+        return grown
 
     def _check(self, segment: Segment, part: LivePart) -> None:
         if self._check_part is not None:

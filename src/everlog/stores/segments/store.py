@@ -40,6 +40,7 @@ from everlog.stores.segments.purge import refuse_damage_under, sweep
 from everlog.stores.segments.state import LogState, SegmentReplaced, no_segments
 from everlog.stores.segments.writer import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage, refuse_lost_file
 from everlog.stores.small_state import Beside, Row, SmallState, StoreState, claim_row, note_row
+from everlog.stores.waiting_lines import WaitingLines
 
 SEGMENT_BYTES_MAX = 100 * 1024 * 1024
 SEGMENT_HOURS_MAX = 24
@@ -81,7 +82,8 @@ class SegmentsStore:
         self._why_closed = "open it again"
         self._sequences: dict[str, int] = {}
         beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
-        self.small_state = StoreState(beside, self._open_derived)
+        waiting = WaitingLines(self.files, self.layout.refusals, lambda: self._identity.log_id)
+        self.small_state = StoreState(beside, self._open_derived, waiting)
         if not self.layout.numbers(self.files):
             self._begin(create, identity)
         self._identity, newest = identity_of(self.files, self.layout)

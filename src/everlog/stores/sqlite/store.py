@@ -47,6 +47,7 @@ from everlog.stores.sqlite.queries import (
 )
 from everlog.stores.sqlite.scrub import Scrub
 from everlog.stores.sqlite.tail import Tail
+from everlog.stores.waiting_lines import WaitingLines
 
 
 class SqliteStore:
@@ -77,12 +78,16 @@ class SqliteStore:
         self._why_closed = "open it again"
         self._scrub = Scrub(self.path)
         self._writing_thread = 0
+        self._has_written = False
         self._data_version = -1
         self._head: Position | None = None
         self._clock: int | None = None
         self._links: dict[str, Link] = {}
         beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
-        self.small_state = StoreState(beside, lambda: StateTable(self._fetch, self.open_write))
+        waiting = WaitingLines(
+            self._files, self.path.with_name(self.path.name + "-refusals"), lambda: self._identity.log_id
+        )
+        self.small_state = StoreState(beside, lambda: StateTable(self._fetch, self.open_write), waiting)
         if not self._files.exists(self.path):
             make_log(self._files, self._lock, self.path, identity or new_identity(now_us()), allowed=create)
         self._inode = connection.open_files.enter(self._files, self.path)
@@ -194,11 +199,16 @@ class SqliteStore:
     def close(self) -> None:
         with self._mutex:
             was_open, self._closed = not self._closed, True
+            if self._writer is not None and self._scrub.left and self._failed is None:
+                self._tidy_up(self._writer)
+            # The last connection that can write moves the write-ahead log into the file, with flushes. A process that
+            # has written nothing leaves that to one that has: a reader that is still open keeps SQLite from it.
+            if self._writer is not None and not self._has_written:
+                self._writer.close()
+                self._writer = None
             while self._idle_readers:
                 self._idle_readers.pop().close()
             if self._writer is not None:
-                if self._scrub.left and self._failed is None:
-                    self._tidy_up(self._writer)
                 self._writer.close()
                 self._writer = None
             self._lock.close()
@@ -373,6 +383,7 @@ class SqliteStore:
         if not staged.dirty:
             writer.execute("ROLLBACK")
             return
+        self._has_written = True
         try:
             with connection.own_errors(self.path, "writing to"):
                 self._inserter.insert(writer, staged, scrub_owed=self._scrub.owed_after(staged))

@@ -2,6 +2,7 @@
 
 log.json                      the identity of the log, and the number of its newest segment
 lock                          held by the writer
+refusals.jsonl                refusals that the next write takes into a frame; never flushed
 segments/00000001.seg         the events; the one with the greatest number is the live one
 segments/00000001.seg.gz      the same, packed
 segments/00000003-5120.torn   bytes that a recovery cut off, for inspection
@@ -35,6 +36,7 @@ class Layout:
         self.root = root
         self.manifest = root / "log.json"
         self.lock = root / "lock"
+        self.refusals = root / "refusals.jsonl"
         self.segments = root / "segments"
         self.index = root / "index"
         self.end = self.index / "end"
@@ -121,7 +123,7 @@ def _digest(body: object) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-_OURS = {"log.json", "lock", "lock.queue", "segments", "index", "snapshots"}
+_OURS = {"log.json", "lock", "lock.queue", "refusals.jsonl", "segments", "index", "snapshots"}
 
 
 def identity_of(files: Files, layout: Layout) -> tuple[Identity, int]:
