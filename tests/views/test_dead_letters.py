@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.views.conftest import ByActor, Causal, Everything, Picky, Said, Total
+from tests.views.conftest import ByActor, Causal, CausalByStream, Everything, Picky, Said, Total
 from tests.views.said import say
 
 from everlog.errors import NotFound, ViewStopped
@@ -17,6 +17,7 @@ from everlog.log.dead_letters import (
     WAITING,
 )
 from everlog.log.log import Log
+from everlog.testing.builders import event
 from everlog.views.view import View
 
 # ---- dead letters
@@ -36,6 +37,22 @@ def test_a_poison_event_stops_only_its_key(log: Log) -> None:
     assert [(letter.position, letter.what) for letter in letters] == [(poison, FAILED), (later, WAITING)]
     assert "this cannot be applied" in letters[0].reason
     assert "conftest.py" in letters[0].trace
+    assert handle.audit().ok
+
+
+def test_a_poison_event_of_one_key_waits_although_another_key_got_a_late_event(log: Log) -> None:
+    """In causal order a late event has its key folded again. What failed for the other keys stays a dead letter."""
+    for value in (1, 2):
+        say(log, value)
+    handle = log.view(CausalByStream)
+    handle.catch_up()
+    poison = say(log, "poison", stream="thing/2")
+    peer = "01PEER" + event().id[6:]
+    log.admit([event("thing.said", stream="thing/1", payload={"value": "late"}, lamport=1, origin=peer)])
+
+    assert handle.get("thing/2").parked
+    assert [(letter.position, letter.what) for letter in handle.dead_letters()] == [(poison, FAILED)]
+    assert sorted(map(str, handle.get("thing/1").state["values"])) == ["1", "2", "late"]
     assert handle.audit().ok
 
 

@@ -199,3 +199,17 @@ def test_a_view_gets_the_types_that_it_was_registered_for_and_no_others(log: Log
     assert (some.types, every.types) == (["note.added"], ["thing.said", "note.added"])
     kept = log.view(Materialised("kept", Heard(), ["note.added"]))
     assert kept.get(ONE_KEY).state == {"types": ["note.added"]}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_two_handles_go_on_with_one_view_in_turn(make_log: Callable[..., Log], tmp_path: Path, kind: str) -> None:
+    """Each has an object of its own, which takes the stored state before it goes on."""
+    with make_log(kind, tmp_path / "log") as one, make_log(kind, tmp_path / "log") as other:
+        views = [log.view(Materialised("market", Market(), ["thing.said"])) for log in (one, other)]
+        for number in range(6):
+            one.append("thing.said", stream="note/1", payload={"value": f"post {number}"})
+            assert len(views[number % 2].get(ONE_KEY).state["posts"]) == number + 1
+        replayed = engine_of(one)
+        replayed.rebuild_all()
+        assert [view.get(ONE_KEY).state for view in views] == [replayed.views["market"].snapshot_state()] * 2
+        assert views[0].audit().ok

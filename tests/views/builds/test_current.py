@@ -14,7 +14,7 @@ from tests.views.said import from_nothing, say
 from everlog.errors import ReadOnly
 from everlog.log.log import Log
 from everlog.views.builds import purge
-from everlog.views.builds.build import builds_of
+from everlog.views.builds.build import BUILDS, builds_of
 from everlog.views.live import LiveView
 from everlog.views.rebuild.blue_green import rebuild
 from everlog.views.registry import live_view
@@ -202,3 +202,25 @@ def test_a_reader_without_write_access_gets_an_old_answer_with_its_lag(
         log.view(Said).get("thing/1")
     monkeypatch.undo()
     assert handle.get("all").state["values"] == [1, 2]
+
+
+def test_an_answer_reads_the_record_of_its_build_once(
+    make_log: Callable[..., Log], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the answer, which shows that no other handle has moved the build."""
+    with make_log("sqlite", tmp_path / "log") as log, make_log("sqlite", tmp_path / "log") as other:
+        say(log, 1)
+        handle = log.view(Total)
+        handle.catch_up()
+        read, asked = log.views.small_state.get, list[str]()
+
+        def counted(space: str, key: str) -> bytes | None:
+            asked.append(space)
+            return read(space, key)
+
+        monkeypatch.setattr(log.views.small_state, "get", counted)
+        assert handle.get("all").state["values"] == [1]
+        assert asked.count(BUILDS) == 1
+        say(other, 2)
+        other.view(Total).catch_up()
+        assert handle.get("all").state["values"] == [1, 2]
