@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A job in the background of a shell ignores Ctrl-C, and so would every process that a test starts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("full" if config.getoption("--full") else "everyday")
 
 

@@ -193,6 +193,21 @@ def test_purged_positions_are_no_damage_and_do_not_hide_any(make_log: Callable[.
     assert raised.value.details["position"] == 1
 
 
+def test_a_purge_before_the_cursor_explains_nothing_after_it(make_log: Callable[..., Log]) -> None:
+    log = make_log("memory")
+    _fill(log)
+    purge = log.purge("thing/0", reason="test")
+    for number in range(3):
+        log.append("thing.said", stream="thing/1", payload={"value": number})
+    lost = purge.reserved + 2
+    places = log._store._slots  # type: ignore[attr-defined]
+    places[:] = [place for place in places if place.position != lost]
+
+    found, error = _read(log.read(after=purge.reserved))
+
+    assert (found, error.details["position"]) == ([lost - 1], lost)
+
+
 @pytest.mark.parametrize("newest_first", [False, True])
 def test_past_damage_gives_the_rest_and_reports_what_is_left_out(noticing: Log, newest_first: bool) -> None:
     reported: list[tuple[int, int]] = []

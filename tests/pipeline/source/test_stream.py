@@ -20,7 +20,9 @@ from tests.pipeline import follower
 from tests.pipeline.logs import KINDS, add, open_log, url_in
 
 from everlog import Log
+from everlog.core.event import Position
 from everlog.errors import EverlogError, HistoryChanged, InvalidSettings
+from everlog.log.read.resets import proof_at
 from everlog.pipeline.session.failures import CarriedError, everlog_error, own_errors
 from everlog.pipeline.source.rows import EVENT_SCHEMA, record_of
 from everlog.pipeline.source.source import EverlogPartition, SourceOptions
@@ -69,8 +71,10 @@ def test_an_offset_is_a_cursor(url: str) -> None:
         start = stream.initialOffset()
         end = stream.latestOffset(start, ALL)
         about = {"log": log.identity.log_id, "epoch": log.identity.epoch, "knows": 0}
-    assert start == {**about, "position": 0}
-    assert end == {**about, "position": 30}
+        proof = proof_at(log.stored, Position(30))
+    assert start == {**about, "position": 0, "proof": ""}
+    assert end == {**about, "position": 30, "proof": proof}
+    assert proof
     assert positions(stream, start, end) == list(range(1, 31))
     assert stream.latestOffset(end, ALL) == end
     assert stream.partitions(end, end) == []
@@ -129,7 +133,8 @@ def test_a_purge_is_reported_once_and_the_stream_continues_when_it_is_known(url:
 
         error = changed(lambda: stream.latestOffset(offset, ALL))
         assert error.details["reason"] == "purged"
-        assert error.details["reset"] == f"{purge.reserved}@{log.identity.epoch}"
+        proof = proof_at(log.stored, purge.reserved)
+        assert error.details["reset"] == f"{purge.reserved}@{log.identity.epoch}.{proof}"
 
         knowing = stream_of(url, knows=str(purge.reserved))
         end = knowing.latestOffset(offset, ALL)

@@ -21,7 +21,7 @@ class Accounting:
     def __init__(self, store: Stored, after: Position) -> None:
         self._store = store
         self._hides = isinstance(store, HidesEvents) and store.hides_events
-        self.last = after
+        self.last = self._start = after
         self._passed_over = 0
 
     def take(self, last: Position, count: int) -> None:
@@ -40,8 +40,9 @@ class Accounting:
         self._passed_over += count
         if self._hides:
             return
-        # Asked after the events were read: a purge in between only explains more.
-        purges = self._store.purges()
+        # Asked after the events were read: a purge in between only explains more. What a purge removed lies before
+        # its own position, so an earlier one explains nothing here.
+        purges = self._store.purges(after=self._start)
         if self._passed_over > sum(purge.count for purge in purges) + len(purges):
             places = Places(self._store, after=Position(first - 1), upto=last)
             deque(places, maxlen=0)
