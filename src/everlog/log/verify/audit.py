@@ -10,6 +10,7 @@ import hashlib
 import heapq
 import struct
 import tempfile
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import IO
@@ -63,6 +64,7 @@ class Verifier:
         self._origin = origin
         self._head = head
         self._purges = {purge.reserved: purge for purge in purges}
+        self._reserved = sorted(self._purges)
         self._ids = Spill()
         self._streams: Spill | None = None  # what was in `sequences` before, once there were too many
         self._firsts: dict[str, tuple[Position, int]] = {}
@@ -120,7 +122,8 @@ class Verifier:
         if position <= self.position:
             self.report(Problem(position, "out_of_order", f"it comes after position {self.position}"))
         first = Position(self.position + 1)
-        for reserved in sorted(place for place in self._purges if self.position < place < position):
+        low, high = bisect_right(self._reserved, self.position), bisect_left(self._reserved, position)
+        for reserved in self._reserved[low:high]:
             self._miss(first, reserved)
             self._go_on_after(self._purges[reserved])
             first = Position(reserved + 1)
