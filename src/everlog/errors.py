@@ -19,6 +19,7 @@
     │   ├── NoLogHere                       no_log
     │   ├── NotALog                         not_a_log
     │   ├── NewerFormat                     newer_format
+    │   ├── OlderFormat                     older_format
     │   └── NoSuchSubject                   no_such_subject
     ├── Conflict                        5   (the log is not in the state that the caller expects)
     │   ├── WrongSequence                   wrong_sequence
@@ -222,6 +223,10 @@ class NotALog(NotFound):
 
 class NewerFormat(NotFound):
     code = "newer_format"
+
+
+class OlderFormat(NotFound):
+    code = "older_format"
 
 
 class NoSuchSubject(NotFound):

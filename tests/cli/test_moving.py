@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from everlog.application.store_urls import has_password, typed_url
-from everlog.stores.sqlite import connection
+from everlog.stores import formats
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -57,7 +57,7 @@ def test_what_cannot_be_copied_is_told_and_left_alone(
 
 
 def test_a_log_of_a_newer_format_is_not_copied(notes: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "FORMAT", 0)
+    monkeypatch.setattr(formats, "FORMAT", 1)
     assert notes("copy", LOG, "sqlite:copy.db", "--json").error["code"] == "newer_format"
 
 

@@ -216,7 +216,7 @@ def test_the_worked_example_holds_by_its_own_text(pages: dict[str, Page]) -> Non
         event = assemble(header, payload, salt)
 
         assert sha256(salt + payload).hexdigest() == shown["commitment"] == event.commitment.hex()
-        assert sha256(header).hexdigest() == shown["hash"]
+        assert sha256(b"\0" + header).hexdigest() == shown["hash"]
         assert (event.previous, event.id, str(id_uuid(event.id))) == (previous, shown["id"], shown["uuid"])
         assert (header_bytes(event), canonical(event.payload)) == (header, payload)
         assert canonical(json.loads(header)) == header, "a header is RFC 8785 too"

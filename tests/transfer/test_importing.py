@@ -57,8 +57,8 @@ def test_the_fill_is_the_one_of_the_first_day() -> None:
     assert imported(a_log(), text(*EVERY), namespace="shop").digest == FILLED_IN_SHOP
 
 
-FILLED = "a890ea500fba885b3184cd2b455cb8718a8c7059ddf178b1bccbd9221d0e46ae"
-FILLED_IN_SHOP = "9d9e3eb3ab5c574661b146dc00131164933cb7e222347ec2f5e816d185a97c23"
+FILLED = "9c63ec3ce4269f52f77d828de486754416acd8020721eeb676240678e3dbcbc4"
+FILLED_IN_SHOP = "4bc7728b93becf0eefbce37f527ddb0c822ba9a80727d3223a9d1b5da83cb2b9"
 
 
 def test_importing_twice_adds_nothing() -> None:

@@ -79,10 +79,11 @@ def kept_calls() -> list[list[Any]]:
 
 
 def reopen(store: str, place: Path) -> World:
-    """A copy of the kept log, an hour later."""
+    """A copy of the kept log, an hour later, upgraded: it is in format 1."""
     here = World(place / store, begin=LATER)
     stories.LOG.prepare(here.place)
     shutil.copytree(LOGS / store, here.place / FOLDER)
+    here.must("upgrade")
     return here
 
 

@@ -233,6 +233,14 @@ class Server:
                     found += [bytes(part).decode() for part in copy]
         return "".join(found)
 
+    def load_format1(self, schema: str, dump: Path) -> None:
+        """Put a log of format 1 in the place of a new one."""
+        from tests.upgrade.server import Server as OldServer
+
+        with self._connect(schema) as connection:
+            connection.execute(f'DROP SCHEMA "{schema}" CASCADE')
+        OldServer(self._url).load(schema, dump)
+
     def load(self, schema: str, dump: str) -> None:
         """Put the rows of a dump in the place of those of a new log, as its owner and without its triggers."""
         tables = re.findall(r"^# (\w+) \((.*)\)\n((?:(?!# ).*\n)*)", dump, re.MULTILINE)

@@ -29,7 +29,8 @@ from everlog.core.text import counted
 from everlog.errors import EverlogError, InvalidField
 from everlog.files import DiskFiles, leftover_temps
 from everlog.log.log import Log
-from everlog.stores.contract import FORMAT, Indexed
+from everlog.stores.contract import Indexed
+from everlog.stores.formats import FORMAT
 from everlog.transfer.git import findings
 from everlog.views.builds.overview import DAMAGED, NEVER_RUN, OTHER_CODE, PARKED, STOPPED
 

@@ -15,7 +15,11 @@ EXIT_CODES = (
         "the event is refused, or a change of types breaks old events",
         "unknown_type, invalid_payload, schema_broken ...",
     ),
-    (4, "not found: no such event, no log here (0 with --missing-ok)", "not_found, no_log, not_a_log, newer_format"),
+    (
+        4,
+        "not found: no such event, no log here (0 with --missing-ok)",
+        "not_found, no_log, not_a_log, newer_format, older_format",
+    ),
     (
         5,
         "conflict: the log is not what you expected",

@@ -39,6 +39,7 @@ COMMANDS = {
     "views": ("Read", "views.group", "Derived state: list, get, run, rebuild, audit and more."),
     "snapshot": ("Read", "views.snapshot", "Snapshots of views: create, list, verify, prune, protect, restore."),
     "copy": ("Move", "transfer.copy", "Copy a whole log into another store."),
+    "upgrade": ("Move", "transfer.upgrade", "Bring a log of an older format to the present one."),
     "export": ("Move", "transfer.export", "Write events to a file, as JSON lines or CloudEvents."),
     "import": ("Move", "transfer.import_", "Record the events of files."),
     "git": ("Move", "transfer.git", "A JSONL log in git: install."),

@@ -58,8 +58,11 @@ def header_bytes(event: Header) -> bytes:
 
 
 def header_hash(data: bytes) -> bytes:
-    """Return the identity of an event: the next event of its origin carries it as `previous`."""
-    return _sha256(data).digest()
+    """Return the identity of an event: the next event of its origin carries it as `previous`.
+
+    The zero byte makes it the leaf hash of RFC 9162, so that a chain and a tree share one hash per event.
+    """
+    return _sha256(b"\0" + data).digest()
 
 
 def commitment(salt: bytes, payload: bytes) -> bytes:

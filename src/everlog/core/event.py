@@ -118,7 +118,8 @@ BEGINNING = Link(0, b"")
 
 
 class Purged(msgspec.Struct, frozen=True, gc=False):
-    """What remains of an event that a purge removed: its position and its hash, so that the chain still verifies."""
+    """What remains of an event that a purge removed: its position, its clock value, and its hash, so that the chain
+    still verifies."""
 
     position: Position
     sequence: int
@@ -127,7 +128,9 @@ class Purged(msgspec.Struct, frozen=True, gc=False):
     origin_seq: int
     hash: bytes
     previous: bytes
+    lamport: int
     reserved: Position = START  # the purge that removed it, by its reserved position
+    hash_format: int = 2  # 1 if it was removed in format 1, whose hash has no zero byte in front of the header
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from everlog.stores.open_write import OpenWrite
     from everlog.stores.small_state import StoreState
 
-FORMAT = 1
-"""The format that this code writes. A store of a greater one is refused, never read as empty."""
-
 
 class Identity(msgspec.Struct, frozen=True):
     """The identity of a log. `epoch` changes when a copy is restored or renumbered, so that old cursors are reset."""

@@ -141,6 +141,7 @@ class MemoryStore:
                 origin_seq=recorded.event.origin_seq,
                 hash=header_hash(pack(recorded).header),
                 previous=recorded.event.previous,
+                lamport=recorded.event.lamport,
             )
             for recorded in found
         ]

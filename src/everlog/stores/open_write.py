@@ -277,6 +277,7 @@ class OpenWrite:
                     self._place_event(place)
                 case Purged():
                     self.placed_purged.append(place)
+                    self.clock = max(self.clock, place.lamport)  # its value is not used again
                     self._go_on_after(place.origin, Link(place.origin_seq, place.hash))
                 case Purge():
                     self.staged_purges.append((place, []))  # what it removed is placed by itself

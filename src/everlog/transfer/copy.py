@@ -34,7 +34,7 @@ UNFINISHED = "copy/unfinished"
 """The note of a log that is still being copied into. Opening such a log reports it."""
 
 BATCH = 2_000
-_KEPT_BATCH = 5_000
+KEPT_BATCH = 5_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,7 @@ def copy_log(
         seen = Survey(source.identity.origin, purges)
         places = _past_what_is_there(slots_of(source, purges), draft, seen, target)
         for batch in batches(places, BATCH):
-            for slot in batch:
-                seen.take(slot)
+            seen.take_all(batch)
             _refuse_damage(seen)
             with draft.open_write() as writer:
                 writer.copy_in(batch)
@@ -187,13 +186,13 @@ def _copy_kept(source: Store, draft: Store, notes: list[Row], *, clock: int, sum
         for key, _ in draft.small_state.scan(NOTES):
             if key not in kept:  # of an earlier attempt: the log has removed it since, perhaps in a purge
                 writer.put(NOTES, {key: None})
-    for some in batches(notes, _KEPT_BATCH):
+    for some in batches(notes, KEPT_BATCH):
         with draft.open_write() as writer:
             for note in some:
                 writer.put(NOTES, {note.key: note.value}, expires_us=note.expires_us)
     count = 0
     here = (row for row in source.small_state.every_row() if row.space == CLAIMS and _is_here(row, summary.head))
-    for claims in batches(here, _KEPT_BATCH):
+    for claims in batches(here, KEPT_BATCH):
         with draft.open_write() as writer:
             writer.put(CLAIMS, {row.key: row.value for row in claims})
         count += len(claims)
@@ -211,8 +210,8 @@ def _is_here(row: Row, head: int) -> bool:
 
 def compare_with(summary: Summary, draft: Store, progress: Callable[[int], None]) -> None:
     """Read the copy again from its bytes, and refuse it unless it is the same."""
-    found, problems = survey(draft, progress=lambda position: progress(summary.head + position))
-    problems += draft.check()
+    found = survey(draft, progress=lambda position: progress(summary.head + position))
+    problems = list(draft.check())
     if found == summary and not problems:
         return
     wrong = [

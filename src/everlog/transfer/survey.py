@@ -7,22 +7,23 @@ positions, sequences, times of arrival, payloads, salts, signatures, purges.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice
 from typing import TypeVar
 
 import msgspec
 
-from everlog.core.codec import Packed
+from everlog.core.codec import Packed, header_hash
 from everlog.core.event import START, Position, Purge, Purged
 from everlog.log.verify.audit import Verifier
 from everlog.stores.contract import Problem, Store
 
 Slot = Packed | Purged | Purge
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode  # of a struct: a map with the names of its fields
 _Item = TypeVar("_Item")
+_BATCH = 1_000
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -36,50 +37,75 @@ class Summary(msgspec.Struct, frozen=True):
     places: str
 
 
-class Survey:
-    """Takes every slot once, in order, and has the summary and the problems at the end."""
+class BytesSurvey:
+    """Takes every slot once, in order, and has the summary at the end. It compares bytes and judges nothing."""
 
-    def __init__(self, origin: str, purges: list[Purge]) -> None:
-        self._audit = Verifier(origin, purges)
+    def __init__(self) -> None:
         self._places = hashlib.sha256()
-        self._purges = 0
+        self._digest = hashlib.sha256()
+        self._events = self._purged = self._purges = 0
         self.head = START
 
     def take(self, slot: Slot) -> None:
-        self._places.update(_encode((type(slot).__name__, msgspec.structs.astuple(slot))))
-        self.head = position_of(slot)
-        if isinstance(slot, Purge):
-            self._purges += 1
-        else:
-            self._audit.take(slot)
+        self.take_all((slot,))
+
+    def take_all(self, slots: Sequence[Slot]) -> None:
+        hashes = []
+        for slot in slots:
+            if isinstance(slot, Packed):
+                self._events += 1
+                hashes.append(header_hash(slot.header))
+            elif isinstance(slot, Purged):
+                self._purged += 1
+                hashes.append(slot.hash)
+            else:
+                self._purges += 1
+        if slots:
+            self._digest.update(b"".join(hashes))
+            self._places.update(b"".join([_encode(slot) for slot in slots]))
+            self.head = position_of(slots[-1])
+
+    def end(self) -> Summary:
+        return Summary(
+            self._events,
+            self._purged,
+            self._purges,
+            self.head,
+            self._digest.hexdigest(),
+            self._places.hexdigest(),
+        )
+
+
+class Survey(BytesSurvey):
+    """A survey that also has the problems of the log at the end."""
+
+    def __init__(self, origin: str, purges: list[Purge]) -> None:
+        super().__init__()
+        self._audit = Verifier(origin, purges)
+
+    def take_all(self, slots: Sequence[Slot]) -> None:
+        super().take_all(slots)
+        for slot in slots:
+            if not isinstance(slot, Purge):
+                self._audit.take(slot)
 
     def end(self) -> Summary:
         self._audit.end(self.head)
         self._audit.close()
-        return Summary(
-            self._audit.events,
-            self._audit.purged,
-            self._purges,
-            self.head,
-            self._audit.digest.hexdigest(),
-            self._places.hexdigest(),
-        )
+        return super().end()
 
     @property
     def problems(self) -> list[Problem]:
         return self._audit.problems
 
 
-def survey(store: Store, *, progress: Callable[[int], None] = lambda position: None) -> tuple[Summary, list[Problem]]:
-    """Return the summary of a log, read from its bytes, and its problems. Nothing may write to the log meanwhile."""
-    purges = store.purges()
-    seen = Survey(store.identity.origin, purges)
-    for slot in slots_of(store, purges):
-        seen.take(slot)
-        if seen.head % 1000 == 0:
-            progress(seen.head)
-    progress(seen.head)
-    return seen.end(), seen.problems
+def survey(store: Store, *, progress: Callable[[int], None] = lambda position: None) -> Summary:
+    """Return the summary of a log, read from its bytes. Nothing may write to the log meanwhile."""
+    seen = BytesSurvey()
+    for some in batches(slots_of(store, store.purges()), _BATCH):
+        seen.take_all(some)
+        progress(seen.head)
+    return seen.end()
 
 
 def slots_of(store: Store, purges: list[Purge]) -> Iterator[Slot]:

@@ -72,7 +72,7 @@ def test_a_line_is_the_portable_event_in_canonical_form_and_when_it_was_recorded
     line = event_line(made, NOON)
 
     said = canonical({**event_object(made.event), "received_at": "2026-11-15T12:00:00Z"})[:-1]
-    assert line == said + f',"whole":"{zlib.crc32(said):08x}"}}\n'.encode()
+    assert line == said + f',"xsum":"{zlib.crc32(said):08x}"}}\n'.encode()
     assert line == canonical(json.loads(line)) + b"\n"
     assert line.count(b"\n") == 1
     found = read_line(line[:-1])
@@ -141,7 +141,7 @@ def test_every_changed_bit_of_every_kind_of_line_is_noticed() -> None:
 def test_a_line_without_its_last_member_is_not_ours() -> None:
     line = event_line(Chain().next(), NOON)
     with pytest.raises(BadLine, match="checksum"):
-        read_line(line[: line.index(b',"whole"')] + b"}")
+        read_line(line[: line.index(b',"xsum"')] + b"}")
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ def _place_what_another_log_had_purged(world: World, kind: str) -> None:
         store = log._store
         assert isinstance(store, PostgresStore)
         gone = EventId("01TESTFREE0000000000000001")
-        hole = Purged(Position(log.head() + 1), 1, gone, "x", 1, bytes(32), b"")
+        hole = Purged(Position(log.head() + 1), 1, gone, "x", 1, bytes(32), b"", 1)
         with pytest.raises(Undo), store.open_write() as writer, own_errors(store._address, "writing to"):
             assert store._writer is not None
             writer.copy_in([hole])

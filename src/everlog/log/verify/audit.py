@@ -11,7 +11,7 @@ import heapq
 import struct
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import IO
 
@@ -52,7 +52,14 @@ class Verifier:
     event that was purged by a purge after that position counts as an event.
     """
 
-    def __init__(self, origin: str, purges: Iterable[Purge], *, head: Position | None = None) -> None:
+    def __init__(
+        self,
+        origin: str,
+        purges: Iterable[Purge],
+        *,
+        head: Position | None = None,
+        hash: Callable[[bytes], bytes] = header_hash,
+    ) -> None:
         self.events = 0
         self.purged = 0
         self.digest = hashlib.sha256()  # over every header's hash
@@ -63,6 +70,7 @@ class Verifier:
         self.chains: dict[str, Link] = {}  # the end of each origin's chain
         self._origin = origin
         self._head = head
+        self._hash = hash
         self._purges = {purge.reserved: purge for purge in purges}
         self._reserved = sorted(self._purges)
         self._ids = Spill()
@@ -81,7 +89,7 @@ class Verifier:
             self._go_on_after_purged(place)
             return
         self.events += 1
-        digest = header_hash(place.header)
+        digest = self._hash(place.header)
         self.saw(digest)
         try:
             event = unpack(place).event

@@ -31,9 +31,10 @@ from typing import TypeVar
 import msgspec
 
 from everlog.core.ids import IdSource
-from everlog.errors import Busy, Damaged, EverlogError, NewerFormat, NotALog, NotFound
+from everlog.errors import Busy, Damaged, EverlogError, NotALog, NotFound
 from everlog.files import Files, replace_file
-from everlog.stores.contract import FORMAT, Identity
+from everlog.stores.contract import Identity
+from everlog.stores.formats import FORMAT, refuse_other_format
 
 _Kind = TypeVar("_Kind")
 
@@ -122,14 +123,7 @@ class Folder:
                 why="its log.json was written by another program",
                 hint="name another folder",
             )
-        if found.format > FORMAT:
-            raise NewerFormat(
-                f"{self.path} has format {found.format}, this everlog reads up to {FORMAT}",
-                why="it was written by a newer everlog",
-                hint="upgrade everlog; the files were not touched",
-                path=str(self.path),
-                format=found.format,
-            )
+        refuse_other_format(str(self.path), found.format)
         self.log_id, self.created_us = found.log_id, found.created_us
 
     def origin(self) -> str:

@@ -14,7 +14,7 @@ Besides the members of the event, an event line may have these, which describe h
     batch        [k, n]: line k of a write of n lines, so that a torn write is cut as a whole
     claims       {"<base64 of 16 bytes>": count}: requests whose first event this is
 
-The last member of every line is `whole`: the CRC-32 of the bytes before it, in hexadecimal. It shows that the disk or
+The last member of every line is `xsum`: the CRC-32 of the bytes before it, in hexadecimal. It shows that the disk or
 an editor changed a line, also in the parts that no hash covers.
 
 Lines of the seed (`event_id`, `lamport_clock`, …) are read, too: see `seed_shape`.
@@ -23,6 +23,7 @@ Lines of the seed (`event_id`, `lamport_clock`, …) are read, too: see `seed_sh
 from __future__ import annotations
 
 import json
+import zlib
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -36,16 +37,21 @@ from everlog.core.ids import EventId
 from everlog.errors import EverlogError
 from everlog.stores.contract import Encoded
 from everlog.stores.jsonl import seed_shape
-from everlog.stores.whole_line import ended, is_whole
 
 Batch = tuple[int, int]
 Number = Annotated[int, msgspec.Meta(ge=0, le=LAMPORT_MAX)]
 """A number in a line. Greater JSON numbers are not exact, and a clock could not advance (F58)."""
 
+HASH_FORMAT = 2
+
 CONFLICT_MARKERS = (b"<<<<<<<", b"=======", b">>>>>>>", b"|||||||")
 
 
 CRLF = "it ends with a carriage return: git or an editor has changed the line ends to those of Windows (CRLF)"
+
+
+OLD_LINE = "it is in format 1: run everlog upgrade in the branch or copy that it came from, then merge again"
+_OLD_CRC = b',"whole":"'
 
 
 class BadLine(Exception):
@@ -113,7 +119,7 @@ class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=Fal
     via: str = ""
     batch: Batch | None = None
     claims: dict[str, Number] = {}
-    whole: str = ""
+    xsum: str = ""
 
     def event(self) -> Event:
         return Event(*astuple(self)[:_EVENT_FIELDS])
@@ -244,7 +250,8 @@ class PurgedLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fal
     sequence: Number = 0  # in such a copy: its sequence in the stream
     claims: dict[str, Number] = {}
     via: str = ""
-    lamport: Number = 0  # the event's; in a copy of another store, the greatest before it
+    lamport: Number = 0  # the event's
+    hash_format: Number = HASH_FORMAT  # 1 if it was purged in format 1: its hash is of that format
 
 
 class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
@@ -265,7 +272,7 @@ class _Marked(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc
     batch: Batch | None = None
     purge: PurgeLine | None = None
     purged: PurgedLine | None = None
-    whole: str = ""
+    xsum: str = ""
 
 
 _decode_marked = msgspec.json.Decoder(_Marked).decode
@@ -275,6 +282,8 @@ Line = EventLine | PurgedLine | PurgeLine
 
 def purged_line(line: PurgedLine, *, batch: Batch | None = None) -> bytes:
     members = {name: value for name, value in msgspec.to_builtins(line).items() if value or name == "previous"}
+    if line.hash_format == HASH_FORMAT:
+        del members["hash_format"]
     return _marked("purged", members, batch)
 
 
@@ -303,6 +312,15 @@ def causal_order(line: Line) -> tuple[int, int, str]:
 
 # ---- the last member
 
+_CRC = b',"xsum":"%08x"}'
+_CRC_BYTES = len(_CRC % 0)
+
+
+def ended(data: bytes) -> bytes:
+    """Return the object with its last member and the newline."""
+    before = data[:-1]
+    return before + _CRC % zlib.crc32(before) + b"\n"
+
 
 def checksum_of(line: bytes) -> str:
     """Return the checksum of a line that ends with its newline."""
@@ -310,14 +328,14 @@ def checksum_of(line: bytes) -> str:
 
 
 def refuse_changed(data: bytes) -> None:
-    if not is_whole(data):
+    if data[-_CRC_BYTES:] != _CRC % zlib.crc32(data[:-_CRC_BYTES]):
         raise BadLine("its checksum does not match: the disk or an editor changed it")
 
 
 def are_unchanged(lines: list[bytes]) -> bool:
     """Return whether the checksum of every line matches. A line of another program has none."""
     for line in lines:
-        if not is_whole(line):
+        if line[-_CRC_BYTES:] != _CRC % zlib.crc32(line[:-_CRC_BYTES]):
             is_of_ours = b'"commitment"' in line or not seed_shape.looks_like_it(line)
             if is_of_ours:
                 return False
@@ -348,6 +366,8 @@ def _read(data: bytes) -> tuple[Line, Batch | None]:
         why = str(error)
     except RecursionError as error:
         raise BadLine("it is nested too deep") from error
+    if data[-len(_OLD_CRC) - 10 :].startswith(_OLD_CRC):
+        raise BadLine(OLD_LINE)
     if data.startswith((b'{"purge', b'{"batch')):
         try:
             marked = _decode_marked(data)

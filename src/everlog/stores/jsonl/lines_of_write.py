@@ -93,7 +93,7 @@ class LinesOfWrite:
             received_at=moment,
             via="" if event.origin == self._origin else self._origin,
             claims=claims,
-            whole=checksum_of(data),
+            xsum=checksum_of(data),
         )
         self.lines.append((data, line, sealed.hash))
 
@@ -125,8 +125,10 @@ class LinesOfWrite:
             purge=self._placed(gone.reserved),
             sequence=gone.sequence,
             via=self._origin,
-            lamport=self._lamport,
+            lamport=gone.lamport,
+            hash_format=gone.hash_format,
         )
+        self._lamport = max(self._lamport, gone.lamport)
         self.lines.append((purged_line(line, batch=self._batch()), line, b""))
 
     def _placed(self, reserved: int) -> str:

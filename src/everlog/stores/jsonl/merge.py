@@ -23,8 +23,7 @@ from everlog.core.codec import header_bytes, header_hash
 from everlog.core.text import counted
 from everlog.errors import BadFile, IdConflict
 from everlog.stores.jsonl.day_files import scan
-from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order
-from everlog.stores.whole_line import ended
+from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, ended
 
 PROBLEMS_MAX = 20
 
@@ -75,7 +74,7 @@ def _lines_of(data: bytes, name: str, problems: list[str]) -> list[_Stated]:
 def _without_mark(text: bytes) -> bytes:
     """Return the line without its batch mark. Every other member keeps its bytes."""
     members = _members(text)
-    del members["batch"], members["whole"]
+    del members["batch"], members["xsum"]
     return ended(msgspec.json.encode(members))
 
 

@@ -1,6 +1,6 @@
 """Small state that is not history, in `local/notes.jsonl`: notes, and claims that belong to no event line.
 
-    {"at":12,"claims":{"<base64>":[first,count]},"notes":{"<key>":["<value>",expires_us]},"of":"<id>","whole":"…"}
+    {"at":12,"claims":{"<base64>":[first,count]},"notes":{"<key>":["<value>",expires_us]},"of":"<id>","xsum":"…"}
 
 A line that commits together with events is written and flushed *before* them and names the first of them in `of`:
 it counts once that id is in the log. So after a crash there is never a note without its events, nor an event without
@@ -21,8 +21,7 @@ from everlog.files import Files, Stamp, replace_file
 from everlog.stores.contract import Claim
 from everlog.stores.jsonl.day_files import looks_torn, read_from
 from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.lines import BadLine, refuse_changed
-from everlog.stores.whole_line import ended
+from everlog.stores.jsonl.lines import BadLine, ended, refuse_changed
 
 Notes = dict[str, tuple[str | None, int | None]]
 _DEAD_LINES_MAX = 2_000
@@ -34,7 +33,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     claims: dict[str, tuple[int, int]] = {}
     notes: Notes = {}
     of: str = ""
-    whole: str = ""
+    xsum: str = ""
 
 
 _decode = msgspec.json.Decoder(_Line).decode

@@ -43,6 +43,7 @@ def plan_of(purges: list[tuple[PurgeLine, list[Purged]]]) -> Plan:
                 previous=gone.previous,
                 purge=line.id,
                 stream=line.stream,
+                lamport=gone.lamport,
             )
             for line, removed in purges
             for gone in removed
@@ -86,7 +87,7 @@ def _without(data: bytes, going: Mapping[EventId, PurgedLine]) -> bytes:
         else:
             kept.append(
                 purged_line(
-                    msgspec.structs.replace(gone, claims=line.claims, via=line.via, lamport=line.lamport),
+                    msgspec.structs.replace(gone, claims=line.claims, via=line.via),
                     batch=found.batch,
                 )
             )

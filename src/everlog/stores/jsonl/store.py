@@ -284,7 +284,7 @@ class JsonlStore:
         for recorded in self.read(Query(stream=stream)):
             event = recorded.event
             slot = (recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header_bytes(event)), event.previous))
+            removed.append(Purged(*slot, header_hash(header_bytes(event)), event.previous, event.lamport))
             scopes.add(event.scope)
         return Removable(removed, tuple(sorted(scopes)))
 

@@ -8,6 +8,7 @@ from psycopg import sql
 
 from everlog.errors import Damaged, NewerFormat, NotALog, NotFound, Unavailable
 from everlog.stores.contract import Identity
+from everlog.stores.formats import FORMAT, refuse_other_format
 from everlog.stores.postgres.address import Address
 from everlog.stores.postgres.connection import Connection, denied
 from everlog.stores.postgres.statements import migrations
@@ -27,6 +28,8 @@ def open_log(connection: Connection, address: Address, *, create: bool, identity
     allowed."""
     applied = _applied(connection, address)
     wanted = migrations()
+    if applied:
+        refuse_other_format(str(address), format_of(connection, address))
     _refuse_newer(applied, address)
     if len(applied) < len(wanted):
         if not applied and not create:
@@ -65,6 +68,18 @@ def _applied(connection: Connection, address: Address) -> dict[int, bytes]:
             f"opening {address} failed", f"permission denied for schema {address.schema}", address, "opening"
         )
     return dict(connection.execute("SELECT number, digest FROM migrations ORDER BY number", prepare=False).fetchall())
+
+
+def format_of(connection: Connection, address: Address) -> int:
+    """Return the format of a log. Its number is in the table identity since format 2."""
+    found = connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_namespace ON"
+        " pg_namespace.oid = relnamespace WHERE nspname = %s AND relname = 'identity' AND attname = 'format')",
+        (address.schema,),
+        prepare=False,
+    ).fetchone()
+    row = connection.execute("SELECT format FROM identity", prepare=False).fetchone() if found == (True,) else (1,)
+    return FORMAT if row is None else int(row[0])
 
 
 def _refuse_newer(applied: dict[int, bytes], address: Address) -> None:
@@ -130,8 +145,8 @@ def _migrate(connection: Connection, address: Address, identity: Identity) -> No
                 )
         if not applied:
             connection.execute(
-                "INSERT INTO identity (log_id, origin, epoch, created_us) VALUES (%s, %s, %s, %s)",
-                (identity.log_id, identity.origin, identity.epoch, identity.created_us),
+                "INSERT INTO identity (log_id, origin, epoch, created_us, format) VALUES (%s, %s, %s, %s, %s)",
+                (identity.log_id, identity.origin, identity.epoch, identity.created_us, FORMAT),
                 prepare=False,
             )
 

@@ -234,7 +234,7 @@ class PostgresStore:
         for position, sequence, header in self._fetch_in_write("purgeable", {"stream": stream}):
             event = assemble(header, b"", b"")  # the payload may be the very thing that cannot be read any more
             slot = (position, sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header.encode()), event.previous))
+            removed.append(Purged(*slot, header_hash(header.encode()), event.previous, event.lamport))
             scopes.add(event.scope)
         return Removable(removed, tuple(sorted(scopes)))
 

@@ -265,7 +265,7 @@ class SegmentsStore:
         for record, header in self._query(lambda state: [*reader.with_headers(state, query, START, state.head)]):
             event = record.event
             slot = (record.position, record.sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header), event.previous))
+            removed.append(Purged(*slot, header_hash(header), event.previous, event.lamport))
             scopes.add(event.scope)
         return Removable(removed, tuple(sorted(scopes)))
 
@@ -534,6 +534,7 @@ class SegmentsStore:
 
     def _begin(self, allowed: bool, identity: Identity | None) -> None:
         if self.files.exists(self.layout.manifest):
+            read_manifest(self.files, self.layout)  # refuses another format: an upgrade may have been interrupted
             raise no_segments(self.layout)
         if not allowed:
             raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")

@@ -14,7 +14,8 @@ from everlog.core.codec import header_bytes, payload_bytes
 from everlog.core.event import Position, Recorded
 from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
 from everlog.files import Files, leftover_temps, replace_file
-from everlog.stores.contract import FORMAT, Claim, Encoded, Identity
+from everlog.stores.contract import Claim, Encoded, Identity
+from everlog.stores.formats import FORMAT
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.segments.closed_end import EndFile, SavedEnd, take_back_closed
 from everlog.stores.segments.format.frame import (

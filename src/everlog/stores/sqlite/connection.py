@@ -14,7 +14,6 @@ from everlog.errors import (
     Busy,
     Damaged,
     EverlogError,
-    NewerFormat,
     NotALog,
     ReadOnly,
     StorageFull,
@@ -22,7 +21,7 @@ from everlog.errors import (
     WriterStopped,
 )
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import FORMAT
+from everlog.stores.formats import FORMAT, refuse_other_format
 
 APPLICATION_ID = 0x65766C67  # "evlg", in the file's header, so that a foreign database is recognised
 BUSY_TIMEOUT_MS = 30_000
@@ -184,14 +183,7 @@ def refuse_foreign_database(path: Path, connection: sqlite3.Connection) -> None:
             hint="name another file",
             path=str(path),
         )
-    if version > FORMAT:
-        raise NewerFormat(
-            f"{path} has format {version}, this everlog reads up to {FORMAT}",
-            why="it was written by a newer everlog",
-            hint="upgrade everlog; the file was not touched",
-            path=str(path),
-            format=version,
-        )
+    refuse_other_format(str(path), version)
 
 
 class own_errors:  # noqa: N801 - used as a verb: with own_errors(path, "reading")

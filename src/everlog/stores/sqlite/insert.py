@@ -23,7 +23,7 @@ _NOTES_BETWEEN_PRUNES = 5_000
 
 _NAMED = "INSERT OR IGNORE INTO names (family, name) SELECT ?, value FROM json_each(?)"
 _NUMBERS = "SELECT name, name_id FROM names WHERE family = ? AND name IN (SELECT value FROM json_each(?))"
-_PURGED = "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_PURGED = "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Inserter:

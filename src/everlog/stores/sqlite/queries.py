@@ -406,7 +406,8 @@ def read_places(fetch: Fetch, after: Position) -> Iterator[Packed | Purged]:
         )
         last = events[-1][0] if len(events) == PAGE_ROWS else 2**62
         gone = fetch(
-            "SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM purged"
+            "SELECT position, sequence, id, origin, origin_seq, hash, previous, lamport, reserved, hash_format"
+            " FROM purged"
             " WHERE position > ? AND position <= ? ORDER BY position",
             (after, last),
         )

@@ -1,4 +1,4 @@
--- The SQLite form of a log, format 1. One row an event; its header and payload are the exact bytes that were
+-- The SQLite form of a log, format 2. One row an event; its header and payload are the exact bytes that were
 -- hashed and committed to, as text, so that any SQLite client can read and check them.
 
 CREATE TABLE identity (
@@ -99,7 +99,9 @@ CREATE TABLE purged (
     origin_seq INTEGER NOT NULL,
     hash       BLOB NOT NULL,
     previous   BLOB NOT NULL,
-    reserved   INTEGER NOT NULL
+    lamport    INTEGER NOT NULL,
+    reserved   INTEGER NOT NULL,
+    hash_format INTEGER NOT NULL
 ) STRICT;
 
 -- Which request made which events. A claim is 28 bytes: the name, which is 16 bytes of a hash over scope, actor,

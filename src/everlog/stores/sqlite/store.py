@@ -270,7 +270,7 @@ class SqliteStore:
         for position, sequence, header in rows:
             event = assemble(header, b"", b"")  # the payload may be the very thing that cannot be read any more
             slot = (position, sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header), event.previous))
+            removed.append(Purged(*slot, header_hash(header), event.previous, event.lamport))
             scopes.add(event.scope)
         return Removable(removed, tuple(sorted(scopes)))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from everlog.core.event import Position
-from everlog.stores.contract import FORMAT, Identity
+from everlog.stores.contract import Identity
+from everlog.stores.formats import FORMAT
 from everlog.stores.segments.format.header import END_MARK, SegmentHeader, StartState, decode_header, encode_header
 
 HEADER = SegmentHeader(

@@ -93,7 +93,7 @@ def _grown_from(index: Index, files: Files, path: Path, file: int, before: Stamp
 
 
 def _is_as_known(index: Index, file: int, data: bytes) -> bool:
-    rows = {at: tuple(row) for at, *row in index.fetch("SELECT at, whole, id FROM events WHERE file = ?", (file,))}
+    rows = {at: tuple(row) for at, *row in index.fetch("SELECT at, crc, id FROM events WHERE file = ?", (file,))}
     aside = {row[0] for row in index.fetch("SELECT at FROM bad_lines WHERE file = ?", (file,))}
     for found in scan(data):
         line = found.line
@@ -101,7 +101,7 @@ def _is_as_known(index: Index, file: int, data: bytes) -> bool:
             continue
         match line:
             case EventLine():
-                known = rows.pop(found.at, None) == (int(line.whole or "0", 16), line.id)
+                known = rows.pop(found.at, None) == (int(line.xsum or "0", 16), line.id)
             case PurgedLine():
                 known = bool(index.fetch("SELECT 1 FROM purged WHERE id = ? AND purge = ?", (line.id, line.purge)))
             case PurgeLine():

@@ -349,7 +349,8 @@ def read_slots(lines: Lines, after: Position) -> Iterator[Packed | Purged]:
         epoch = lines.same_epoch(epoch)
         last = rows[-1][0] if len(rows) == PAGE_ROWS else END
         gone = lines.index().fetch(
-            "SELECT position, purged.sequence, id, origin, origin_seq, hash, previous, coalesce(reserved, 0)"
+            "SELECT position, purged.sequence, id, origin, origin_seq, hash, previous, lamport,"
+            " coalesce(reserved, 0), hash_format"
             " FROM purged LEFT JOIN purges USING (purge)"
             " WHERE position > ? AND position <= ? ORDER BY position",
             (low, last),

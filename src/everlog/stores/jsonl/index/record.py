@@ -146,8 +146,8 @@ def _record_merge(
             before = gone.pop(found.line.id, None)
             if before is not None and isinstance(found.line, EventLine):
                 connection.execute(
-                    "UPDATE events SET file = ?, at = ?, size = ?, whole = ? WHERE position = ?",
-                    (file, found.at, found.size, int(found.line.whole or "0", 16), before[0]),
+                    "UPDATE events SET file = ?, at = ?, size = ?, crc = ? WHERE position = ?",
+                    (file, found.at, found.size, int(found.line.xsum or "0", 16), before[0]),
                 )
             elif before is not None and isinstance(found.line, PurgedLine):
                 position, sequence, stream, *_ = before
@@ -172,7 +172,7 @@ def _the_very_lines(change: FileChanges, known: dict[str, Known]) -> dict[str, F
         for found in read.found
         if isinstance(found.line, EventLine)
         and found.line.id in known
-        and known[found.line.id][3] == int(found.line.whole or "0", 16)
+        and known[found.line.id][3] == int(found.line.xsum or "0", 16)
     }
 
 
@@ -220,8 +220,7 @@ def rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int, in
     rows: list[tuple[str, int, int, int, int, str, int]] = []
     for name in names:
         rows += index.fetch(
-            "SELECT id, position, sequence, stream, whole, name, at FROM events JOIN files USING (file)"
-            " WHERE name = ?",
+            "SELECT id, position, sequence, stream, crc, name, at FROM events JOIN files USING (file) WHERE name = ?",
             (name,),
         )
     return rows

@@ -90,7 +90,7 @@ class Rows:
                 kind,
                 self._moment[1],
                 line.id,
-                int(line.whole or "0", 16),
+                int(line.xsum or "0", 16),
             )
         )
         self._see(line.origin, line.origin_seq, digest or line)
@@ -157,8 +157,20 @@ class Rows:
 
 def add_purged(connection: sqlite3.Connection, position: int, sequence: int, stream: int, line: PurgedLine) -> None:
     connection.execute(
-        "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (position, sequence, line.id, line.origin, line.origin_seq, line.hash, line.previous, line.purge, stream),
+        "INSERT INTO purged VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            position,
+            sequence,
+            line.id,
+            line.origin,
+            line.origin_seq,
+            line.hash,
+            line.previous,
+            line.lamport,
+            line.hash_format,
+            line.purge,
+            stream,
+        ),
     )
 
 

@@ -25,7 +25,7 @@ from everlog.files import Files, Stamp
 from everlog.stores.contract import Claim
 
 STREAM, TYPE, SCOPE, KIND = 0, 1, 2, 3
-_FORMAT = 2
+_FORMAT = 3
 _NAMES_REMEMBERED_MAX = 200_000
 _NAMES_ASKED_MAX = 500
 _TABLES = ("files", "names", "events", "missing", "purged", "purges", "claims", "state", "bad_lines")

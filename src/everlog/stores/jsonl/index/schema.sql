@@ -26,7 +26,7 @@ CREATE TABLE events (
     kind        INTEGER NOT NULL,
     received_us INTEGER NOT NULL,
     id          TEXT NOT NULL,
-    whole       INTEGER NOT NULL   -- the line's checksum: which of two lines with one id was here first
+    crc         INTEGER NOT NULL   -- the line's checksum: which of two lines with one id was here first
 ) STRICT;
 -- Events that were here and are in no file any more, and not by git: damage.
 CREATE TABLE missing (
@@ -45,6 +45,8 @@ CREATE TABLE purged (
     origin_seq INTEGER NOT NULL,
     hash       BLOB NOT NULL,
     previous   BLOB NOT NULL,
+    lamport    INTEGER NOT NULL,
+    hash_format INTEGER NOT NULL,
     purge      TEXT NOT NULL,
     stream     INTEGER NOT NULL
 ) STRICT;

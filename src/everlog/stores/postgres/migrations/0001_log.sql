@@ -6,7 +6,8 @@ CREATE TABLE identity (
     log_id     text NOT NULL,
     origin     text NOT NULL,
     epoch      text NOT NULL,
-    created_us bigint NOT NULL
+    created_us bigint NOT NULL,
+    format     integer NOT NULL
 );
 
 -- The one row that every write locks first and holds until its commit. Positions are counted here and nowhere else:
@@ -81,7 +82,9 @@ CREATE TABLE purged (
     origin_seq bigint NOT NULL,
     hash       bytea NOT NULL,
     previous   bytea NOT NULL,
-    reserved   bigint NOT NULL
+    lamport    bigint NOT NULL,
+    reserved   bigint NOT NULL,
+    hash_format integer NOT NULL
 );
 
 -- Idempotency: which request made which events. The name is a hash of scope, actor, operation and key.
@@ -211,7 +214,8 @@ BEGIN
         FROM events WHERE events.stream = the_stream;
     INSERT INTO purged
         SELECT position, sequence, id, fields ->> 5, (fields ->> 6)::bigint,
-            sha256(convert_to(header, 'UTF8')), decode(fields ->> 16, 'base64'), place
+            sha256('\x00'::bytea || convert_to(header, 'UTF8')), decode(fields ->> 16, 'base64'),
+            (fields ->> 4)::bigint, place, 2
         FROM (SELECT *, header::json AS fields FROM events WHERE events.stream = the_stream) AS gone;
     DELETE FROM events WHERE events.stream = the_stream;
     PERFORM pg_notify('everlog ' || current_schema(), place::text);

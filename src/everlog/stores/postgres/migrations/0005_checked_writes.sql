@@ -77,7 +77,7 @@ BEGIN
         IF (end_header::jsonb ->> 6)::bigint <> highest - last_shift THEN
             SELECT header INTO end_header FROM events WHERE position = highest;
         END IF;
-        UPDATE chains SET origin_seq = highest - last_shift, hash = sha256(convert_to(end_header, 'UTF8')),
+        UPDATE chains SET origin_seq = highest - last_shift, hash = sha256('\x00'::bytea || convert_to(end_header, 'UTF8')),
             position = highest
         WHERE origin = last_origin AND origin_seq = lowest - first_shift - 1;
         linked := FOUND;
@@ -95,7 +95,7 @@ BEGIN
                 USING ERRCODE = 'EV004';
         END IF;
         INSERT INTO chains AS known
-        SELECT DISTINCT ON (fields ->> 5) fields ->> 5, (fields ->> 6)::bigint, sha256(convert_to(header, 'UTF8')),
+        SELECT DISTINCT ON (fields ->> 5) fields ->> 5, (fields ->> 6)::bigint, sha256('\x00'::bytea || convert_to(header, 'UTF8')),
             position
         FROM (SELECT position, header, header::jsonb AS fields FROM added OFFSET 0) AS parsed
         ORDER BY fields ->> 5, (fields ->> 6)::bigint DESC, position
@@ -214,7 +214,8 @@ BEGIN
         FROM events WHERE events.stream = the_stream;
     INSERT INTO purged
         SELECT position, sequence, id, fields ->> 5, (fields ->> 6)::bigint,
-            sha256(convert_to(header, 'UTF8')), decode(fields ->> 16, 'base64'), place
+            sha256('\x00'::bytea || convert_to(header, 'UTF8')), decode(fields ->> 16, 'base64'),
+            (fields ->> 4)::bigint, place, 2
         FROM (SELECT *, header::json AS fields FROM events WHERE events.stream = the_stream) AS gone;
     DELETE FROM events WHERE events.stream = the_stream;
     PERFORM pg_notify('everlog ' || current_schema(), place::text);

@@ -5,7 +5,7 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 
 -- name: chain_ends
 SELECT chains.origin, chains.origin_seq, chains.hash, chains.position,
-    (SELECT sha256(convert_to(header, 'UTF8')) FROM events WHERE events.position = chains.position),
+    (SELECT sha256('\x00'::bytea || convert_to(header, 'UTF8')) FROM events WHERE events.position = chains.position),
     (SELECT purged.hash FROM purged WHERE purged.position = chains.position)
 FROM chains
 

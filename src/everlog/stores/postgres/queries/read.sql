@@ -93,7 +93,8 @@ SELECT {columns} FROM {events} WHERE id = %(id)s
 SELECT hash FROM purged WHERE id = %(id)s
 
 -- name: purged_places
-SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM {purged}
+SELECT position, sequence, id, origin, origin_seq, hash, previous, lamport, reserved, hash_format
+FROM {purged}
 WHERE position > %(after)s AND position <= %(upto)s ORDER BY position
 
 -- Where something was purged, or a purge is recorded.

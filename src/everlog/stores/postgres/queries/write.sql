@@ -62,8 +62,8 @@ INSERT INTO purges (reserved, stream, scopes, actor, reason, purged_us, sequence
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: place_purged
-INSERT INTO purged (position, sequence, id, origin, origin_seq, hash, previous, reserved)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+INSERT INTO purged (position, sequence, id, origin, origin_seq, hash, previous, lamport, reserved, hash_format)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: set_head
 UPDATE state SET head = %(head)s

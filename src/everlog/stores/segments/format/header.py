@@ -2,7 +2,7 @@
 
     0         8
     | EVERLOG | length, MessagePack, SHA-256 | frames …
-    | 1       |
+    | 2       |
 
 The name of a segment becomes visible only when its head is on the disk. So a segment without a head, or an empty one,
 is damage and never a new segment (F04). The head also records where the segment before it ended, so that a cut there
@@ -14,8 +14,8 @@ from __future__ import annotations
 import msgspec
 
 from everlog.core.event import Link, Position
-from everlog.errors import NewerFormat
-from everlog.stores.contract import FORMAT, Identity
+from everlog.stores.contract import Identity
+from everlog.stores.formats import FORMAT, refuse_other_format
 from everlog.stores.segments.format.frame import AROUND_BYTES, LENGTH, enclose, open_body
 
 MAGIC = b"EVERLOG"
@@ -86,12 +86,7 @@ def decode_header(data: bytes, *, name: str) -> tuple[SegmentHeader, int] | None
         header = None
     if header is not None and header.format == FORMAT:
         return None if data[len(MAGIC)] != FORMAT else (header, HEAD_START + len(body) + AROUND_BYTES)
-    if data[len(MAGIC)] > FORMAT:
-        raise NewerFormat(
-            f"{name} has format {data[len(MAGIC)]}",
-            why=f"this version reads formats up to {FORMAT}",
-            hint="use a newer everlog",
-        )
+    refuse_other_format(name, data[len(MAGIC)])
     return None
 
 

@@ -20,9 +20,10 @@ from pathlib import Path
 
 import msgspec
 
-from everlog.errors import Damaged, EverlogError, NewerFormat, NotALog, NotFound
+from everlog.errors import Damaged, EverlogError, NotALog, NotFound
 from everlog.files import TEMP_SUFFIX, Files, replace_file
-from everlog.stores.contract import FORMAT, Identity
+from everlog.stores.contract import Identity
+from everlog.stores.formats import FORMAT, refuse_other_format
 from everlog.stores.segments.format.header import HEAD_READ_BYTES, decode_header, head_size
 from everlog.stores.segments.format.source import ArchiveSource, PlainSource
 
@@ -110,12 +111,7 @@ def read_manifest(files: Files, layout: Layout) -> Manifest | None:
         return None
     if not whole:
         return None
-    if body.get("format", 0) > FORMAT:
-        raise NewerFormat(
-            f"{layout.root} has format {body['format']}",
-            why=f"this version reads formats up to {FORMAT}",
-            hint="use a newer everlog",
-        )
+    refuse_other_format(str(layout.root), body.get("format", 0))
     return msgspec.convert(body, Manifest)
 
 

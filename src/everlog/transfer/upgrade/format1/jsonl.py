@@ -23,14 +23,14 @@ import msgspec
 
 from everlog.core.canonical import canonical
 from everlog.core.codec import Packed
-from everlog.core.event import Position, Purge, Purged, microseconds
+from everlog.core.event import Position, Purge, microseconds
 from everlog.core.fields import TEXT_CHARS_MAX, actor_of, kind_of, name_of, require_shape, require_text
-from everlog.core.ids import EventId, IdSource, parse_id
+from everlog.core.ids import IdSource, parse_id
 from everlog.errors import Damaged, EverlogError, InvalidField
 from everlog.files import Files
 from everlog.stores.contract import CLAIM_BYTES, Claim, Identity
 from everlog.stores.small_state import Row, claim_row, note_row
-from everlog.transfer.upgrade.format1.model import Bad, Header1, Slot, encode_header
+from everlog.transfer.upgrade.format1.model import Bad, Header1, Slot, encode_header, stub
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\.jsonl")
 _INDEX_FORMAT = 2
@@ -175,6 +175,11 @@ class JsonlLog:
         self.identity = Identity(about["log_id"], str(origins.get("origin", "")), epoch, about["created_us"])
         self.clock = self._clock()
 
+    def purges(self) -> list[Purge]:
+        if not self._seen.purges:
+            return []
+        return [slot for slot in self.slots() if isinstance(slot, Purge)]
+
     def slots(self) -> Iterator[Slot | Bad]:
         yield from self._bad
         sequences: dict[str, int] = {}
@@ -242,9 +247,8 @@ class JsonlLog:
                     sequence = sequences[line.stream] = sequences.get(line.stream, 0) + 1
                 known = self._sequences.get(place.position, sequence)
                 rest = line.origin, line.origin_seq, line.hash, line.previous
-                return Purged(
-                    position, known, EventId(line.id), *rest, self._seen.positions.get(line.purge, Position(0))
-                )
+                reserved = self._seen.positions.get(line.purge, Position(0))
+                return stub(position, known, line.id, *rest, reserved, line.lamport)
             case _Seed():
                 try:
                     event, payload, salt = _seed_event(line)
@@ -299,7 +303,7 @@ class JsonlLog:
             found: (position, sequence)
             for found, position, sequence in connection.execute("SELECT id, position, sequence FROM purged")
         }
-        own = self._origins()
+        own = self.origins()
         purges = {
             found: (position, 0) for found, position in connection.execute("SELECT purge, reserved FROM purges")
         }
@@ -331,7 +335,7 @@ class JsonlLog:
 
     def _from_lines(self) -> None:
         seen: set[str] = set()
-        own = self._origins()
+        own = self.origins()
         for place, line in self._all_lines():
             found = _id_of(line)
             if found in seen:
@@ -390,7 +394,8 @@ class JsonlLog:
                 f"{path} cannot be read", why=str(error), hint=f"restore {path.name} from git or a backup"
             ) from error
 
-    def _origins(self) -> list[str]:
+    def origins(self) -> list[str]:
+        """Return the origin of this copy and its earlier ones; nothing if it has never written."""
         if not self._has("local", "origin.json"):
             return []
         found = self._about(self.path / "local" / "origin.json")
@@ -423,6 +428,7 @@ class _Seen:
         self.asked = asked  # ids that notes wait for
         self.known: set[str] = set()  # those of them that are there
         self.lamport = 0
+        self.purges = False  # whether there are any
         self.positions: dict[str, Position] = {}  # of purges, and of first events of requests
         self.stubs: Counter[str] = Counter()  # how many events each purge removed
         self.claims: list[tuple[bytes, str, int]] = []
@@ -435,6 +441,7 @@ class _Seen:
             self.known.add(_id_of(line))
         if isinstance(line, Purge1):
             self.positions[line.id] = Position(position)
+            self.purges = True
         elif isinstance(line, Purged1):
             self.stubs[line.purge] += 1
         if isinstance(line, (Event1, Purged1)) and line.claims and (line.via or line.origin) in own:
@@ -477,19 +484,26 @@ class _BadLine(Exception):
 
 def read_line(data: bytes) -> Line:
     """Return what a line says. Raise an error that names what is wrong with it."""
+    return read_marked_line(data)[0]
+
+
+def read_marked_line(data: bytes) -> tuple[Line, tuple[int, int] | None]:
+    """Return what a line says, and its place in its write."""
     try:
-        line: Line = _decode_event(data)
+        line = _decode_event(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         if b'"event_id"' in data and b'"lamport_clock"' in data:
-            return _decode_seed(data)
+            return _decode_seed(data), None
         if not data.startswith((b'{"purge', b'{"batch')):
             raise
         marked = _decode_marked(data)
-        if (marked.purge is None) == (marked.purged is None):
+        found = marked.purge or marked.purged
+        if found is None or (marked.purge is not None and marked.purged is not None):
             raise _BadLine("it is neither an event nor a purge") from None
-        line = marked.purge or marked.purged  # type: ignore[assignment]
+        _refuse_changed(data)
+        return found, marked.batch
     _refuse_changed(data)
-    return line
+    return line, line.batch
 
 
 def _refuse_changed(data: bytes) -> None:

@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from everlog.core.codec import Packed
-from everlog.core.event import Purge, Purged
+from everlog.core.event import Position, Purge, Purged
+from everlog.core.ids import EventId
 from everlog.stores.contract import Identity
 from everlog.stores.small_state import Row
 
@@ -35,6 +36,10 @@ class OldLog(Protocol):
     @property
     def clock(self) -> int: ...
 
+    def purges(self) -> list[Purge]:
+        """Return every purge, in order; none if they cannot be read, which `slots` reports."""
+        ...
+
     def slots(self) -> Iterator[Slot | Bad]:
         """Return every position in order, as stored; what cannot be read is named, and the next one follows."""
         ...
@@ -44,6 +49,22 @@ class OldLog(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def stub(
+    position: int,
+    sequence: int,
+    event_id: str,
+    origin: str,
+    origin_seq: int,
+    hash: bytes,
+    previous: bytes,
+    reserved: int,
+    lamport: int = 0,
+) -> Purged:
+    """Return what a purge left. Only day files have its clock value."""
+    place = Position(position), sequence, EventId(event_id)
+    return Purged(*place, origin, origin_seq, hash, previous, lamport, Position(reserved), FORMAT)
 
 
 class Header1(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -10,12 +10,12 @@ import psycopg
 from psycopg import sql
 
 from everlog.core.codec import Packed
-from everlog.core.event import Position, Purge, Purged
-from everlog.core.ids import EventId, parse_id
+from everlog.core.event import Position, Purge
+from everlog.core.ids import parse_id
 from everlog.errors import Damaged
 from everlog.stores.contract import Claim, Identity
 from everlog.stores.small_state import Row, claim_row, note_row
-from everlog.transfer.upgrade.format1.model import Bad, Slot
+from everlog.transfer.upgrade.format1.model import Bad, Slot, stub
 
 _EVENTS = (
     "SELECT position, sequence, received_us, convert_to(header, 'UTF8'), convert_to(payload, 'UTF8'), salt,"
@@ -39,23 +39,24 @@ class PostgresLog:
         state = connection.execute("SELECT clock FROM state").fetchone()
         self.clock: int = state[0] if state else 0
 
+    def purges(self) -> list[Purge]:
+        rows = self._rows(
+            "purges",
+            "SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM purges"
+            " ORDER BY reserved",
+        )
+        return [Purge(row[0], row[1], tuple(row[2]), *row[3:]) for row in rows]
+
     def slots(self) -> Iterator[Slot | Bad]:
         purged: Iterator[tuple[int, Slot]] = (
-            (row[0], Purged(row[0], row[1], EventId(parse_id(str(row[2]))), *row[3:]))
+            (row[0], stub(row[0], row[1], parse_id(str(row[2])), *row[3:]))
             for row in self._rows(
                 "purged",
                 "SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM purged"
                 " ORDER BY position",
             )
         )
-        purges: Iterator[tuple[int, Slot]] = (
-            (row[0], Purge(row[0], row[1], tuple(row[2]), *row[3:]))
-            for row in self._rows(
-                "purges",
-                "SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM purges"
-                " ORDER BY reserved",
-            )
-        )
+        purges: Iterator[tuple[int, Slot]] = ((purge.reserved, purge) for purge in self.purges())
         events: Iterator[tuple[int, Slot]] = ((row[0], _event(row)) for row in self._rows("events", _EVENTS))
         for _, slot in merge(events, purged, purges, key=lambda found: found[0]):
             yield slot

@@ -28,7 +28,7 @@ from everlog.errors import Damaged, EverlogError
 from everlog.files import Files
 from everlog.stores.contract import CLAIM_BYTES, Claim, Identity
 from everlog.stores.small_state import Row, claim_row, note_row
-from everlog.transfer.upgrade.format1.model import Bad, Slot, encode_header
+from everlog.transfer.upgrade.format1.model import Bad, Slot, encode_header, stub
 
 _MAGIC = b"EVERLOG\x01"
 _NAME = re.compile(r"(\d{8})\.seg(\.gz)?")
@@ -163,6 +163,9 @@ class SegmentsLog:
         self._names = self._listed()
         self.identity = self._identity()
         self._survey()
+
+    def purges(self) -> list[Purge]:
+        return self._purges
 
     def slots(self) -> Iterator[Slot | Bad]:
         yield from self._bad
@@ -301,8 +304,8 @@ class SegmentsLog:
             name = names[n * CLAIM_BYTES : (n + 1) * CLAIM_BYTES]
             self._claims[name] = Claim(Position(rest.before + first), count)
         self._purges += [Purge(*astuple(purge)) for purge in rest.purges]
-        for stub in rest.purged:
-            self._stubs[stub.position] = Purged(*astuple(stub))
+        for left in rest.purged:
+            self._stubs[left.position] = stub(*astuple(left))
 
     def _events(self) -> Iterator[tuple[int, Slot | Bad]]:
         for number in self._names:

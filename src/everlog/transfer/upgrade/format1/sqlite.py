@@ -11,11 +11,11 @@ from typing import Any
 from urllib.parse import quote
 
 from everlog.core.codec import Packed
-from everlog.core.event import Position, Purge, Purged
+from everlog.core.event import Position, Purge
 from everlog.errors import Damaged
 from everlog.stores.contract import CLAIM_BYTES, Claim, Identity
 from everlog.stores.small_state import Row, claim_row, note_row
-from everlog.transfer.upgrade.format1.model import Bad, Slot
+from everlog.transfer.upgrade.format1.model import Bad, Slot, stub
 
 _EVENTS = (
     "SELECT position, sequence, received_us, CAST(header AS BLOB), CAST(payload AS BLOB), salt,"
@@ -40,21 +40,21 @@ class SqliteLog:
             self._connection.close()
             raise
 
+    def purges(self) -> list[Purge]:
+        try:
+            return list(self._purges())
+        except (sqlite3.Error, ValueError, TypeError):
+            return []  # `slots` reports it
+
     def slots(self) -> Iterator[Slot | Bad]:
         purged = (
-            Purged(*row)
+            stub(*row)
             for row in self._connection.execute(
                 "SELECT position, sequence, id, origin, origin_seq, hash, previous, reserved FROM purged"
                 " ORDER BY position"
             )
         )
-        purges = (
-            Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:])
-            for row in self._connection.execute(
-                "SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM purges"
-                " ORDER BY reserved"
-            )
-        )
+        purges = self._purges()
         try:
             for _, slot in merge(
                 self._events(),
@@ -83,6 +83,12 @@ class SqliteLog:
         if found is None:
             raise Damaged(f"{self._path} is damaged", why="it has lost its identity", hint="restore a backup")
         return tuple(found)
+
+    def _purges(self) -> Iterator[Purge]:
+        for row in self._connection.execute(
+            "SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM purges ORDER BY reserved"
+        ):
+            yield Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:])
 
     def _events(self) -> Iterator[tuple[int, Slot | Bad]]:
         after = 0

@@ -1,0 +1,99 @@
+"""A log folder made of day files that another format had: for an upgrade, which keeps every position.
+
+The lines are in the files that they were in; the index gets the positions that they had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from everlog.core.codec import Packed, header_hash, unpack
+from everlog.core.event import Purged, Recorded
+from everlog.files import Files
+from everlog.stores.contract import Encoded, Identity
+from everlog.stores.jsonl.day_files import read_from
+from everlog.stores.jsonl.folder import Folder
+from everlog.stores.jsonl.index.rows import Rows
+from everlog.stores.jsonl.index.schema import Index
+from everlog.stores.jsonl.lines import Batch, PurgedLine, event_line, purged_line, read_line
+
+
+class Placed(NamedTuple):
+    """A line in a day file. Its position is its place in the sequence."""
+
+    name: str
+    at: int
+    size: int  # without the newline
+
+
+def carried_event(slot: Packed, *, via: str, batch: Batch | None, claims: dict[str, int]) -> bytes:
+    """Return the line of an event that was recorded before. `via` is the log that wrote the line."""
+    recorded: Recorded = unpack(slot)
+    sealed = Encoded(recorded.event, slot.header, slot.payload, header_hash(slot.header))
+    return event_line(sealed, recorded.received_at, via=via or recorded.event.origin, batch=batch, claims=claims)
+
+
+def carried_purged(
+    slot: Purged,
+    *,
+    purge: str,
+    stream: str,
+    sequence: int,
+    via: str,
+    batch: Batch | None,
+    claims: dict[str, int],
+) -> bytes:
+    """Return the line of what a purge left before."""
+    line = PurgedLine(
+        hash=slot.hash,
+        id=slot.id,
+        origin=slot.origin,
+        origin_seq=slot.origin_seq,
+        previous=slot.previous,
+        purge=purge,
+        stream=stream,
+        sequence=sequence,
+        claims=claims,
+        via=via,
+        lamport=slot.lamport,
+        hash_format=slot.hash_format,
+    )
+    return purged_line(line, batch=batch)
+
+
+def make_folder(files: Files, path: Path, identity: Identity) -> Path:
+    """Create a log folder without events, and return the folder of its day files."""
+    folder = Folder(path, files)
+    folder.make_parents()
+    folder.make(identity)
+    return folder.events
+
+
+def make_index(
+    files: Files, path: Path, lines: Iterable[Placed], *, identity: Identity, own: list[str], branch: str
+) -> None:
+    """Create the index of a folder: each line gets the next position."""
+    folder = Folder(path, files)
+    index = Index.make(folder.index_file, origin=identity.origin, epoch=identity.epoch, branch=branch)
+    try:
+        with index.change() as connection:
+            rows = Rows(index, connection, own=own)
+            known: dict[str, tuple[int, bytes]] = {}
+            for placed in lines:
+                if placed.name not in known:
+                    stamp = files.stamp(folder.events / placed.name)
+                    assert stamp is not None
+                    inserted = connection.execute(
+                        "INSERT INTO files (name, size, changed_ns, inode) VALUES (?, ?, ?, ?) RETURNING file",
+                        (placed.name, stamp.size, stamp.changed_ns, stamp.inode),
+                    ).fetchone()
+                    known[placed.name] = (inserted[0], read_from(files, folder.events / placed.name))
+                file, data = known[placed.name]
+                line = read_line(data[placed.at : placed.at + placed.size])
+                rows.add(file, placed.at, placed.size, line)
+            rows.end()
+        index.finish()
+    finally:
+        index.close()
