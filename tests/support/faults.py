@@ -17,7 +17,7 @@ import errno
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -236,14 +236,14 @@ class RecordingFiles(Files):
 
     def stamp(self, path: Path) -> Stamp | None:
         if path in self.dirs:
-            return Stamp(0, sum(1 for known in self.by_name if known.parent == path), 0)
+            return Stamp(0, sum(1 for _ in _names_in(path, self.by_name)), 0)
         file = self.by_name.get(path)
         return None if file is None else Stamp(len(self.contents[file]), self._changes[file], file)
 
     def names(self, directory: Path) -> list[str]:
         if directory not in self.dirs:
             raise _os_error(errno.ENOENT, directory)
-        return sorted(path.name for path in {*self.by_name, *self.dirs} if path.parent == directory != path)
+        return sorted({*_names_in(directory, self.by_name), *_names_in(directory, self.dirs)})
 
     def make_dir(self, path: Path, *, mode: int = DIR_MODE) -> None:
         self._call("mkdir", path)
@@ -333,6 +333,15 @@ class MemoryLock:
     def close(self) -> None:
         if self._held:
             self.release()
+
+
+def _names_in(directory: Path, paths: Iterable[Path]) -> Iterator[str]:
+    """The names of those that are in a directory. As texts: `Path.parent` would take most of a test's time."""
+    start = f"{str(directory).rstrip('/')}/"
+    for path in paths:
+        text = str(path)
+        if text.startswith(start) and "/" not in (name := text[len(start) :]) and name:
+            yield name
 
 
 def _os_error(number: int, path: Path) -> OSError:

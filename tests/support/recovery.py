@@ -50,49 +50,75 @@ def check(
     append: Append | None = None,
     nested_max: int = 100,
     effort: Effort = Effort(exhaustive_max=64, samples=16, tears_max=6),  # noqa: B008 - frozen
+    first_only: bool = False,
 ) -> Report:
     """Recover from each state and hold the result against what was tried and acknowledged.
 
     `recover` opens the store, reads it all and returns the numbers it found, in order. What it returns has been
     served: it must survive the next crash, too. `append` opens the store and adds one. Every kill, and `nested_max`
-    of the power cuts, crash again during recovery and append; `effort` bounds that second level.
+    of the power cuts, crash again during recovery and append; `effort` bounds that second level. Nothing happens to a
+    disk after its second crash, so each such disk is recovered once, and judged for every set of promises that it is
+    found with. `first_only` stops at the first violation.
     """
     report = Report()
     everything = list(states)
     cuts = [index for index, state in enumerate(everything) if state.killed is None]
     deeper = set(random.Random(effort.seed).sample(cuts, min(nested_max, len(cuts))))
     seen: set[object] = set()
+    known: dict[object, _Found] = {}
     for index, state in enumerate(everything):
+        if first_only and report.violations:
+            break
         report.states += 1
         files = state.files()
         since = len(files.trace)
-        if not _judge(recover, files, state, report) or (
-            append and not _extend(recover, append, files, state, report)
-        ):
+        found = known[state.key] = _recover_twice(recover, files)
+        if not _judge(found, state, report) or (append and not _extend(recover, append, files, found, state, report)):
             continue
         if state.killed is None and index not in deeper:
             continue
         for again in power_cuts(files, effort=effort, since=since, acked=state.acked, tried=state.tried):
+            disk = again.key
             # The same disk with the same promises has been judged, wherever it came from.
-            if (again.key, again.acked) not in seen:
-                seen.add((again.key, again.acked))
+            if (disk, again.acked) not in seen:
+                seen.add((disk, again.acked))
                 report.nested += 1
-                _judge(recover, again.files(), again, report, f"{state.label}, then ")
+                if disk not in known:
+                    known[disk] = _recover_twice(recover, again.files())
+                _judge(known[disk], again, report, f"{state.label}, then ")
     return report
 
 
-def _judge(recover: Recover, files: RecordingFiles, state: CrashState, report: Report, before: str = "") -> bool:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What two recoveries of a disk in a row gave: numbers, or the text of an error."""
+
+    numbers: list[int] | str
+    again: list[int] | str
+
+
+def _recover_twice(recover: Recover, files: RecordingFiles) -> _Found:
+    try:
+        numbers = list(recover(files))
+    except Exception as error:
+        return _Found(repr(error), "")
+    for number in numbers:
+        files.acked(number)  # served: from here on a reader relies on it
+    try:
+        return _Found(numbers, list(recover(files)))
+    except Exception as error:
+        return _Found(numbers, repr(error))
+
+
+def _judge(recovered: _Found, state: CrashState, report: Report, before: str = "") -> bool:
     def found(kind: str, detail: object) -> None:
         report.violations.append(Violation(kind, before + state.label, str(detail)))
 
     known = len(report.violations)
-    try:
-        numbers = list(recover(files))
-    except Exception as error:
-        found("recovery failed", repr(error))
+    numbers = recovered.numbers
+    if isinstance(numbers, str):
+        found("recovery failed", numbers)
         return False
-    for number in numbers:
-        files.acked(number)  # served: from here on a reader relies on it
     place = {number: index for index, number in enumerate(state.tried)}
     if lost := sorted(set(state.acked) - set(numbers)):
         found("lost", lost)
@@ -103,16 +129,16 @@ def _judge(recover: Recover, files: RecordingFiles, state: CrashState, report: R
     places = [place[number] for number in numbers if number in place]
     if places != sorted(places):
         found("reordered", numbers)
-    try:
-        if (second := list(recover(files))) != numbers:
-            found("differs when recovered twice", f"{numbers}, then {second}")
-    except Exception as error:
-        found("recovery failed", f"the second time: {error!r}")
+    if isinstance(recovered.again, str):
+        found("recovery failed", f"the second time: {recovered.again}")
+    elif recovered.again != numbers:
+        found("differs when recovered twice", f"{numbers}, then {recovered.again}")
     return len(report.violations) == known
 
 
-def _extend(recover: Recover, append: Append, files: RecordingFiles, state: CrashState, report: Report) -> bool:
-    before = list(recover(files))
+def _extend(
+    recover: Recover, append: Append, files: RecordingFiles, found: _Found, state: CrashState, report: Report
+) -> bool:
     number = max((*state.tried, 0)) + 1
     files.tried(number)
     try:
@@ -122,8 +148,10 @@ def _extend(recover: Recover, append: Append, files: RecordingFiles, state: Cras
     except Exception as error:
         report.violations.append(Violation("append failed", state.label, repr(error)))
         return False
-    if after != [*before, number]:
-        report.violations.append(Violation("append unreadable", state.label, f"{before} + {number} gave {after}"))
+    if after != [*found.numbers, number]:
+        report.violations.append(
+            Violation("append unreadable", state.label, f"{found.numbers} + {number} gave {after}")
+        )
         return False
     return True
 
@@ -139,17 +167,21 @@ def check_bit_flips(
     damaged_max: int = 1,
     flips: int = 500,
     seed: int = 0,
+    first_only: bool = False,
 ) -> Report:
     """Flip one bit at a time: everything is found, or `loud` is raised, nothing is written and the rest is readable.
 
     `spans` names the bytes that may be hit. A recovery that must cut torn tails cannot tell a flip in the very last
-    record from a tear, unless its format can; leave that record out if so, and say so.
+    record from a tear, unless its format can; leave that record out if so, and say so. `first_only` stops at the
+    first violation.
     """
     report = Report()
     chance = random.Random(seed)
     places = [(path, at) for path, span in spans for at in span]
     intact = files.visible()
     for path, at in chance.sample(places, min(flips, len(places))):
+        if first_only and report.violations:
+            break
         report.states += 1
         content = bytearray(intact[path])
         content[at] ^= 1 << chance.randrange(8)

@@ -115,7 +115,7 @@ def appends(
     return files
 
 
-def judged(files: RecordingFiles, *, nested_max: int = 4) -> Report:
+def judged(files: RecordingFiles, *, nested_max: int = 4, first_only: bool = False) -> Report:
     states = [*power_cuts(files, effort=EFFORT), *kills(files)[::3]]
     return check(
         numbers,
@@ -123,6 +123,7 @@ def judged(files: RecordingFiles, *, nested_max: int = 4) -> Report:
         append=append,
         nested_max=nested_max,
         effort=Effort(exhaustive_max=8, samples=3, tears_max=2),
+        first_only=first_only,
     )
 
 
@@ -416,11 +417,11 @@ def _flush_is_tried_again(patch: pytest.MonkeyPatch) -> None:
 
 def _crashes() -> None:
     for workload in WORKLOADS.values():
-        assert judged(workload(), nested_max=2).violations == []
+        assert judged(workload(), nested_max=2, first_only=True).violations == []
 
 
 def _crashes_with_notes() -> None:
-    assert judged(appends(2, note=True), nested_max=2).violations == []
+    assert judged(appends(2, note=True), nested_max=2, first_only=True).violations == []
 
 
 def _tears() -> None:

@@ -69,9 +69,10 @@ class Numbers:
 def recover(files: RecordingFiles) -> Sequence[int]:
     """What a reader is served, and a writer after it; both the same."""
     reader = open_on(files, create=False)
-    found = [recorded.event.payload["n"] for recorded in reader.read()]
-    assert {letter for recorded in reader.read() for letter in recorded.event.payload["pad"]} <= {"x"}
-    assert [recorded.position for recorded in reader.read()] == [1 + place for place in range(len(found))]
+    records = list(reader.read())
+    found = [recorded.event.payload["n"] for recorded in records]
+    assert {letter for recorded in records for letter in recorded.event.payload["pad"]} <= {"x"}
+    assert [recorded.position for recorded in records] == [1 + place for place in range(len(found))]
     reader.close()
     writer = open_on(files, create=False)
     with writer.open_write():
@@ -215,7 +216,9 @@ def test_a_purge_survives_every_crash_and_is_finished() -> None:
     assert report.states > 100
 
 
-def flipped(files: RecordingFiles, acked: Sequence[int], *, flips: int, damaged_max: int = 3) -> Report:
+def flipped(
+    files: RecordingFiles, acked: Sequence[int], *, flips: int, damaged_max: int = 3, first_only: bool = False
+) -> Report:
     def loud(disk: RecordingFiles) -> Sequence[int]:
         store = open_on(disk, create=False)
         try:
@@ -233,7 +236,15 @@ def flipped(files: RecordingFiles, acked: Sequence[int], *, flips: int, damaged_
 
     spans = [(path, range(len(content))) for path, content in files.visible().items() if path.suffix != ".queue"]
     return check_bit_flips(
-        loud, files, acked, spans, loud=EverlogError, readable=readable, damaged_max=damaged_max, flips=flips
+        loud,
+        files,
+        acked,
+        spans,
+        loud=EverlogError,
+        readable=readable,
+        damaged_max=damaged_max,
+        flips=flips,
+        first_only=first_only,
     )
 
 

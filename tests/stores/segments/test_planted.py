@@ -50,12 +50,13 @@ def crashes(*, events: int = 4, size: int = 0, segment_bytes_max: int = 3000, ki
     for number in range(1, events + 1):
         numbers.append(files, store, number, size=size)
     states = kills(files) if killed else power_cuts(files, models=BOTH, effort=BRIEF)
-    return bool(check(recover, states, append=append_one, nested_max=5, effort=BRIEF).violations)
+    report = check(recover, states, append=append_one, nested_max=5, effort=BRIEF, first_only=True)
+    return bool(report.violations)
 
 
 def flips(*, close: bool, end_known: bool = True) -> bool:
     files, acked = filled(close=close, end_known=end_known)
-    return bool(flipped(files, acked, flips=400).violations)
+    return bool(flipped(files, acked, flips=400, first_only=True).violations)
 
 
 def cut_behind_a_frame() -> bool:
@@ -82,12 +83,9 @@ def purges() -> bool:
     since = len(files.trace)
     with store.open_write() as writer:
         writer.purge("note/1", actor="user:ada", reason="asked to")
-    states = kills(files)[since::4]
-    return bool(
-        check(
-            _purged_recover, states, nested_max=0, effort=Effort(exhaustive_max=2, samples=1, tears_max=1)
-        ).violations
-    )
+    effort = Effort(exhaustive_max=2, samples=1, tears_max=1)
+    report = check(_purged_recover, kills(files)[since::4], nested_max=0, effort=effort, first_only=True)
+    return bool(report.violations)
 
 
 def contract(name: str) -> bool:
