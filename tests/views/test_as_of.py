@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.views.conftest import ALL, ByActor, Causal, Said
 
 from everlog.core.differences import differences, leaves, same, value_at
-from everlog.core.event import Position
+from everlog.core.event import Event, Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.core.text import parse_path, path_of
 from everlog.errors import InvalidField, NotFound
@@ -160,6 +160,36 @@ def test_a_poison_event_far_into_a_history_takes_nothing_back(
     say(log, "elsewhere", stream="thing/2", actor="user:eve")
     handle = log.view(view)
     for key in ("thing/1", "thing/2") if view is Said else ("user:ada", "user:eve"):
+        now, then = handle.get(key), handle.get(key, as_of=log.head())
+        assert (then.state, then.parked) == (now.state, now.parked)
+    assert states_at(log, handle.view, cut(log, None)).states() == dict(handle.items())
+
+
+class Unsayable(Said):
+    """JSON cannot express its state after the value "nan"."""
+
+    name = "unsayable"
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        value = event.payload["value"]
+        return {"values": [*state["values"], float("nan") if value == "nan" else value], "count": state["count"] + 1}
+
+
+@pytest.mark.parametrize("before", [0, 2, 3])
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_state_that_json_cannot_express_takes_nothing_back_and_is_never_shown(
+    log: Log, before: int, behind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first event of a key, at the beginning of a page and within one."""
+    monkeypatch.setattr("everlog.views.as_of.AT_ONCE", 2)
+    for number in range(before):
+        say(log, number)
+    say(log, "nan")
+    say(log, "elsewhere", stream="thing/2")
+    if behind:
+        say(log, "behind it")
+    handle = log.view(Unsayable)
+    for key in ("thing/1", "thing/2"):
         now, then = handle.get(key), handle.get(key, as_of=log.head())
         assert (then.state, then.parked) == (now.state, now.parked)
     assert states_at(log, handle.view, cut(log, None)).states() == dict(handle.items())

@@ -9,6 +9,7 @@ import pytest
 from tests.views.conftest import ByActor, Said
 
 from everlog.log.log import Log
+from everlog.views.builds.rows import Row
 from everlog.views.fold import fold, joined, run_of
 from everlog.views.view import View
 
@@ -26,6 +27,19 @@ def test_what_was_applied_is_named_also_when_it_came_out_of_order(
         done = fold(view(), {}, some)
         assert done.smooth is not None
         assert done.applied == [recorded.position for recorded in some]
+
+
+@pytest.mark.parametrize("view", [Said, ByActor])
+def test_a_key_whose_first_event_fails_has_no_row(make_log: Callable[..., Log], view: type[View]) -> None:
+    """Not even the initial state: `apply` may have left half a change in it, and the next event would build on it."""
+    with make_log("memory") as log:
+        for number, value in enumerate(("poison", 1)):
+            log.append("thing.said", stream=f"thing/{number}", payload={"value": value}, actor=f"user:u{number}")
+        rows: dict[str, Row] = {}
+        done = fold(view(), rows, list(log._store.read()))
+    failed, good = ("thing/0", "thing/1") if view is Said else ("user:u0", "user:u1")
+    assert [failure.key for failure in done.failures] == [failed]
+    assert (done.changed, rows.keys()) == ({good}, {good})
 
 
 @pytest.mark.parametrize(

@@ -353,6 +353,8 @@ def _up_to_the_failure(view: View, rows: dict[str, Row], key: str, done: Folded,
             break
     if good is not None:
         rows[key] = row_of(good)
+    else:
+        rows.update(load([key]))  # it stays as it is stored
     return good
 
 

@@ -163,6 +163,24 @@ def test_a_file_of_another_name_is_told(path: Path) -> None:
 # ---- the index
 
 
+def test_a_row_of_the_index_that_leads_to_no_line_is_reported_until_the_index_is_rebuilt(path: Path) -> None:
+    store, other = JsonlStore(path), JsonlStore(path)
+    for text in ("one", "two", "three"):
+        own(store, payload={"text": text})
+    moved = next(store.read(after=Position(1))).event.id
+    store._updater.index.connection.execute("UPDATE events SET at = at + 1 WHERE position = 2")
+    for handle in (store, other):
+        found = [
+            (problem.position, problem.reason) for problem in handle.check() if problem.code == "index_disagrees"
+        ]
+        assert found == [(2, f"event {moved} is not where the index has it")]
+    store.rebuild_index()
+    assert [list(handle.check()) for handle in (store, other)] == [[], []]
+    assert texts(other) == ["one", "two", "three"]
+    store.close()
+    other.close()
+
+
 def test_an_index_that_is_gone_or_damaged_is_made_anew(path: Path) -> None:
     store = JsonlStore(path)
     for number in range(3):

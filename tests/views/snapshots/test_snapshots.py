@@ -210,6 +210,24 @@ def test_a_snapshot_of_another_copy_or_of_a_log_that_went_back_is_stale(
     assert old.view(Said).digest() == from_nothing(old, Said)
 
 
+def test_a_snapshot_is_used_though_its_last_event_was_purged_and_not_if_another_one_was_there(
+    slog: Log, folder: Path
+) -> None:
+    """The view does not take the event, so the snapshot holds nothing of the purged stream."""
+    fill(slog, 20)
+    slog.append("workpackage.moved", stream="workpackage/1", payload={"went_to": "doing"})
+    entry = slog.view(Said).snapshot()
+    assert entry.header is not None
+    fill(slog, 5, start=20)
+    slog.purge("workpackage/1", reason="a test")
+    forget_states(slog)
+    again = reopened(slog._store, folder)
+    assert again.view(Said).position() == entry.position, "it began somewhere else"
+    assert again.view(Said).digest() == from_nothing(slog, Said)
+    other = msgspec.structs.replace(entry.header, last=(entry.header.last[0], "01K00000000000000000000000"))
+    assert "is not in the log" in again.views.snapshots.stale(other, Said())
+
+
 # ---- purges
 
 
