@@ -33,7 +33,7 @@ from everlog.log.secrets.first_look import (
     remember_clean,
     suspicious,
 )
-from everlog.log.secrets.patterns import ADDRESS, DENIED_NAMES, PATTERNS, RUN_CHARS_MIN
+from everlog.log.secrets.patterns import ADDRESS, DENIED_NAMES, PATTERNS, RUN_CHARS_MIN, SECRET_CHARS_MIN
 
 WORDS = [
     "password", "reset", "requested", "token", "refresh", "secret", "rotated", "risk", "task", "desk", "sk-learn",
@@ -203,6 +203,22 @@ def test_the_refusal_names_place_and_kind_and_what_to_do() -> None:
     assert "version id" in caught.value.hint
     assert caught.value.details["findings"][1] == {"path": '$.env["odd key"][0]', "kind": "GitLab token"}
     assert caught.value.code == "secret_found"
+
+
+@pytest.mark.parametrize("secret", ["a://:b@c", "pwd=abcd", "'pwd':'a"])
+def test_the_shortest_secrets_are_found_and_what_is_shorter_is_none(secret: str) -> None:
+    assert len(secret) == SECRET_CHARS_MIN
+    assert len(find_secrets({"note": secret})) == len(find_secrets({secret: 1})) == 1
+    assert not innocent(secret)
+    remember_clean({"values": ["a"]})
+    assert known_clean({"values": ["a", secret[1:]]})
+    assert not known_clean({"values": ["a", secret]})
+    with everlog.open("memory:") as log:
+        with pytest.raises(SecretFound):
+            log.append("note.added", stream="note/1", payload={"text": secret})
+        with pytest.raises(SecretFound):
+            log.append("note.added", stream="note/1", payload={"text": "a"}, tags={"name": secret})
+        log.append("note.added", stream="note/1", payload={"text": secret[1:]})
 
 
 def test_a_secret_used_as_a_key_hides_the_path_below_it() -> None:

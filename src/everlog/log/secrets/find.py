@@ -27,7 +27,15 @@ from everlog.log.secrets.assigned import (
     holds_an_aws_secret,
 )
 from everlog.log.secrets.first_look import suspicious
-from everlog.log.secrets.patterns import ADDRESS, DENIED_KIND, PATTERNS, RUN_CHARS_MIN, is_placeholder, names_a_secret
+from everlog.log.secrets.patterns import (
+    ADDRESS,
+    DENIED_KIND,
+    PATTERNS,
+    RUN_CHARS_MIN,
+    SECRET_CHARS_MIN,
+    is_placeholder,
+    names_a_secret,
+)
 
 # Below a denied key these still only describe a secret: {"credentials": {"secret_name": …, "version_id": …}}.
 _DESCRIBES = re.compile(r"(?:id|ids|name|names|version|at|ref|type|kind|status|count|arn|path|expires)\Z")
@@ -86,8 +94,7 @@ def _walk(value: Any, path: str, *, denied: bool) -> Iterator[Finding]:
 
 
 def _kinds(text: str) -> Iterator[str]:
-    # Most strings are shorter than any token, and the shortest address is a://:b@c.
-    if len(text) < 9:
+    if len(text) < SECRET_CHARS_MIN:  # as most strings are
         return
     for pattern in PATTERNS if len(text) >= RUN_CHARS_MIN else _SHORT_PATTERNS:
         if pattern.expression.search(text) is not None:

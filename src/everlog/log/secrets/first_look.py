@@ -17,6 +17,7 @@ from everlog.log.secrets.patterns import (
     DENIED_NAMES,
     PATTERNS,
     RUN_CHARS_MIN,
+    SECRET_CHARS_MIN,
     WINDOW_CHARS,
     names_a_secret,
 )
@@ -117,7 +118,7 @@ innocent_words: set[str] = set()
 
 def innocent(text: str) -> bool:
     """True when a short text is plainly an id and no secret; False says nothing."""
-    if len(text) < 9:  # see `_kinds` in find
+    if len(text) < SECRET_CHARS_MIN:
         return True
     if text.isalnum() and text.isascii():
         return len(text) < RUN_CHARS_MIN or not fold(text[:8].encode()).startswith(_BARE)
@@ -166,7 +167,7 @@ def known_clean(payload: Mapping[str, Any]) -> bool:
         if key not in keys:
             return False
         if type(item) is str:  # spelled out: a call for each would double the cost
-            if len(item) > 8 and item not in strings:  # nothing shorter can hold a secret, see `_kinds` in find
+            if len(item) >= SECRET_CHARS_MIN and item not in strings:
                 return False
         elif not _known_clean_value(item):
             return False
@@ -176,7 +177,7 @@ def known_clean(payload: Mapping[str, Any]) -> bool:
 def _known_clean_value(value: Any) -> bool:
     kind = type(value)
     if kind is str:
-        return len(value) < 9 or value in _cleared_strings
+        return len(value) < SECRET_CHARS_MIN or value in _cleared_strings
     if kind is dict:
         return known_clean(value)
     if kind is list:

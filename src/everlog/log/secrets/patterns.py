@@ -35,6 +35,7 @@ def _compiled(source: str, ignore_case: bool) -> re.Pattern[str]:
 
 
 RUN_CHARS_MIN = 20
+SECRET_CHARS_MIN = 8  # a://:b@c, pwd=abcd
 WINDOW_CHARS = 12
 
 _BEFORE = r"(?<![A-Za-z0-9])"
