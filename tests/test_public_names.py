@@ -6,9 +6,11 @@ import ast
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import everlog
+from everlog import programs
 
 SOURCE = Path(everlog.__file__)
 NOT_LOADED = (
@@ -32,20 +34,30 @@ def test_the_list_is_what_is_public() -> None:
 
 def test_type_checkers_see_the_same_names() -> None:
     """The names stand once for people at run time and once for type checkers; the two must not drift apart."""
-    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+    assert names_for_checkers(SOURCE) == {**everlog._HOMES, **dict.fromkeys(everlog._MODULES, "everlog")}
+    assert names_for_checkers(Path(programs.__file__)) == programs._HOMES
+
+
+def names_for_checkers(source: Path) -> dict[str, str | None]:
+    tree = ast.parse(source.read_text(encoding="utf-8"))
     (checked,) = [node for node in tree.body if isinstance(node, ast.If)]
-    seen = {
+    return {
         alias.asname: node.module
         for node in checked.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name
     }
-    assert seen == {**everlog._HOMES, **dict.fromkeys(everlog._MODULES, "everlog")}
 
 
 def test_every_public_name_is_on_the_api_page_and_nothing_else() -> None:
     assert sorted(listed("## Names") | {"__version__"}) == everlog.__all__
+
+
+def test_the_names_for_a_program_are_on_the_api_page_and_nothing_else() -> None:
+    assert sorted(listed("## Names for a program of your own")) == programs.__all__ == sorted(programs._HOMES)
+    for name, home in programs._HOMES.items():
+        assert getattr(programs, name) is getattr(import_module(home), name)
 
 
 def test_every_member_of_a_log_is_on_the_api_page_and_nothing_else() -> None:

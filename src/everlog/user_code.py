@@ -1,4 +1,4 @@
-"""Catalogs and views that users write: found by the settings, imported, checked."""
+"""Catalogs, views and programs that users write: found by the settings, imported, checked."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ from everlog.files import DiskFiles, Files
 from everlog.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from everlog.programs.program import Program
+    from everlog.programs.registry import Own
     from everlog.views.view import View
 
 _logger = logging.getLogger("everlog")
 
 
-def catalog_of(settings: Settings, folder: Path | None, given: Catalog | None = None) -> Catalog:
-    """Return every event type of a log: built in, declared, of the settings, given by the caller, of the programs."""
+def catalog_of(
+    settings: Settings, folder: Path | None, given: Catalog | None = None, own: Iterable[Program] | None = None
+) -> Catalog:
+    """Return every event type of a log: built in, declared, of the settings, given by the caller, of the programs.
+
+    `own` are the user's programs, if they are not only those of the settings.
+    """
     catalog = Catalog()
     catalog.include(BUILT_IN)
     files = DiskFiles()
@@ -33,7 +41,7 @@ def catalog_of(settings: Settings, folder: Path | None, given: Catalog | None = 
         catalog.include(read_types(_text(files, folder / TYPES_FILE), source=str(folder / TYPES_FILE)))
     if settings.catalog:
         catalog.include(_imported(settings.catalog))
-    for program in user_programs(settings.programs):
+    for program in user_programs(settings.programs) if own is None else own:
         catalog.include(program.catalog)
     if given is not None:
         catalog.include(given)
@@ -42,13 +50,13 @@ def catalog_of(settings: Settings, folder: Path | None, given: Catalog | None = 
     return catalog
 
 
-def user_programs(setting: str) -> list[Program]:
-    """Return the programs that the setting `programs` names."""
-    if not setting:
+def user_programs(setting: str, given: Own = ()) -> list[Program]:
+    """Return the programs that the setting `programs` names, and those that a caller gives."""
+    if not (setting or given):
         return []
     from everlog.programs.registry import own_programs  # imported only when it is needed
 
-    return list(own_programs(setting))
+    return own_programs(setting, given)
 
 
 def _program_catalog(name: str) -> Catalog:
@@ -71,8 +79,11 @@ def _text(files: Files, path: Path) -> str:
 
 
 def require_code(setting: str, name: str) -> str:
-    """Refuse a setting that cannot be a catalog or views. If its module is not found here, return a warning: it may
-    be found elsewhere."""
+    """Refuse a setting that cannot be a catalog, views or programs. If the module of a catalog or of views is not
+    found here, return a warning: it may be found elsewhere. Without the module of a program, no command works."""
+    if setting == "programs":
+        user_programs(name)
+        return ""
     try:
         if setting == "catalog":
             _imported(name)

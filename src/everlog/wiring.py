@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlog import programs
+from everlog import programs as built_in
 from everlog.catalog.catalog import Catalog
 from everlog.errors import Conflict, InvalidSettings, NotALog, Unavailable
 from everlog.files import DiskFiles, Files
@@ -23,20 +23,21 @@ from everlog.user_code import catalog_of, program_view, user_programs, user_view
 _logger = logging.getLogger("everlog")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from everlog.errors import Damaged
     from everlog.log.write.guard import Guard, Guards
     from everlog.programs.program import Program
+    from everlog.programs.registry import Own
     from everlog.stores.segments.dump import DumpEntry
     from everlog.views.registry import Views
-    from everlog.views.view import View
 
 
 def open(
     url: str | None = None,
     *,
     catalog: Catalog | None = None,
+    programs: Own = (),
     actor: str = "",
     create: bool = True,
     past_damage: Callable[[Damaged], None] | None = None,
@@ -44,16 +45,21 @@ def open(
     """Return the log at a URL, created if it is missing; without a URL, the log of the nearest .everlog folder.
 
     A URL is `sqlite:log.db`, `jsonl:log/`, `segments:log/`, `postgresql://host/database?schema=everlog` or `memory:`.
-    `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`. With
-    `past_damage` every read continues after damage and passes the error to that function; such a log takes no writes,
-    and its views store nothing.
+    `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`.
+    `programs` are your own, `[PROGRAM]`: the log has their event types and views, and every writer of this log meets
+    their rules. With `past_damage` every read continues after damage and passes the error to that function; such a
+    log takes no writes, and its views store nothing.
     """
     if url is None:
-        return open_folder(find_folder(Path.cwd()), catalog=catalog, actor=actor, past_damage=past_damage)
+        return open_folder(
+            find_folder(Path.cwd()), catalog=catalog, programs=programs, actor=actor, past_damage=past_damage
+        )
     settings = load(None).settings
+    own = user_programs(settings.programs, programs)
     return _log(
         open_store(url, base=Path(), create=create, **_of_store(settings)),
-        catalog_of(settings, None, catalog),
+        catalog_of(settings, None, catalog, own),
+        own,
         settings,
         actor,
         _Beside(settings, url, Path()),
@@ -66,13 +72,14 @@ def rehearsal(log: Log) -> Log:
     that are decided in it can be recorded in the other log in the same order, as if decided there."""
     settings = Settings()
     store = open_store("memory:", base=Path(), identity=log.identity)
-    return _log(store, log.catalog, settings, log.actor, _Beside(settings, "memory:", Path()))
+    return _log(store, log.catalog, (), settings, log.actor, _Beside(settings, "memory:", Path()))
 
 
 def open_folder(
     folder: Path,
     *,
     catalog: Catalog | None = None,
+    programs: Own = (),
     actor: str = "",
     loaded: Loaded | None = None,
     create: bool = False,
@@ -80,9 +87,10 @@ def open_folder(
 ) -> Log:
     """Return the log of a .everlog folder, with its settings and its declared types."""
     settings = (loaded or load(folder)).settings
+    own = user_programs(settings.programs, programs)
     store = open_store(settings.store, base=folder, create=create, **_of_store(settings))
     beside = _Beside(settings, settings.store, folder, own=True)
-    return _log(store, catalog_of(settings, folder, catalog), settings, actor, beside, past_damage)
+    return _log(store, catalog_of(settings, folder, catalog, own), own, settings, actor, beside, past_damage)
 
 
 def open_store(
@@ -277,6 +285,7 @@ def _postgres_store(url: str, *, create: bool, claims_kept_us: int, identity: Id
 def _log(
     store: Store,
     catalog: Catalog,
+    own: Sequence[Program],
     settings: Settings,
     actor: str,
     beside: _Beside,
@@ -294,20 +303,20 @@ def _log(
         actor=actor or settings.actor or "system",
         limits=Limits(payload_bytes_max=settings.payload_bytes_max, payload_bytes_warn=settings.payload_bytes_warn),
         keys_kept_us=_claims_kept_us(settings),
-        make_views=lambda log: _views(log, settings, beside),
-        guards=_guards(catalog, settings.programs, lambda: log),
+        make_views=lambda log: _views(log, own, settings, beside),
+        guards=_guards(catalog, own, lambda: log),
     )
     return log
 
 
-def _guards(catalog: Catalog, own: str, log: Callable[[], Log]) -> Guards:
+def _guards(catalog: Catalog, own: Sequence[Program], log: Callable[[], Log]) -> Guards:
     """Return the guards of the programs whose types this log uses; a type that the log itself declares has no
     guard."""
     types: dict[str, Callable[[], Program]] = {}
-    for name, owned in programs.TYPES.items():
+    for name, owned in built_in.TYPES.items():
         if catalog.lends(owned[0]):
-            types.update(dict.fromkeys(owned, partial(programs.load, name)))
-    for program in user_programs(own):
+            types.update(dict.fromkeys(owned, partial(built_in.load, name)))
+    for program in own:
         types.update({info.type: partial(_same, program) for info in program.catalog.types()})
     found: Guards | None = None
 
@@ -328,7 +337,7 @@ def _same(program: Program) -> Program:
     return program
 
 
-def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
+def _views(log: Log, own: Sequence[Program], settings: Settings, beside: _Beside) -> Views:
     from everlog.views.builtin import BUILT_IN as VIEWS  # imported only when it is needed
     from everlog.views.registry import Views
     from everlog.views.snapshots.policy import Due
@@ -336,7 +345,7 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
 
     return Views(
         log,
-        (*VIEWS, *user_views(settings.views), *_program_views(settings.programs)),
+        (*VIEWS, *user_views(settings.views), *(view() for program in own for view in program.views)),
         more=program_view,
         make_snapshots=lambda log, small_state: Snapshots(
             log,
@@ -346,10 +355,6 @@ def _views(log: Log, settings: Settings, beside: _Beside) -> Views:
             log_bytes=beside.log_bytes,
         ),
     )
-
-
-def _program_views(own: str) -> list[View]:
-    return [view() for program in user_programs(own) for view in program.views]
 
 
 class _Beside:

@@ -76,7 +76,8 @@ def one_setting(loaded: Loaded, name: str) -> Setting:
 def change_setting(folder: Path, name: str, text: str, *, warn: Callable[[str], None]) -> ChangedSetting:
     """Write a setting to the file of a folder. A value that can never be used is refused.
 
-    A catalog or views whose module is not found here may be found elsewhere: they are written, with a warning.
+    A catalog or views whose module is not found here may be found elsewhere: they are written, with a warning. A
+    program that cannot be loaded here is refused: with it, no command would work.
     """
     name = known_setting(name)
     value = _typed(name, text)
@@ -131,7 +132,7 @@ def _typed(name: str, text: str) -> Any:
 def _require_value(name: str, text: str, warn: Callable[[str], None]) -> None:
     if name in ("actor", "scope") and text:
         require_shape(name, text)
-    if name in ("catalog", "views") and text and (doubt := require_code(name, text)):
+    if name in ("catalog", "views", "programs") and text and (doubt := require_code(name, text)):
         warn(doubt)
     if name == "store":
         wiring.require_url(text)

@@ -82,8 +82,8 @@ def get_setting(session: Session, key: str) -> None:
 def set_setting(session: Session, key: str, value: str) -> None:
     """Write a setting to the project's file, .everlog/everlog.toml.
 
-    A value that can never be used is refused. A catalog or views whose module is not found here may be found
-    elsewhere: they are written, with a warning.
+    A value that can never be used is refused, and so are programs that cannot be loaded. A catalog or views whose
+    module is not found here may be found elsewhere: they are written, with a warning.
 
     \b
     Examples:

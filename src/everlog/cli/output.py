@@ -24,6 +24,8 @@ from typing import Any, Self
 
 import click
 
+from everlog.programs import COMMANDS
+
 SCHEMA_VERSION = 1
 
 # C0, DEL and C1 control terminals; line separators break rows; bidirectional marks make text look like other text.
@@ -257,9 +259,7 @@ _INDENT = "    "
 
 _COMMAND = re.compile(
     r"(?<![\w./])everlog (?=(?:-C \S+ |--log \S+ )*"
-    r"(?:init|demo|help|append|purge|log|tail|show|state|diff|why|errors|views|snapshot|copy|consumers|export|import|"
-    r"verify|doctor|schema|config|bench|completion|dump|git|index|merge-driver|segments|"
-    r"agent|wp|issue|community|control|pipeline)\b|--help\b)"
+    rf"(?:{'|'.join(COMMANDS)})\b|--help\b)"
 )
 
 

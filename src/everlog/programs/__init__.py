@@ -8,15 +8,59 @@
 
 A log knows the types of every program by name and loads a program when one of its types, or one of its views, is
 first needed. A log whose own catalog has a type of the same name keeps its own, and works without that program.
+
+`__all__` has the public names, for a program of your own (docs/your-own-program.md). They are loaded at first use.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from everlog.programs.program import Program
+    from everlog.programs.command import Command as Command
+    from everlog.programs.command import Decision as Decision
+    from everlog.programs.command import On as On
+    from everlog.programs.command import Outcome as Outcome
+    from everlog.programs.command import Question as Question
+    from everlog.programs.perform import History as History
+    from everlog.programs.program import Guard as Guard
+    from everlog.programs.program import Program as Program
+    from everlog.programs.program import guard_of_stream as guard_of_stream
+    from everlog.programs.program import require_kind as require_kind
+
+_HOMES = {
+    "Command": "everlog.programs.command",
+    "Decision": "everlog.programs.command",
+    "Guard": "everlog.programs.program",
+    "History": "everlog.programs.perform",
+    "On": "everlog.programs.command",
+    "Outcome": "everlog.programs.command",
+    "Program": "everlog.programs.program",
+    "Question": "everlog.programs.command",
+    "guard_of_stream": "everlog.programs.program",
+    "require_kind": "everlog.programs.program",
+}
+
+__all__ = [
+    "Command",
+    "Decision",
+    "Guard",
+    "History",
+    "On",
+    "Outcome",
+    "Program",
+    "Question",
+    "guard_of_stream",
+    "require_kind",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'everlog.programs' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
 
 TYPES: dict[str, tuple[str, ...]] = {
     "agents": (
@@ -97,6 +141,29 @@ TYPES: dict[str, tuple[str, ...]] = {
     ),
 }
 """The event types of each program, listed here so that knowing them loads nothing."""
+
+
+COMMANDS = (
+    *(
+        "init",
+        "demo",
+        "help",
+        "append",
+        "purge",
+        "agent",
+        "community",
+        "issue",
+        "control",
+        "wp",
+        "log",
+        "tail",
+        "show",
+    ),
+    *("state", "diff", "why", "errors", "views", "snapshot", "copy", "export", "import", "git", "merge-driver"),
+    *("verify", "doctor", "index", "dump", "segments", "schema", "pipeline", "consumers", "config", "completion"),
+    "bench",
+)
+"""The words after `everlog` that have a meaning. No other program can have one of them as its group."""
 
 
 def load(name: str) -> Program:

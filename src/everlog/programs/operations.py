@@ -22,7 +22,7 @@ from everlog.log.log import Log
 from everlog.programs.command import NOBODY, By, Command, Question, facts_of
 from everlog.programs.perform import ask, perform
 from everlog.programs.program import Program
-from everlog.programs.registry import every_value
+from everlog.programs.registry import Own, every_value
 
 
 class Operation:
@@ -77,12 +77,15 @@ def _unusable(name: str, why: str) -> EverlogError:
     return InvalidField(f"the input of {name} is not valid", why=why, hint=f"see the schema of {name}", field="body")
 
 
-def operations(own: str = "") -> list[Operation]:
-    """Return every operation, those of the built-in programs first."""
+def operations(own: Own = "") -> list[Operation]:
+    """Return every operation of the built-in programs, then every one of your own programs.
+
+    `own` is `[PROGRAM]`, or the names of modules as in the setting `programs`. The settings of a folder are not read.
+    """
     return [Operation(program, value) for program, value in every_value(own)]
 
 
-def openapi(own: str = "") -> dict[str, Any]:
+def openapi(own: Own = "") -> dict[str, Any]:
     """Return the OpenAPI 3.1 document of all operations."""
     return {
         "openapi": "3.1.0",
@@ -92,7 +95,7 @@ def openapi(own: str = "") -> dict[str, Any]:
     }
 
 
-def tools(own: str = "") -> list[dict[str, Any]]:
+def tools(own: Own = "") -> list[dict[str, Any]]:
     """Return all operations as tools for agents: a name without dots, a description, the schema of the input."""
     return [
         {

@@ -96,7 +96,13 @@ def of_settings(session: Session, name: str) -> click.Group | None:
         if program.group == name:
             examples = [example for value in program.commands for example in value.examples]
             return build(
-                Surface(program=program, title=program.about or name, example=examples[0] if examples else "")
+                Surface(
+                    program=program,
+                    title=program.about or name,
+                    example=examples[0] if examples else "",
+                    spelling={"*.scope": SCOPE},
+                    complete=label_from_settings("scope"),
+                )
             )
     return None
 
