@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.conftest import clean_environment
-from tests.docs.test_docs import file_of, write_file
+from tests.docs.test_docs import ROOT, file_of, write_file
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Page
@@ -46,14 +46,32 @@ def test_it_runs_on_the_command_line_and_its_rule_holds_for_a_direct_append(shed
 
 def test_a_module_without_a_program_is_a_wrong_setting(shed: Path) -> None:
     assert run(shed, "init").returncode == 0
-    run(shed, "config", "set", "programs", "json")
-    refused = run(shed, "log", "--json")
+    for module in ("json", "no_such_module"):
+        refused = run(shed, "config", "set", "programs", module, "--json")
+        assert (refused.returncode, json.loads(refused.stderr)["error"]["code"]) == (2, "invalid_settings")
+        assert run(shed, "log", "--json").returncode == 0
+    refused = run(shed, "log", "--json", EVERLOG_PROGRAMS="json")
     assert json.loads(refused.stderr)["error"]["code"] == "invalid_settings"
+    assert "cannot be loaded: No module named" in run(shed, "--help", EVERLOG_PROGRAMS="no_such_module").stdout
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def test_help_lists_the_program_and_its_operations(shed: Path) -> None:
+    assert run(shed, "init").returncode == 0
+    assert "Your programs" not in run(shed, "--help").stdout
+    run(shed, "config", "set", "programs", "shed")
+    line = "shed  Tools that are lent."
+    assert line in run(shed, "--help").stdout
+    assert line in run(shed, "help").stdout
+    assert line in run(shed.parent, "-C", str(shed), "--help", PYTHONPATH=f"{ROOT / 'src'}:{shed}").stdout
+    listed = json.loads(run(shed, "help", "operations", "--json").stdout)["data"]
+    assert [one["name"] for one in listed][-3:] == ["shed.buy", "shed.lend", "shed.list"]
+    assert listed[-2]["schema"]["required"] == ["tool", "to"]
+
+
+def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**clean_environment(folder), "EVERLOG_ACTOR": "user:ada"}
     environment["PYTHONPATH"] = f"{environment['PYTHONPATH']}:{folder}"
+    environment |= more
     return subprocess.run(
         [sys.executable, "-m", "everlog", *arguments],
         cwd=folder,

@@ -34,6 +34,7 @@ EXIT_CODES = (
 
 TOPICS = {
     "exit-codes": "",
+    "operations": "",
     "output": """\
 Stdout contains only the answer. Hints, warnings, progress and errors go to stderr.
 
@@ -93,7 +94,7 @@ be null, with = it has a default. In types.toml a type can also restrict the tra
 def help_command(context: click.Context, session: Session, words: tuple[str, ...]) -> None:
     """Explain a command or a topic.
 
-    The topics are exit-codes, output, cursors and types.
+    The topics are exit-codes, output, cursors, types and operations.
 
     \b
     Examples:
@@ -107,10 +108,24 @@ def help_command(context: click.Context, session: Session, words: tuple[str, ...
             out.line("\nTopics (everlog help TOPIC): " + ", ".join(TOPICS))
         case ("exit-codes",):
             out.line("\n".join(_exit_lines()))
+        case ("operations",):
+            _show_operations(session)
         case (topic,) if topic in TOPICS:
             out.line(TOPICS[topic])
         case _:
             out.line(_command_help(context, words))
+
+
+def _show_operations(session: Session) -> None:
+    """Print the commands and questions of every program, those of the user's programs here last."""
+    from everlog.cli.output import Answer
+    from everlog.programs.operations import operations
+
+    found = [
+        {"name": one.name, "records": one.records, "description": one.summary, "schema": one.schema}
+        for one in operations(session.location.own_programs())
+    ]
+    session.out.answer(Answer.of_many(found, ("name", "records", "description")))
 
 
 def _command_help(context: click.Context, words: tuple[str, ...]) -> str:

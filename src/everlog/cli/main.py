@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -95,11 +96,32 @@ class LazyGroup(click.Group):
         for section in dict.fromkeys(section for section, _, _ in COMMANDS.values()):
             with formatter.section(section):
                 formatter.write_dl([(name, entry[2]) for name, entry in COMMANDS.items() if entry[0] == section])
+        if own := _own_groups(ctx.find_root().ensure_object(Session)):
+            with formatter.section("Your programs"):
+                formatter.write_dl(own)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Example"):
             formatter.write('  everlog append note.added -s note/1 text="hello" && everlog log\n')
         formatter.write("\neverlog COMMAND --help has more examples; everlog help lists the topics.\n")
+
+
+def _own_groups(session: Session) -> list[tuple[str, str]]:
+    """Return the groups of the programs that the setting `programs` names. Wrong settings must not end the help."""
+    try:
+        here = Path.cwd() / session.work_in
+    except FileNotFoundError:  # the current directory was removed
+        return []
+    if not session.url and not any((one / ".everlog").is_dir() for one in (here, *here.parents)):
+        return []  # there are no settings to read, and `--help` stays fast
+    from everlog.application.own_groups import own_groups
+    from everlog.cli.output import safe
+    from everlog.errors import EverlogError
+
+    try:
+        return [(safe(group), safe(about)) for group, about in own_groups(here, session.url)]
+    except EverlogError as error:
+        return [("(none)", safe(f"{error.what}: {error.why}"))]
 
 
 def _own_program(ctx: click.Context, name: str) -> click.Command | None:

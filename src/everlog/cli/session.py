@@ -148,7 +148,10 @@ def _remember_past_damage(context: click.Context, parameter: click.Parameter, va
 
 
 def _option(*names: str, to: str, **settings: Any) -> Callable[[_Command], _Command]:
-    return click.option(*names, expose_value=False, callback=_remember(to), **settings)
+    # The place is known before --help, which lists the programs of that place.
+    return click.option(
+        *names, expose_value=False, callback=_remember(to), is_eager=to in ("work_in", "url"), **settings
+    )
 
 
 def common_options(command: _Command) -> _Command:
