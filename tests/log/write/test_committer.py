@@ -457,6 +457,22 @@ def test_those_without_a_thread_are_led_by_the_committers_own_and_told_at_once(
     assert committer._thread.name == "everlog-committer"
 
 
+def test_callers_wait_their_turn_behind_the_committers_own_thread(store: Store, committer: Bench) -> None:
+    """Two leaders would open two writes at once."""
+    told, callers = Told(), Callers(committer)
+    store.go_on.clear()
+    committer.submit([Plain(note("first"), ticket=1)], told)
+    assert store.entered.wait(PATIENCE_S)
+    assert committer.busy
+    committer.submit([Plain(note("second"), ticket=2)], told)
+    callers.submit("third", note("third"))
+    assert len(committer._waiting) == 2
+    store.go_on.set()
+    callers.join()
+    told.wait_for(2)
+    assert store.groups == [1, 2]
+
+
 def test_the_committers_thread_outlives_a_group_that_broke(
     store: Store, committer: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -509,6 +525,28 @@ def test_closing_waits_for_what_was_submitted(store: Store, committer: Bench) ->
     assert set(read_notes(store.small_state, "")) == {"first", "waiting", "later"}
     assert [item.result for item in told.items] == ["later"]
     assert committer._thread is None or not committer._thread.is_alive()
+
+
+def test_closing_waits_for_what_is_called_after_a_commit(store: Store) -> None:
+    """It may still read the log, so the store must not be closed under it."""
+    called, go_on = threading.Event(), threading.Event()
+
+    def after_commit() -> None:
+        called.set()
+        assert go_on.wait(PATIENCE_S)
+
+    committer = Bench(store, committed=after_commit)
+    committer.submit([Plain(note("a"), ticket=1)], Told())
+    assert called.wait(PATIENCE_S)
+    closing = threading.Thread(target=committer.close)
+    closing.start()
+    closing.join(0.2)
+    waited = closing.is_alive()
+    go_on.set()
+    closing.join(PATIENCE_S)
+    assert (waited, closing.is_alive()) == (True, False)
+    assert committer._thread is not None
+    assert not committer._thread.is_alive()
 
 
 def test_after_closing_there_is_no_more_work(store: Store, committer: Bench) -> None:

@@ -42,6 +42,9 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_named(path: Path) -> None:
     report = verify(store)
     reasons = [problem.reason for problem in report.problems if problem.code == "line_unreadable"]
     assert reasons == [f"events/{file.name} line 2: its checksum does not match: the disk or an editor changed it"]
+    other = JsonlStore(path)
+    assert [[problem.reason for problem in handle.bad_lines()] for handle in (store, other)] == [reasons, reasons]
+    other.close()
     with pytest.raises(Damaged, match="takes no writes"):
         own(store)
     assert file.read_bytes() == damaged
@@ -49,7 +52,7 @@ def test_a_line_that_cannot_be_read_is_set_aside_and_named(path: Path) -> None:
     file.write_bytes(good)  # mended: everything is where it was
     assert texts(store) == ["one", "two", "three"]
     own(store)
-    assert (positions(store.read()), list(store.check())) == ([1, 2, 3, 4], [])
+    assert (positions(store.read()), list(store.check()), store.bad_lines()) == ([1, 2, 3, 4], [], [])
     store.close()
 
 

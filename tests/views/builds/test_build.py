@@ -61,3 +61,17 @@ def test_a_build_of_another_version_is_of_other_code() -> None:
     unknown = Build(name="said", number=1, version=1)
     assert unknown.is_of(Said())
     assert not unknown.is_of(Newer())
+
+
+def test_what_a_change_has_emptied_is_not_read_in_it_and_by_others_until_it_is_committed(log: Log) -> None:
+    """A build takes the number of one whose record was lost, and must not count what that one has left."""
+    small_state, keys = log.views.small_state, ["a", "b"]
+    with small_state.change() as change:
+        change.put("left", {"a": b"1", "b": b"2"})
+    with small_state.change() as change:
+        change.clear("left")
+        assert change.rows("left", keys) == {}
+        change.put("left", {"b": b"3"})
+        assert change.rows("left", keys) == {"b": b"3"}
+        assert small_state.rows("left", keys) == {"a": b"1", "b": b"2"}
+    assert small_state.rows("left", keys) == {"b": b"3"}
