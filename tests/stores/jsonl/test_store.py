@@ -6,6 +6,7 @@ import json
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,26 @@ def test_a_log_is_opened_while_somebody_writes_but_not_while_the_index_is_made_a
     assert positions(store.read()) == [1]
     assert not draft.exists()
     store.close()
+
+
+def test_closed_handles_hold_no_file_of_the_log(path: Path) -> None:
+    """Nor the file of the views: a folder that is held cannot be removed or unmounted."""
+    stores = [JsonlStore(path) for _ in range(2)]
+    for number, store in enumerate(stores):
+        own(store)
+        with store.small_state.change() as change:
+            change.put("seen", {str(number): b"1"})
+    assert _held(path)
+    stores[0].close()
+    assert stores[1].small_state.rows("seen", ["0", "1"]).keys() == {"0", "1"}
+    stores[1].close()
+    assert _held(path) == []
+
+
+def _held(folder: Path) -> list[Path]:
+    """Return the files of a folder that this process has open."""
+    found = []
+    for handle in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one of this list is closed by now
+            found.append(handle.readlink())
+    return [file for file in found if file.is_relative_to(folder)]

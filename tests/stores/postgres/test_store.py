@@ -25,7 +25,7 @@ from everlog.stores.postgres import insert
 from everlog.stores.postgres.listener import Listener
 from everlog.stores.postgres.store import PostgresStore
 from everlog.stores.small_state import read_claim, read_notes
-from everlog.testing.builders import Chain, put_claim, put_note, stamped
+from everlog.testing.builders import Chain, put_claim, put_note, seal_any, stamped
 from everlog.testing.filling import append, positions
 from everlog.testing.store_contract import OpenStore, StoreContract
 from everlog.transfer.copy import copy_log
@@ -336,6 +336,31 @@ def test_a_follower_hears_of_another_process_without_looking(
         assert following.result(timeout=20).position == 2  # type: ignore[union-attr]
     here.close()
     there.close()
+
+
+def test_a_closed_store_hears_nothing_more_and_others_still_do(postgres_url: str) -> None:
+    heard: dict[str, list[int]] = {"closed": [], "open": []}
+    stores = {name: PostgresStore(postgres_url) for name in heard}
+    for name, store in stores.items():
+        store.watch(lambda name=name: heard[name].append(1))  # type: ignore[misc]
+
+    def append_until_heard(*names: str) -> None:
+        before = {name: len(heard[name]) for name in names}
+        deadline = time.monotonic() + 20
+        while not all(len(heard[name]) > before[name] for name in names):  # it may not listen yet
+            assert time.monotonic() < deadline
+            append(stores["open"], seal_any())
+            time.sleep(0.05)
+
+    append_until_heard("closed", "open")
+    listener = stores["closed"]._listener
+    assert listener is not None
+    stores["closed"].close()
+    assert not listener._thread.is_alive()
+    before = len(heard["closed"])
+    append_until_heard("open")
+    assert len(heard["closed"]) == before
+    stores["open"].close()
 
 
 def test_a_follower_needs_no_hint(postgres_url: str, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
