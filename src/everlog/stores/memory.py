@@ -186,15 +186,15 @@ class MemoryStore:
             self._purges.append(purge)
             self._sequences[purge.stream] = purge.sequence
         new: list[tuple[EventId, str, Packed | Purged]] = [(gone.id, "", gone) for gone in staged.placed_purged]
-        for recorded, sealed in staged.records:
-            event = sealed.event
+        for recorded, encoded in staged.records:
+            event = encoded.event
             self._sequences[event.stream] = recorded.sequence
             slot = Packed(
                 recorded.position,
                 recorded.sequence,
                 recorded.received_us,
-                sealed.header,
-                sealed.payload,
+                encoded.header,
+                encoded.payload,
                 event.salt,
                 event.signature,
                 event.path,

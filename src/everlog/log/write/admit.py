@@ -55,11 +55,11 @@ def refuse_unacceptable(event: Event, *, now_ms: int) -> None:
 _TEXTS = ("type", "stream", "actor", "scope", "request_id", "causation_id", "correlation_id", "idempotency_key")
 
 
-def refuse_secret(sealed: Encoded) -> None:
+def refuse_secret(encoded: Encoded) -> None:
     """Refuse an event from outside that holds a secret, in its payload, its tags or its names, as an append does."""
-    event = sealed.event
+    event = encoded.event
     if not known_clean(event.payload):
-        if suspicious(sealed.payload):
+        if suspicious(encoded.payload):
             refuse_secrets(event.type, event.payload)
         remember_clean(event.payload)
     for field in _TEXTS:
@@ -76,14 +76,14 @@ def _refuse_secret_text(name: str, text: str) -> None:
 
 
 def admit(
-    writer: OpenWrite, events: Sequence[Event], sealed: Sequence[Encoded], *, origin: str, jump_max: int
+    writer: OpenWrite, events: Sequence[Event], encoded: Sequence[Encoded], *, origin: str, jump_max: int
 ) -> list[Recorded]:
     """Record events as they are in this log, whose own ones are of `origin`; what was new of them."""
     clock = writer.clock
     for event in events:
         refuse_clock_jump(clock, event.lamport, jump_max=jump_max)
         clock = max(clock, event.lamport)
-    new = writer.append(sealed)
+    new = writer.append(encoded)
     for recorded in new:
         if recorded.event.origin == origin:
             raise IdConflict(

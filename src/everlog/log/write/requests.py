@@ -207,8 +207,8 @@ class Recorder:
             prepared = [item for request in requests for item in request.prepared]
             keys = [request.key for request in requests for _ in request.prepared]
         now_us = writer.now_us
-        sealed = _stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
-        records = writer.append(sealed, fresh=not requests[0].given_ids)
+        encoded = _stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
+        records = writer.append(encoded, fresh=not requests[0].given_ids)
         receipts, start = [], 0
         claims: dict[bytes, Claim] = {}
         for request in requests:
@@ -309,7 +309,7 @@ def _stamp(
     lamport = writer.tick() - 1
     if several:
         writer.tick(seen=lamport + len(prepared) - 1)
-    sealed = []
+    encoded = []
     for item, key, new_id in zip(prepared, keys, ids.take(len(prepared)), strict=True):
         draft = item.draft
         origin_seq += 1
@@ -335,8 +335,8 @@ def _stamp(
         )
         header = encode_header(fields)
         previous = header_hash(header)
-        sealed.append(Encoded(Event(*fields, item.payload, item.salt), header, item.body, previous))
-    return sealed
+        encoded.append(Encoded(Event(*fields, item.payload, item.salt), header, item.body, previous))
+    return encoded
 
 
 @lru_cache(maxsize=2)

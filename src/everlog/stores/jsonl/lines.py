@@ -191,7 +191,7 @@ _decode_event_line = msgspec.json.Decoder(EventLine).decode
 
 
 def event_line(
-    sealed: Encoded,
+    encoded: Encoded,
     received_at: datetime,
     *,
     via: str = "",
@@ -199,8 +199,8 @@ def event_line(
     claims: dict[str, int] | None = None,
 ) -> bytes:
     """Return the line of an event, with its newline."""
-    event = sealed.event
-    payload = sealed.payload
+    event = encoded.event
+    payload = encoded.payload
     return ended(
         _encode(
             _Written(

@@ -49,8 +49,8 @@ class LinesOfWrite:
                     case Purged():
                         self._add_purged(place)
         else:
-            for recorded, sealed in staged.records:
-                self._add_event(recorded, sealed)
+            for recorded, encoded in staged.records:
+                self._add_event(recorded, encoded)
 
     @property
     def first_id(self) -> str:
@@ -72,12 +72,12 @@ class LinesOfWrite:
             self._moment = (recorded.received_us, recorded.received_at)
         return self._moment[1]
 
-    def _add_event(self, recorded: Recorded, sealed: Encoded) -> None:
+    def _add_event(self, recorded: Recorded, encoded: Encoded) -> None:
         claims = self._claims.get(recorded.position, {})
         moment = self._received_at(recorded)
-        event = sealed.event
+        event = encoded.event
         self._lamport = max(self._lamport, event.lamport)
-        data = event_line(sealed, moment, via=self._origin, batch=self._batch(), claims=claims)
+        data = event_line(encoded, moment, via=self._origin, batch=self._batch(), claims=claims)
         line = EventLine(  # the members that the index needs
             id=event.id,
             type=event.type,
@@ -95,7 +95,7 @@ class LinesOfWrite:
             claims=claims,
             xsum=checksum_of(data),
         )
-        self.lines.append((data, line, sealed.hash))
+        self.lines.append((data, line, encoded.hash))
 
     def _add_purge(self, purge: Purge, removed: list[Purged]) -> None:
         # A purge of another store has no id; its purged lines name it by its position, which is the same in both.

@@ -93,7 +93,7 @@ class Inserter:
             found.append(Statement(b"everlog_insert_events", self._sql["insert_events"], self._columns(rows)))
         if staged.staged_claims:
             found.append(Statement(b"everlog_claim", self._sql["claim"], self._claims(staged)))
-        carried = max((sealed.event.lamport for _, sealed in staged.records), default=0)
+        carried = max((encoded.event.lamport for _, encoded in staged.records), default=0)
         if staged.clock > max(carried, staged.clock_before):
             found.append(Statement(b"everlog_move_clock", self._sql["move_clock"], [number(staged.clock)]))
         return found
@@ -110,7 +110,7 @@ class Inserter:
 
     def _columns(self, rows: Sequence[tuple[Recorded, Encoded]]) -> list[bytes]:
         """Return the values of `insert_events`, in the order of its parameters."""
-        events = [sealed.event for _, sealed in rows]
+        events = [encoded.event for _, encoded in rows]
         return [
             array(INT8, [number(recorded.position) for recorded, _ in rows]),
             array(INT8, [number(recorded.sequence) for recorded, _ in rows]),
@@ -119,8 +119,8 @@ class Inserter:
             array(TEXT, [event.stream.encode() for event in events]),
             array(TEXT, [event.type.encode() for event in events]),
             array(TEXT, [event.scope.encode() for event in events]),
-            array(TEXT, [sealed.header for _, sealed in rows]),
-            array(TEXT, [sealed.payload for _, sealed in rows]),
+            array(TEXT, [encoded.header for _, encoded in rows]),
+            array(TEXT, [encoded.payload for _, encoded in rows]),
             array(BYTEA, [event.salt for event in events]),
             array(BYTEA, [event.signature for event in events]),
             array(BYTEA, [b"".join(event.path) for event in events]),
@@ -173,8 +173,8 @@ class Inserter:
         names, named = self._names, self._named
         parts: list[bytes] = []
         add = parts.extend
-        for recorded, sealed in rows:
-            event, header, payload = sealed.event, sealed.header, sealed.payload
+        for recorded, encoded in rows:
+            event, header, payload = encoded.event, encoded.header, encoded.payload
             place = _PLACE(
                 _COLUMNS,
                 8,
@@ -235,7 +235,7 @@ class Inserter:
 
 def _place_of(staged: OpenWrite, origin: str, link: Link) -> Position:
     """Return the position of the end of an origin's chain: nearly always the last event of this write."""
-    for recorded, sealed in reversed(staged.records):
-        if sealed.hash == link.hash and sealed.event.origin == origin:
+    for recorded, encoded in reversed(staged.records):
+        if encoded.hash == link.hash and encoded.event.origin == origin:
             return recorded.position
     return next(gone.position for gone in staged.placed_purged if (gone.origin, gone.hash) == (origin, link.hash))

@@ -400,15 +400,15 @@ def _raw(staged: OpenWrite, state: LogState) -> dict[int, tuple[bytes, bytes]]:
     """Return the bytes of events that do not encode to the same bytes again. New events of this log always do."""
     origin, now_us = state.identity.origin, staged.now_us
     return {
-        recorded.position: (sealed.header, sealed.payload)
-        for recorded, sealed in staged.records
-        if (sealed.event.origin != origin or recorded.received_us != now_us) and not _gives_back(recorded, sealed)
+        recorded.position: (encoded.header, encoded.payload)
+        for recorded, encoded in staged.records
+        if (encoded.event.origin != origin or recorded.received_us != now_us) and not _gives_back(recorded, encoded)
     }
 
 
-def _gives_back(recorded: Recorded, sealed: Encoded) -> bool:
-    event = sealed.event
+def _gives_back(recorded: Recorded, encoded: Encoded) -> bool:
+    event = encoded.event
     return (
-        header_bytes(event) == sealed.header
-        and (payload_bytes(event.payload) if event.salt else b"") == sealed.payload
+        header_bytes(event) == encoded.header
+        and (payload_bytes(event.payload) if event.salt else b"") == encoded.payload
     )

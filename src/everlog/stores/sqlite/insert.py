@@ -91,7 +91,7 @@ class Inserter:
 
     def _insert_events(self, writer: sqlite3.Connection, staged: OpenWrite) -> None:
         streams, types, scopes = self._names[STREAM], self._names[TYPE], self._names[SCOPE]
-        events = [sealed.event for _, sealed in staged.records]
+        events = [encoded.event for _, encoded in staged.records]
         self._meet(writer, STREAM, {event.stream for event in events})
         self._meet(writer, TYPE, {event.type for event in events})
         self._meet(writer, SCOPE, {event.scope for event in events})
@@ -103,8 +103,8 @@ class Inserter:
         marks: set[tuple[int, int, int]] = set()
         claims = {claim.first: claim_column(name, claim.count) for name, claim in staged.staged_claims.items()}
         marked = (-1, -1, -1)
-        for recorded, sealed in staged.records:
-            event = sealed.event
+        for recorded, encoded in staged.records:
+            event = encoded.event
             stream, kind, scope = streams[event.stream], types[event.type], scopes[event.scope]
             position = recorded.position
             block = position // BLOCK
@@ -127,8 +127,8 @@ class Inserter:
                     kind,
                     scope,
                     recorded.received_us,
-                    sealed.header.decode(),
-                    sealed.payload.decode(),
+                    encoded.header.decode(),
+                    encoded.payload.decode(),
                     event.salt,
                     claims.get(position),
                 )
@@ -188,8 +188,8 @@ class Inserter:
 
 def _place_of(staged: OpenWrite, origin: str, link: Link) -> Position:
     """Return the position of the end of an origin's chain: nearly always the last event of this write."""
-    for recorded, sealed in reversed(staged.records):
-        if sealed.hash == link.hash and sealed.event.origin == origin:
+    for recorded, encoded in reversed(staged.records):
+        if encoded.hash == link.hash and encoded.event.origin == origin:
             return recorded.position
     return next(gone.position for gone in staged.placed_purged if (gone.origin, gone.hash) == (origin, link.hash))
 
