@@ -115,6 +115,28 @@ class EverlogError(Exception):
         return f"{self.what}: {self.why}" if self.why else self.what
 
 
+EXIT_CODES = {
+    0: "ok; an empty list is ok too",
+    1: "a defect in everlog; a report was written, and its path is printed",
+    2: "the command line or a setting is wrong",
+    3: "the event is refused, or a change of types breaks old events",
+    4: "not found: no such event, no log here (0 with --missing-ok)",
+    5: "conflict: the log is not what you expected",
+    6: "the confirmation is missing or wrong",
+    7: "the log cannot be used now",
+    8: "an integrity check failed",
+    9: "done, but lines of an import were set aside",
+    130: "interrupted by Ctrl-C",
+}
+"""What each exit code of the command line means. An error has the one of its class."""
+
+
+def codes_of(exit_code: int) -> list[str]:
+    """Return the codes of the errors with this exit code, in the order of this file."""
+    kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, EverlogError)]
+    return list(dict.fromkeys(kind.code for kind in kinds if kind.exit_code == exit_code))
+
+
 class RejectedEvent(EverlogError):
     """The event itself is not acceptable, now or later."""
 

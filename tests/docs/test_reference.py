@@ -19,7 +19,7 @@ import everlog
 from everlog import settings
 from everlog._version import __version__
 from everlog.catalog.builtin import BUILT_IN
-from everlog.cli.help import EXIT_CODES, TOPICS
+from everlog.cli.help import TOPICS
 from everlog.cli.main import cli
 from everlog.core.canonical import canonical
 from everlog.core.codec import (
@@ -32,7 +32,7 @@ from everlog.core.codec import (
     to_msgpack,
 )
 from everlog.core.ids import id_uuid
-from everlog.errors import EverlogError
+from everlog.errors import EXIT_CODES, EverlogError
 
 if TYPE_CHECKING:
     from tests.docs.conftest import Page
@@ -123,7 +123,7 @@ def every_error(kind: type[EverlogError]) -> Iterator[type[EverlogError]]:
 
 def test_every_exit_code_is_documented(pages: dict[str, Page]) -> None:
     documented = [int(row[0]) for row in pages["docs/errors.md"].rows("## Exit codes")]
-    assert sorted(documented) == sorted([*(entry[0] for entry in EXIT_CODES), LAUNCHER_EXIT])
+    assert sorted(documented) == sorted([*EXIT_CODES, LAUNCHER_EXIT])
 
 
 def test_every_problem_that_verify_can_name_is_documented(pages: dict[str, Page]) -> None:

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import click
 
+from everlog.cli.print_error import Usage
 from everlog.cli.session import Session, common_options, pass_session
-
-EXIT_CODES = (
-    (0, "ok; an empty list is ok too", ""),
-    (1, "a defect in everlog; a report was written, and its path is printed", "internal"),
-    (2, "the command line or a setting is wrong", "usage, invalid_settings"),
-    (
-        3,
-        "the event is refused, or a change of types breaks old events",
-        "unknown_type, invalid_payload, schema_broken ...",
-    ),
-    (
-        4,
-        "not found: no such event, no log here (0 with --missing-ok)",
-        "not_found, no_log, not_a_log, newer_format, older_format",
-    ),
-    (
-        5,
-        "conflict: the log is not what you expected",
-        "wrong_sequence, idempotency_key_reuse, id_conflict",
-    ),
-    (6, "the confirmation is missing or wrong", "confirmation_needed"),
-    (7, "the log cannot be used now", "busy, storage_full, read_only, writer_stopped"),
-    (8, "an integrity check failed", "damaged"),
-    (9, "done, but lines of an import were set aside", ""),
-    (130, "interrupted by Ctrl-C", ""),
-)
+from everlog.errors import EXIT_CODES, codes_of
 
 TOPICS = {
     "exit-codes": "",
@@ -147,8 +125,8 @@ def _command_help(context: click.Context, words: tuple[str, ...]) -> str:
 
 def _exit_lines() -> list[str]:
     lines = []
-    for number, meaning, codes in EXIT_CODES:
+    for number, meaning in EXIT_CODES.items():
         lines.append(f"{number:>4}  {meaning}")
-        if codes:
-            lines.append(f"      {codes}")
+        codes = [*(["usage"] if number == Usage.exit_code else []), *codes_of(number)]
+        lines += textwrap.wrap(", ".join(codes), 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
     return lines

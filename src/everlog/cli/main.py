@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BrokenPipeError, NobodyReads):
         return NOBODY_READS
     except Exception as error:
-        from everlog.cli.failures import show_error
+        from everlog.cli.print_error import show_error
 
         return show_error(error, session)
     finally:

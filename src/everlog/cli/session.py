@@ -179,7 +179,7 @@ def common_options(command: _Command) -> _Command:
 
 def write_options(command: _Command) -> _Command:
     """Add the options of every command that records events."""
-    from everlog.cli.times import MOMENT
+    from everlog.cli.time_options import MOMENT
 
     correlation = "An id that all events that belong together share."
     for option in reversed(

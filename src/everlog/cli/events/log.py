@@ -10,7 +10,7 @@ import click
 
 from everlog.cli.output import json_text, pairs
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
-from everlog.cli.times import TIME_OR_POSITION
+from everlog.cli.time_options import TIME_OR_POSITION
 
 if TYPE_CHECKING:
     from everlog.application.purged_ranges import PurgedRange

@@ -8,7 +8,7 @@ import click
 
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
-from everlog.cli.times import AS_OF, TakesMoments
+from everlog.cli.time_options import AS_OF, TakesMoments
 from everlog.core.text import counted
 
 if TYPE_CHECKING:

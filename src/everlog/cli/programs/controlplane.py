@@ -11,7 +11,7 @@ from everlog.cli.output import Answer, json_text, pairs, safe
 from everlog.cli.programs.builder import Several, Surface, build
 from everlog.cli.programs.spelling import Argument, Option
 from everlog.cli.session import Session, common_options, pass_session
-from everlog.cli.times import AS_OF
+from everlog.cli.time_options import AS_OF
 from everlog.programs.controlplane import PROGRAM
 from everlog.programs.controlplane.questions import Audit, Days, DeployHistory, List
 

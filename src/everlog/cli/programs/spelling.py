@@ -20,7 +20,7 @@ import click
 import msgspec
 from msgspec import Meta
 
-from everlog.cli.times import MOMENT
+from everlog.cli.time_options import MOMENT
 
 
 @dataclass(frozen=True)
