@@ -12,6 +12,8 @@ from everlog.core.text import counted
 GAP = 2
 COLUMN_MAX = 40
 DONE_SHOWN = 8
+"""Packages in the last lane that are shown by name; the others are counted."""
+
 _WAY = (
     "planned",
     "claimed",
@@ -25,11 +27,10 @@ _WAY = (
     "canceled",
 )
 """Our lanes and those of spec-kitty, in the order in which a package goes through them."""
-"""Packages in the last lane that are shown by name; the others are counted."""
 
 
 def marks(package: dict[str, Any]) -> list[tuple[str, str]]:
-    """What is worth knowing of a package besides its lane, with a colour; what needs somebody first."""
+    """Return what is worth knowing of a package besides its lane, with a colour; what needs somebody comes first."""
     found = [("conflict", "red")] if package["conflict"] else []
     found += [(f"{gate} failed", "red") for gate, status in package["closed_gates"].items() if status == "failed"]
     if package["lane"] == "planned" and package["waits_for"]:
@@ -51,7 +52,7 @@ def marks(package: dict[str, Any]) -> list[tuple[str, str]]:
 def board_lines(
     out: Output, packages: Sequence[dict[str, Any]], specs: dict[str, dict[str, Any]], *, everything: bool
 ) -> list[str]:
-    """A table for each feature, a column for each lane."""
+    """Return a table for each feature, a column for each lane."""
     lines: list[str] = []
     for feature, some in groupby(packages, key=lambda package: package["feature"]):
         lines += [""] * bool(lines)
@@ -85,7 +86,7 @@ def _feature_lines(
 
 
 def _lines_of(packages: list[dict[str, Any]], everything: bool) -> list[tuple[str, str]]:
-    """The lines of a lane, each with a colour."""
+    """Return the lines of a lane, each with a colour."""
     hidden = 0
     if packages and packages[0]["lane"] == "done" and not everything:
         newest = sorted(packages, key=lambda package: package["moved_at"], reverse=True)[:DONE_SHOWN]
@@ -100,7 +101,7 @@ def _lines_of(packages: list[dict[str, Any]], everything: bool) -> list[tuple[st
 
 
 def _colored(out: Output, text: str, color: str) -> str:
-    """A text in its colour, without the blanks that fill it up."""
+    """Return a text in its colour, without the blanks that fill it up."""
     words = text.rstrip()
     shown = out.dim(words) if color == "dim" else out.paint(words, color) if color and words else words
     return shown + text[len(words) :]
@@ -114,7 +115,7 @@ def _joined(cells: Sequence[str]) -> str:
 
 
 def status_lines(out: Output, found: dict[str, Any]) -> list[str]:
-    """A label and what it says, line by line."""
+    """Return one line per fact about a package: a label and its text."""
     title = f"{safe(found['id'])}  {safe(found['title'])}".rstrip()
     of = f"  ({safe(found['feature'])})" if found["feature"] else ""
     lines = [out.paint(title, "cyan") + of]
@@ -190,7 +191,7 @@ def _conflict(heads: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def describe_step(step: dict[str, Any]) -> tuple[str, str, str, str, str, str]:
-    """A step as the row of a table."""
+    """Return a step as the row of a table."""
     marked = [name for name, is_so in (("migrated", step["migrated"]), ("conflict", step["conflicts_with"])) if is_so]
     reason = str(step["payload"].get("reason") or "")
     return (step["at"], step["actor"], _what(step["type"], step["payload"]), reason, ", ".join(marked), step["id"])

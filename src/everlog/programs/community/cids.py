@@ -57,7 +57,7 @@ def _decoded(text: str) -> bytes:
 
 
 def _by_number(digits: str, alphabet: str) -> bytes:
-    """The bytes of a number in a base that is no power of two; each leading zero digit is a zero byte."""
+    """Return the bytes of a number in a base that is no power of two; each leading zero digit is a zero byte."""
     _require_digits(digits, alphabet)
     number = 0
     for digit in digits:
@@ -75,7 +75,7 @@ def _require_digits(digits: str, alphabet: str) -> None:
 
 
 def _varint(data: bytes) -> tuple[int, bytes]:
-    """An unsigned number at the front, seven bits a byte, and what follows it."""
+    """Return the unsigned number at the front, seven bits per byte, and what follows it."""
     value = 0
     for place, byte in enumerate(data[:_VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << (7 * place)

@@ -288,11 +288,11 @@ def stream_of(kind: str, community: str, name: str) -> str:
 
 
 def community_of(stream: str) -> str:
-    """The community that a stream belongs to."""
+    """Return the community that a stream belongs to."""
     kind, _, rest = stream.partition("/")
     return rest if kind == COMMUNITY else rest.rpartition(":")[0]
 
 
 def name_of(stream: str) -> str:
-    """What a post, thread, file or document is called within its community."""
+    """Return the name of a post, thread, file or document within its community."""
     return stream.rpartition(":")[2]

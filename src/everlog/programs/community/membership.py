@@ -38,7 +38,7 @@ FIRST_POLICY = {
 
 
 def no_acts() -> State:
-    """The standing of a community of which nothing is known."""
+    """Return the standing of a community of which nothing is known."""
     return {
         "name": "",
         "about": "",
@@ -89,7 +89,7 @@ class Taking(msgspec.Struct, frozen=True):
         return self.by_themselves or self.authority.is_above(grant["role"], tuple(grant["since"]))
 
     def end(self, before: Points) -> Points:
-        """The points up to which a grant counts: those that are named, and none beyond those that were."""
+        """Return the points up to which a grant counts: those that are named, and none beyond those that were."""
         upto: dict[str, int] = self.act.payload["upto"]
         if self.by_themselves:  # it is in their own chain
             upto = {**upto, self.act.origin: max(self.act.seq, upto.get(self.act.origin, 0))}
@@ -140,7 +140,7 @@ class Standing:
         return found
 
     def status(self, who: str) -> str:
-        """invited, member or revoked; nothing for a stranger."""
+        """Return invited, member or revoked; nothing for a stranger."""
         return str(self._member(who)["status"])
 
     def role(self, who: str) -> str:
@@ -154,7 +154,7 @@ class Standing:
         return sorted({node for term in self._member(who)["terms"] for node in term["nodes"]})
 
     def owners_of(self, node: str) -> list[str]:
-        """The members who speak from a node now."""
+        """Return the members who speak from a node now."""
         return sorted(name for name, member in self.state["members"].items() if node in _nodes(member))
 
     def with_status(self, status: str) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ class Standing:
         return _since(self._member(who), self.role(who))
 
     def authority_of(self, who: str) -> Authority:
-        """That of a member now, wherever they speak from."""
+        """Return the authority of a member now, wherever they speak from."""
         return Authority(RANKS[self.role(who)], self.since(who))
 
     def has_left(self, who: str) -> bool:
@@ -198,7 +198,7 @@ class Standing:
         )
 
     def _of(self, taking: Taking) -> list[Grant]:
-        """The grants that a taking might take: what is open by its holder, and by others also what was given up."""
+        """Return the grants that a taking may take: open ones, and if others take them also those given up."""
         member = self._member(taking.act.payload["member"])
         return _open_grants(member) if taking.by_themselves else _grants_not_taken(member)
 
@@ -283,7 +283,7 @@ class Standing:
         member["role"] = role
 
     def _upto_ahead(self, who: str, grant: Grant, place: Place) -> Points:
-        """How far a grant counts because of what comes later and is known beforehand."""
+        """Return how far a grant counts because of what comes later and is known beforehand."""
         upto: Points = None
         for taking in self._ahead:
             if taking.act.place > place and taking.takes(who, grant):

@@ -43,7 +43,7 @@ class Messages(msgspec.Struct, frozen=True):
 
 
 def communities(log: Log) -> list[dict[str, Any]]:
-    """Every community that this log knows."""
+    """Return every community that this log knows."""
     found = []
     for key, state in log.view(Manifest).items():
         standing = Standing(state, key.partition("/")[2])
@@ -92,7 +92,7 @@ def standing(log: Log, community: str) -> Standing:
 
 
 def manifest(log: Log, community: str) -> dict[str, Any]:
-    """Name, members, policy, nodes, and what was ignored."""
+    """Return name, members, policy, nodes, and what was ignored."""
     state = _existing(log, community).state
     shown = ("name", "about", "created_at", "created_by", "policy", "nodes", "ignored")
     return {"community": community, **{name: state[name] for name in shown}, "members": members(log, community)}
@@ -115,7 +115,7 @@ def members(log: Log, community: str, *, everybody: bool = False) -> list[dict[s
 def posts(
     log: Log, community: str, *, now: datetime | None = None, over: bool = False, kind: str = "", by: str = ""
 ) -> list[dict[str, Any]]:
-    """Posts that are open, or with `over` all of them, by the time at which they will be over."""
+    """Return the posts that are open, or with `over` all of them, by the time at which they will be over."""
     standing, at = _existing(log, community), now or datetime.now(UTC)
     found = []
     for name, folded in _subjects(log, Market, standing, POST):
@@ -145,7 +145,7 @@ def _shown_post(name: str, folded: rules.FoldedSubject, now: datetime) -> dict[s
 
 
 def threads(log: Log, community: str) -> list[dict[str, Any]]:
-    """The threads, the one with the newest message first. `sent` counts all messages, also those without a right."""
+    """Return the threads, the newest message first. `sent` counts all messages, also those without a right."""
     standing = _existing(log, community)
     found = []
     for stream, state in _rows(log, Threads, f"{THREAD}/{community}:"):
@@ -206,7 +206,7 @@ def files(log: Log, community: str) -> list[dict[str, Any]]:
 
 
 def documents(log: Log, community: str) -> list[dict[str, Any]]:
-    """The documents that can be searched by meaning."""
+    """Return the documents that can be searched by meaning."""
     found = _subjects(log, Documents, _existing(log, community), DOCUMENT)
     return [{"document": name, **folded.subject} for name, folded in found if folded.subject]
 

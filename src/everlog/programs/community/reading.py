@@ -91,7 +91,7 @@ def in_order(events: list[Event]) -> list[Act]:
 
 
 def ignored(act: Act, no: No) -> dict[str, Any]:
-    """The record of something that does not count."""
+    """Return the record of something that does not count."""
     return {"id": act.id, "type": act.type, "by": act.by, "at": act.at, "why": no.why}
 
 

@@ -373,7 +373,7 @@ def _same_by(act: Act, actor: str) -> str:
 
 
 def _somebody(standing: Standing) -> str:
-    """An admin, for a hint."""
+    """Return an admin, for a hint."""
     return next(iter(standing.with_role("admin")), "ADMIN")
 
 

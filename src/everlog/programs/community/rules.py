@@ -30,7 +30,7 @@ class FoldedSubject:
 
 
 def fold_subject(standing: Standing, kind: str, name: str, history: Iterable[Act]) -> FoldedSubject:
-    """What a history makes of a post, a day of a thread, a file or a document; nothing if nothing of it counts."""
+    """Return what a history makes of a post, day of a thread, file or document; nothing if none of it counts."""
     subject: Subject = {}
     left_out = []
     for act in history:

@@ -124,7 +124,7 @@ VIEWS = (Manifest, Market, Threads, Chats, Files, Documents)
 
 
 def day_of(event: Event) -> str:
-    """The day of the message that an event is about, by the time in the message's id."""
+    """Return the day of the message that an event is about, by the time in the message's id."""
     if event.type == "chat.message.sent":
         return day_of_message(event.id)
     act = event.payload.get("message")
