@@ -1,6 +1,7 @@
 """Logs that several handles are opened on, made small, so that everything happens soon.
 
-A process that opens them imports this module: what is made small here is small there, too.
+A process that opens them imports this module: what is made small here is small there, too. The process that they are
+forked from imports everything that a store needs: imported later, it would be imported by every one of them.
 """
 
 from __future__ import annotations
@@ -8,11 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import rfc8785  # noqa: F401 - the codec imports it when it meets a number that is not whole
 from tests.support.handles import CATALOG, SteeredFiles
 
 from everlog.log.log import Log
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.store import JsonlStore
+from everlog.stores.postgres import listener
+from everlog.stores.postgres.store import PostgresStore
 from everlog.stores.segments import store as segments_store
 from everlog.stores.segments import writer
 from everlog.stores.segments.index import live_part
@@ -31,15 +35,13 @@ def open_log(place: str, files: SteeredFiles) -> Log:
     elif kind == "segments":
         store = SegmentsStore(Path(path), files=files, segment_bytes_max=6000, space_bytes=900)
     else:
-        from everlog.stores.postgres.store import PostgresStore
-
         store = PostgresStore(place)
     return Log(store, CATALOG, make_views=Views)
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Parts of six events, room that is taken at once, a writer that is refused and a listener that ends at once."""
-    patch.setattr("everlog.stores.postgres.listener._LOOK_S", 0.05)
+    patch.setattr(listener, "_LOOK_S", 0.05)
     patch.setattr(segments_store, "LOCK_WAIT_S", 0.02)
     patch.setattr(live_part, "BLOCK_POSITIONS", 2)
     patch.setattr(live_part, "PART_EVENTS_MAX", 6)

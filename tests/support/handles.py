@@ -7,6 +7,7 @@ this process (`ThreadHandle`), or another process (`ProcessHandle`), which can b
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import queue
@@ -412,6 +413,8 @@ def _serve(control: socket.socket, opener: str) -> None:
     module, _, name = opener.partition(":")
     open_log: OpenLog = getattr(importlib.import_module(module), name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks what became of them
+    gc.collect()
+    gc.freeze()  # a collection in a forked process would write into, and so copy, all that is shared
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, 64, 1)
         if not data:
