@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.log.log import Log
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 MANY_PROCESSES = ("sqlite", "jsonl", "postgres")
 

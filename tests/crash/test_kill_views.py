@@ -15,7 +15,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.files import TEMP_SUFFIX
@@ -24,8 +23,6 @@ from everlog.views.builds.content import build_digest
 from everlog.views.builtin import Streams, Types
 from everlog.views.fold import fold_all
 from everlog.views.view import digest
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 REBUILDER = Path(__file__).with_name("rebuilder.py")
 KILLS, KILLS_FULL = 9, 100

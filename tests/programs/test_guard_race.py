@@ -17,15 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.core.query import Query
 from everlog.errors import RejectedEvent
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 WRITERS, HANDLES = 16, 4
 SHARES = [tuple(range(first, WRITERS, HANDLES)) for first in range(HANDLES)]

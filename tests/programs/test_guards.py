@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog import aio, programs
@@ -17,8 +16,6 @@ from everlog.core.ids import new_id
 from everlog.errors import RejectedEvent, RuleRefused
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 
 class Try(NamedTuple):

@@ -15,12 +15,10 @@ import pytest
 from tests.at_once import at_once
 from tests.programs.story import lines, typed
 from tests.racing import Answered, Racers
-from tests.support.postgres_schemas import Schemas
 
 import everlog
 from everlog import aio
 from everlog.cli.main import cli
-from everlog.demo.postgres_server import NoServer, start_server
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 from everlog.log.write.expect import Expect
@@ -102,22 +100,12 @@ def same(answers: list[Answered], said: Any) -> Any:
 # ---- many rounds of few commands
 
 
-@pytest.fixture(scope="module")
-def schemas() -> Iterator[Schemas]:
-    try:
-        server = start_server()
-    except NoServer as error:
-        pytest.skip(f"no PostgreSQL: {error}")
-    with server:
-        yield Schemas(server.url)
-
-
 @pytest.mark.parametrize("store", ["sqlite", "jsonl", "postgres"])
 def test_eight_processes_with_one_key_get_one_answer_and_record_one_event(
     store: str, tmp_path: Path, pytestconfig: pytest.Config, request: pytest.FixtureRequest
 ) -> None:
     rounds = 20 if pytestconfig.getoption("--full") else 3
-    url = request.getfixturevalue("schemas").new() if store == "postgres" else f"{store}:log"
+    url = request.getfixturevalue("postgres_url") if store == "postgres" else f"{store}:log"
     with Racers(tmp_path, 8) as racers:
         assert racers.alone("init", "--store", url).code == 0
         head = 0

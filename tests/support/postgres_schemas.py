@@ -1,12 +1,21 @@
-"""A schema for each test, on one server."""
+"""A schema for each test, on one server for all tests of a process; `tests/conftest.py` takes the fixtures here."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
+import pytest
 from psycopg import sql
+
+from everlog.demo.postgres_server import NoServer, start_server
+
+RAM = Path("/dev/shm")
+RAM_BYTES_MIN = 2 * 1024**3
 
 
 class Schemas:
@@ -86,3 +95,39 @@ class Schemas:
                 statement = sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(name))
                 connection.execute("SET client_min_messages TO warning")
                 connection.execute(statement)
+
+
+@pytest.fixture(scope="session")
+def postgres_schemas() -> Iterator[Schemas]:
+    """A PostgreSQL to make logs in: EVERLOG_TEST_PG_DSN, or one that is started for this run and ends with it."""
+    given = os.environ.get("EVERLOG_TEST_PG_DSN")
+    if given:
+        yield from _schemas_of(given)
+        return
+    try:
+        server = start_server(where=_in_memory())
+    except NoServer as error:
+        pytest.skip(f"no PostgreSQL: {error}")
+    with server:
+        yield from _schemas_of(server.url)
+
+
+def _in_memory() -> Path | None:
+    """A folder where a flush costs nothing, if there is one with room enough."""
+    return RAM if RAM.is_dir() and shutil.disk_usage(RAM).free >= RAM_BYTES_MIN else None
+
+
+def _schemas_of(url: str) -> Iterator[Schemas]:
+    schemas = Schemas(url)
+    try:
+        yield schemas
+    finally:
+        schemas.drop_all()
+
+
+@pytest.fixture
+def postgres_url(postgres_schemas: Schemas) -> Iterator[str]:
+    """The URL of a log that is not there yet; whatever is made there is dropped after the test."""
+    url = postgres_schemas.new()
+    yield url
+    postgres_schemas.drop(url)

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog.stores.contract import Identity, Store
 from everlog.stores.memory import MemoryStore
 from everlog.transfer.copy import Target
 from everlog.wiring import copy_target, open_store
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 # A new store joins with one line: what its URL looks like in a folder.
 URLS = {

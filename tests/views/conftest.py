@@ -8,14 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 from tests.conftest import CATALOG
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog.core.event import Event
 from everlog.log.log import Log
 from everlog.views.registry import Views
 from everlog.views.view import CAUSAL, View
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 
 @pytest.fixture(params=["memory", "sqlite", "jsonl", "segments", "postgresql"])

@@ -9,11 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 from tests.stores.handle_logs import make_small, open_log
 from tests.support.handles import Nursery, ProcessHandle, SteeredFiles
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 RUNS, RUNS_FULL = 6, 50
 STEPS, STEPS_FULL = 60, 1000

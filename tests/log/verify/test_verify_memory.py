@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.stores.conftest import postgres_schemas, postgres_url
 from tests.support.postgres_schemas import Schemas
 
 from everlog.log.verify.verify import verify
@@ -17,8 +16,6 @@ from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import Chain
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 SHORT, LONG = 2_000, 8_000
 WRITE = 100

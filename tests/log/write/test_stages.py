@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import CATALOG
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog import aio
 from everlog.core.codec import Packed, header_bytes, header_hash
@@ -28,7 +27,6 @@ from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import Chain, put_note
 from everlog.views.registry import Views
 
-__all__ = ["postgres_schemas", "postgres_url"]
 KINDS = ["memory", "sqlite", "jsonl", "segments", "postgres"]
 
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from tests.log.verify.test_verify import EDITS, HEADER_EDITS, PEER, at, edit, edited, pristine
 from tests.pipeline.logs import KINDS, add, open_log, url_in
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog.errors import EverlogError
 from everlog.log.log import Log
@@ -25,7 +24,7 @@ from everlog.testing.builders import Chain, event
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["edited", "postgres_schemas", "postgres_url", "pristine"]
+__all__ = ["edited", "pristine"]
 
 
 def without_spark(store: Store, size: int) -> SparkReport:

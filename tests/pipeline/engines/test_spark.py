@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from tests.pipeline.logs import add, open_log, url_in
-from tests.stores.conftest import postgres_schemas, postgres_url
 from tests.views.conftest import ALL, ByActor, Causal, Picky, Said, Total
 
 from everlog import Draft, Log
@@ -28,8 +27,6 @@ from everlog.views.view import Text, View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipeline.logs import KINDS, add, open_log, url_in
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 from everlog.core.codec import pack
 from everlog.core.event import START, Position
@@ -21,8 +20,6 @@ from everlog.pipeline.source.source import events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 EVENTS = 500
 

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 from tests.at_once import at_once
 from tests.programs.steps import work
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.errors import KeyReuse, RuleRefused
@@ -27,8 +26,6 @@ from everlog.programs.controlplane.commands import (
 from everlog.programs.controlplane.questions import Audit, DeployHistory
 from everlog.programs.controlplane.views import VIEWS
 from everlog.programs.perform import ask, perform
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 PROD = "acme/shop/prod"
 ONE = RequestDeploy(environment="", artifact="shop:1")

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 from tests.at_once import at_once
 from tests.programs.steps import work
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.core.query import Query
@@ -35,8 +34,6 @@ from everlog.programs.issues.questions import List, Search, Show
 from everlog.programs.issues.rules import issue_of
 from everlog.programs.perform import ask, perform
 from everlog.views.view import digest
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 HOUSE = By()
 UIDS = [f"01M7Q2X4T9ZK3V5B8N6W{end}" for end in ("1YHRAC", "2YHRAC", "33HRAC", "4YHRAC", "511234")]

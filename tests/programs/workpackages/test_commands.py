@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from tests.at_once import at_once
-from tests.stores.conftest import postgres_schemas, postgres_url
 
 import everlog
 from everlog.core.query import Query
@@ -33,8 +32,6 @@ from everlog.programs.workpackages.events import Created
 from everlog.programs.workpackages.questions import Board, PackageHistory, Specs, Status
 from everlog.programs.workpackages.views import Board as BoardView
 from everlog.testing import builders
-
-__all__ = ["postgres_schemas", "postgres_url"]
 
 BOB = By(actor="user:bob")
 
