@@ -22,7 +22,7 @@ from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.views.registry import Views
 
-pytest_plugins = ["tests.spark_part", "tests.support.postgres_schemas"]
+pytest_plugins = ["tests.schedule", "tests.spark_part", "tests.support.postgres_schemas"]
 pytest.register_assert_rewrite(
     "everlog.testing.store_contract",
     "everlog.testing.copy_contract",

@@ -1,8 +1,7 @@
-"""The Spark part of the suite: which tests it is, what JVM they get, who runs them, and how long they took.
+"""The Spark part of the suite: which tests it is, what JVM they get, and how long they took.
 
 A test is of it when it uses the fixture `spark`, the session of its process, or when it is marked `spark` because it
-starts a Spark of its own. Two processes share the part, each with one session, and whichever is free takes the next
-file of tests as a whole: what a file does first costs the most, and what its tests share is made once.
+starts a Spark of its own. Two processes share the part, each with one session (`tests/schedule.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,9 +17,6 @@ PROMISED_S = 8 * 60
 """What the part takes at most on two cores."""
 
 _CONF = Path(__file__).with_name("spark_conf")
-_FILES = "tests/pipeline/"
-LONG = ("kills", "cluster", "lake_commands", "demo")
-"""Files of few tests that take long: together they are a unit, large enough not to be begun last."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,30 +29,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadgroup`: files of the part as units, any other test by itself.
-
-    The groups of xdist itself are void: it writes them into the ids of tests, which pytest 9.2 does not read there
-    (pytest-xdist issue 1386).
-    """
-    if config.getoption("dist") != "loadgroup":
-        return None
-    from xdist.scheduler import LoadScopeScheduling
-
-    scheduler = LoadScopeScheduling(config, log)
-    scheduler._split_scope = unit_of
-    return scheduler
-
-
-def unit_of(nodeid: str) -> str:
-    """What is run in one process and in order: a file of the part, or a test."""
-    path = nodeid.partition("::")[0]
-    if not path.startswith(_FILES):
-        return nodeid
-    return "long" if path.removeprefix(f"{_FILES}test_").removesuffix(".py") in LONG else path
 
 
 class SparkTime:

@@ -1,12 +1,11 @@
-"""What the suite says of its Spark part, and how it is dealt out: tests/spark_part.py."""
+"""What the suite says of its Spark part: tests/spark_part.py."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.spark_part import LONG, SparkTime, pytest_collection_modifyitems, unit_of
+from tests.spark_part import SparkTime, pytest_collection_modifyitems
 
 
 def report(test: str, seconds: float, *, keywords: tuple[str, ...] = ("spark",), **more: Any) -> Any:
@@ -32,17 +31,6 @@ def test_one_process_has_it_all_and_without_such_tests_nothing_is_printed() -> N
     assert list(time.lines()) == []
     time.pytest_runtest_logreport(report("a", 3.2))
     assert list(time.lines()) == ["Spark part: 1 tests, 3 s; promised are 480 s on 2 cores"]
-
-
-def test_a_file_of_the_part_stays_in_one_process_and_other_tests_go_anywhere() -> None:
-    first, second = (unit_of(f"tests/pipeline/test_gold.py::test_{name}") for name in "ab")
-    assert first == second
-    assert unit_of("tests/pipeline/test_kills.py::test_a") == unit_of("tests/pipeline/test_cluster.py::test_b")
-    assert unit_of("tests/core/test_id.py::test_a") != unit_of("tests/core/test_id.py::test_b")
-
-
-def test_the_files_that_take_long_are_there() -> None:
-    assert [name for name in LONG if not (Path(__file__).parent / "pipeline" / f"test_{name}.py").exists()] == []
 
 
 def test_a_test_that_uses_the_session_is_part_of_it() -> None:
