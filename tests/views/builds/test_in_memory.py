@@ -158,6 +158,6 @@ def test_what_was_not_taken_in_after_a_write_that_failed_is_taken_in_right_after
 ) -> None:
     """As when somebody else is moving the view at that moment."""
     with lost_one(f"sqlite:{tmp_path / 'log.db'}") as (log, view, handle):
-        monkeypatch.setattr(handle.current(), "take_write", lambda staged, before: False)
+        monkeypatch.setattr(handle.current(), "take_write", lambda staged, before: None)
         say(log, 1)
         assert [count for _, count in view.published] == [1, 2]

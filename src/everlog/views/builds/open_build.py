@@ -156,40 +156,38 @@ class OpenBuild(BuildInMemory):
 
     # ---- inside a write of the log
 
-    def take_write(self, write: OpenWrite, before: Position) -> bool:
-        """Apply what an open write has staged, in the same transaction. False if it must be done after the commit.
+    def take_write(self, write: OpenWrite, before: Position) -> None:
+        """Apply what an open write has staged, in the same transaction. What it leaves is applied after the commit.
 
         It never waits: a thread that advances this build holds the lock and waits for this very write.
         """
         if not self.lock.acquire(blocking=False):
-            return False
+            return
         try:
             gone = self._drop_uncertain() is Advance.GONE
             if gone or write.staged_purges or self.build.stopped_at or self.cursor.position != before:
-                return False
+                return
             records = [recorded for recorded, _ in write.records if self._query.matches(recorded)]
             cursor = Cursor(write.position, START, self._log.identity.epoch, _proof_of(write))
             if not records:
                 self._unpublished.note_write(write.position, {})
                 self.cursor = cursor
-                return True
+                return
             changes = write.state_changes or StateChanges(self._small_state)
             done = self._fold(records)
             if done.late:
                 self._forget_rows()
-                return False
+                return
             kept = self._rows_to_keep(done)
             if done.stopped is not None:
                 cursor = self._before(done.stopped, cursor)
             if kept is None or self._write(changes, done, kept, (), (), cursor) is not Advance.MORE:
                 self._forget_rows()
-                return False
+                return
             self._unpublished.note_write(cursor.position, kept if self.live and self.view.has_effects else {})
             write.state_changes = changes
-            return True
         except DamagedRows:  # the events of their keys are read after the write
             self._forget_rows()
-            return False
         except BaseException:
             self._forget_rows()
             raise
