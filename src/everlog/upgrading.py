@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
@@ -21,10 +21,11 @@ import msgspec
 from everlog import wiring
 from everlog.core.codec import Packed
 from everlog.core.event import Purged
-from everlog.errors import EverlogError, InvalidSettings, NotFound
+from everlog.errors import InvalidSettings, NotFound
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Store
 from everlog.stores.formats import FORMAT, refuse_other_format
+from everlog.stores.sqlite.connection import own_errors
 from everlog.transfer.survey import BytesSurvey
 from everlog.transfer.upgrade.carry import Progress, Report, carried, carry_over, finish, report_of
 from everlog.transfer.upgrade.format1 import jsonl as jsonl1
@@ -157,10 +158,18 @@ _JSONL_ITEMS = (
 )
 
 
-def upgrade(url: str, *, base: Path, progress: Progress = lambda slots: None, files: Files | None = None) -> Upgraded:
+ProgressOf = Callable[[int], AbstractContextManager[Progress]]
+"""Called with the total amount of work: it shows how far the work is."""
+
+
+def _unseen(total: int) -> AbstractContextManager[Progress]:
+    return nullcontext(lambda done: None)
+
+
+def upgrade(url: str, *, base: Path, progress: ProgressOf = _unseen, files: Files | None = None) -> Upgraded:
     """Bring a log to the present format. A log that is in it already is left as it is.
 
-    `progress` is called with slots out of three times the head: each is checked, carried over and compared once.
+    The work is three times the positions of the log: each is checked, carried over and compared once.
     """
     wiring.require_url(url)
     if url == "memory:":
@@ -178,13 +187,17 @@ def upgrade(url: str, *, base: Path, progress: Progress = lambda slots: None, fi
                 return Upgraded(report_of(store), earlier == FINISHED, earlier, _kept(place.swap.kept))
         place.swap.prepare()
         try:
-            with closing(place.old()) as old:
-                checked = check(old, str(place.path), progress=progress)
-                report = place.carry(old, checked, lambda slots: progress(checked.head + slots))
+            with (
+                own_errors(place.path, "upgrading"),
+                closing(place.old()) as old,
+                progress(3 * old.size) as show,
+            ):
+                checked = check(old, str(place.path), progress=show)
+                report = place.carry(old, checked, lambda slots: show(checked.head + slots))
             if place.scheme == "jsonl":
                 _refuse_open_index(place)
             place.swap.swap()
-        except EverlogError:
+        except BaseException:
             place.swap.recover()  # removes the draft, or finishes what was decided
             raise
     return Upgraded(report, True, earlier, str(place.swap.kept))
@@ -218,7 +231,7 @@ def _kept(path: Path) -> str:
     return str(path) if path.exists() else ""
 
 
-def _upgrade_postgres(url: str, progress: Progress) -> Upgraded:
+def _upgrade_postgres(url: str, progress: ProgressOf) -> Upgraded:
     """Upgrade into a new schema, which is renamed in the transaction that has the old one locked."""
     from everlog.stores.postgres.upgrade import schemas_of
     from everlog.transfer.upgrade.format1.postgres import PostgresLog
@@ -229,9 +242,10 @@ def _upgrade_postgres(url: str, progress: Progress) -> Upgraded:
         if found == model.FORMAT:
             schemas.lock()
             old = PostgresLog(schemas.connection, schemas.address.schema)
-            checked = check(old, wiring.shown_url(url), progress=progress)
-            with closing(wiring.open_store(schemas.draft_url, base=Path(), identity=old.identity)) as draft:
-                report = carry_over(old, draft, checked, progress=lambda slots: progress(checked.head + slots))
+            with progress(3 * old.size) as show:
+                checked = check(old, wiring.shown_url(url), progress=show)
+                with closing(wiring.open_store(schemas.draft_url, base=Path(), identity=old.identity)) as draft:
+                    report = carry_over(old, draft, checked, progress=lambda slots: show(checked.head + slots))
             schemas.swap()
             return Upgraded(report, True, earlier, f"schema {schemas.kept}")
     with closing(wiring.open_store(url, base=Path(), create=False)) as store:  # which refuses what is no log

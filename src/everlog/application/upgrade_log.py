@@ -9,6 +9,7 @@ import msgspec
 from everlog import upgrading, wiring
 from everlog.application.open_folder import Location
 from everlog.settings import FOLDER, find_folder, load
+from everlog.upgrading import ProgressOf
 from everlog.upgrading import Upgraded as Upgraded
 
 
@@ -43,8 +44,8 @@ def named_log(location: Location, name: str) -> Named:
     return Named(url, location.folder(), wiring.shown_url(url))
 
 
-def upgrade_named(named: Named) -> Upgraded:
-    return upgrading.upgrade(named.url, base=named.base)
+def upgrade_named(named: Named, progress: ProgressOf) -> Upgraded:
+    return upgrading.upgrade(named.url, base=named.base, progress=progress)
 
 
 def forget_named(named: Named) -> Forgotten:

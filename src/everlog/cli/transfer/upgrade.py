@@ -35,12 +35,13 @@ def upgrade_command(session: Session, place: str, forget_old: bool) -> None:
     import msgspec
 
     from everlog.application.upgrade_log import named_log, upgrade_named
+    from everlog.cli.progress import progress
 
     named = named_log(session.location, place)
     if forget_old:
         _forget(session, named)
         return
-    done = upgrade_named(named)
+    done = upgrade_named(named, lambda total: progress(session.out, "checking, carrying over and comparing", total))
     report = done.report
     facts = {
         "done": done.done,

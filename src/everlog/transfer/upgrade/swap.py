@@ -11,6 +11,7 @@ Until step 3 every program refuses the log as one of an older format. An upgrade
 the log as it was; one that is killed later is finished by the next one.
 
 A database is swapped by one rename. Before it the old file gets a second name, so that the log never lacks its name.
+The old file stays without a write-ahead log: SQLite refuses a writer that opened it under its first name.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class FolderSwap:
             self._carry_out()
             return FINISHED
         self.discard()
-        return BEGUN_AGAIN
+        # Old files are kept only after the plan was written: the kill came while the draft was removed.
+        return FINISHED if self._files.exists(self.kept) else BEGUN_AGAIN
 
     def prepare(self) -> None:
         refuse_kept(self._files, self.kept)
@@ -76,7 +78,7 @@ class FolderSwap:
                 self._rename(fresh, here)
         about = self._root / "log.json"
         if files.exists(self.draft / "log.json"):
-            if not files.exists(self.kept / "log.json"):
+            if files.exists(about) and not files.exists(self.kept / "log.json"):
                 replace_file(files, self.kept / "log.json", files.read_all(about))
             self._rename(self.draft / "log.json", about)
         self.discard()
@@ -105,12 +107,16 @@ class DatabaseSwap:
         self.kept = path.with_name(path.name + ".format1")
 
     def recover(self) -> str:
-        found = bool(self._left())
-        self.discard()
-        if self._files.exists(self.kept) and self._files.inode(self.kept) == self._files.inode(self._path):
+        left = self._left()
+        is_kept = self._files.exists(self.kept)
+        if is_kept and self._files.inode(self.kept) == self._files.inode(self._path):
             self._files.unlink(self.kept)
-            found = True
-        return BEGUN_AGAIN if found else ""
+            self.discard()
+            return BEGUN_AGAIN
+        self.discard()
+        if not left:
+            return ""
+        return FINISHED if is_kept else BEGUN_AGAIN  # a draft is begun only where nothing is kept
 
     def prepare(self) -> None:
         refuse_kept(self._files, self.kept)
@@ -124,14 +130,17 @@ class DatabaseSwap:
         with alone(self._path):
             with ExplainedErrors("keep", self._path):
                 os.link(self._path, self.kept)
+            files.fsync_dir(self._path.parent)  # the second name is on the disk before the first one is taken
             files.rename(self.draft, self._path)
             files.fsync_dir(self._path.parent)
-        use_wal(self.kept)
         self.discard()
 
     def _left(self) -> list[Path]:
+        """Return the files of a draft that are there."""
+        draft = self.draft.name
         names = self._files.names(self._path.parent)
-        return [self._path.with_name(name) for name in names if name.startswith(self.draft.name)]
+        found = [name for name in names if name == draft or name.startswith((draft + "-", draft + ".new"))]
+        return [self._path.with_name(name) for name in found]
 
 
 @contextmanager
@@ -149,15 +158,6 @@ def alone(path: Path) -> Iterator[None]:
             raise _in_use(path)
         yield
         connection.execute("ROLLBACK")
-    finally:
-        connection.close()
-
-
-def use_wal(path: Path) -> None:
-    """Give a database the journal mode that every log has."""
-    connection = sqlite3.connect(path, isolation_level=None)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL").fetchone()
     finally:
         connection.close()
 

@@ -175,6 +175,10 @@ class JsonlLog:
         self.identity = Identity(about["log_id"], str(origins.get("origin", "")), epoch, about["created_us"])
         self.clock = self._clock()
 
+    @property
+    def size(self) -> int:
+        return len(self.places)
+
     def purges(self) -> list[Purge]:
         if not self._seen.purges:
             return []

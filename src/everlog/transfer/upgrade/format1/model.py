@@ -36,6 +36,11 @@ class OldLog(Protocol):
     @property
     def clock(self) -> int: ...
 
+    @property
+    def size(self) -> int:
+        """About how many positions there are; only progress is measured by it."""
+        ...
+
     def purges(self) -> list[Purge]:
         """Return every purge, in order; none if they cannot be read, which `slots` reports."""
         ...

@@ -38,6 +38,8 @@ class PostgresLog:
         self.identity = Identity(*row)
         state = connection.execute("SELECT clock FROM state").fetchone()
         self.clock: int = state[0] if state else 0
+        last = connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchone()
+        self.size: int = last[0] if last else 0
 
     def purges(self) -> list[Purge]:
         rows = self._rows(

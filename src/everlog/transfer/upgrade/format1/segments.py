@@ -37,7 +37,7 @@ _HASH_BYTES = 32
 _AROUND_BYTES = _LENGTH.size + _HASH_BYTES
 _SECTOR_BYTES = 512
 _HEADER_FIELDS = 17
-_PURGING = 2
+_CLOSED = 1
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -119,6 +119,16 @@ class _Around(msgspec.Struct, frozen=True, array_like=True):
     rest: _Rest = _Rest()
 
 
+class _SavedEnd(msgspec.Struct, frozen=True, array_like=True):
+    """Where the live segment ended, from index/end. `closed`: nothing was written after it."""
+
+    log_id: str
+    number: int
+    end: int
+    head: int
+    closed: bool = False
+
+
 class _State(msgspec.Struct, frozen=True, array_like=True):
     clock: int = 0
     links: dict[str, tuple[int, bytes]] = {}
@@ -155,6 +165,7 @@ class SegmentsLog:
         self._files = files
         self._segments = path / "segments"
         self.clock = 0
+        self.size = 0
         self._bad: list[Bad] = []
         self._stubs: dict[int, Purged] = {}
         self._purges: list[Purge] = []
@@ -248,8 +259,11 @@ class SegmentsLog:
             self.clock = max(self.clock, head.state.clock)
             if not self._notes:
                 self._notes.update(head.state.notes)
+            last, stop = None, start
             for at, body in self._frames(number, data, start, head):
-                self._take(number, at, body)
+                last, stop = self._take(number, at, body), at + len(body) + _AROUND_BYTES
+            if number == max(self._names):
+                self._compare_end(number, stop, last)
         for number, end in limit.items():
             before = heads.get(number)
             if before is not None and before.generation and before.first_end != end:
@@ -282,17 +296,18 @@ class SegmentsLog:
         if bad not in self._bad:
             self._bad.append(bad)
 
-    def _take(self, number: int, at: int, body: memoryview) -> None:
+    def _take(self, number: int, at: int, body: memoryview) -> _Around | None:
         try:
             frame = _decode_around(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._bad.append(Bad(f"segments/{self._names[number]}, byte {at}", f"the frame cannot be read: {error}"))
-            return
+            return None
         if frame.mark != _mark(self.identity.log_id, number) or frame.at != at:
             self._bad.append(Bad(f"segments/{self._names[number]}, byte {at}", "the frame belongs elsewhere"))
-            return
+            return None
         self.clock = max(self.clock, frame.clock)
         rest = frame.rest
+        self.size = max(self.size, rest.head)
         for key, (value, expires_us) in rest.notes.items():
             if value is None:
                 self._notes.pop(key, None)
@@ -306,6 +321,27 @@ class SegmentsLog:
         self._purges += [Purge(*astuple(purge)) for purge in rest.purges]
         for left in rest.purged:
             self._stubs[left.position] = stub(*astuple(left))
+        return frame
+
+    def _compare_end(self, number: int, end: int, last: _Around | None) -> None:
+        """Report a live segment that was cut at the end of a frame, unless only the mark of a clean end is gone."""
+        saved = self._saved_end()
+        if saved is None or saved.number != number or saved.end <= end or self._bad:
+            return
+        if saved.closed and last is not None and saved.head == last.rest.head:
+            mark = _Frame(last.mark, end, last.fence, last.clock, [], _Rest(_CLOSED, saved.head, saved.head))
+            if end + len(msgspec.msgpack.encode(mark)) + _AROUND_BYTES == saved.end:
+                return
+        why = f"it lost its end: it stops at byte {end}, and went to position {saved.head}, byte {saved.end}"
+        self._bad.append(Bad(f"segments/{self._names[number]}", why))
+
+    def _saved_end(self) -> _SavedEnd | None:
+        try:
+            body = _enclosed(memoryview(self._files.read_all(self._root / "index" / "end")), 0)
+            found = None if body is None else msgspec.msgpack.decode(body, type=_SavedEnd)
+        except (OSError, EverlogError, msgspec.DecodeError, UnicodeDecodeError):
+            return None  # it is derived: without it a lost end is not noticed
+        return found if found is not None and found.log_id == self.identity.log_id else None
 
     def _events(self) -> Iterator[tuple[int, Slot | Bad]]:
         for number in self._names:

@@ -40,6 +40,10 @@ class SqliteLog:
             self._connection.close()
             raise
 
+    @property
+    def size(self) -> int:
+        return int(self._head)
+
     def purges(self) -> list[Purge]:
         try:
             return list(self._purges())
