@@ -98,6 +98,8 @@ def test_a_lamport_value_is_the_same_cut_on_every_node(log: Log) -> None:
 
 
 def test_a_version_is_a_place_in_one_stream(log: Log) -> None:
+    for number in range(3):
+        say(log, number, stream="thing/0")
     say(log, "a")
     say(log, "other", stream="thing/2")
     say(log, "b")

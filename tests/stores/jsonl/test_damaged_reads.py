@@ -129,6 +129,26 @@ DAMAGE: list[tuple[Callable[[Path], None], int, int]] = [
 ]
 
 
+@pytest.mark.parametrize("lost", range(4, 7))
+@pytest.mark.parametrize("asked", range(1, 10))
+def test_the_newest_events_are_read_down_to_the_damage_and_never_past_it(
+    path: Path, store: JsonlStore, lost: int, asked: int
+) -> None:
+    """Also if the page that was asked for would be full of the events on both sides of it."""
+    flip(day_files(path)[1], lost - 4)
+    other = JsonlStore(path)
+    for handle in (store, other):
+        found: list[int] = []
+        if asked <= 9 - lost:
+            found += [recorded.position for recorded in handle.read(newest_first=True, limit=asked)]
+        else:
+            with pytest.raises(Damaged) as stopped:
+                found.extend(recorded.position for recorded in handle.read(newest_first=True, limit=asked))
+            assert stopped.value.details["position"] == lost
+        assert found == list(range(9, max(lost, 9 - asked), -1))
+    other.close()
+
+
 @pytest.mark.parametrize(("damage", "first", "last"), DAMAGE, ids=[each[0].__name__ for each in DAMAGE])
 @pytest.mark.parametrize("handle", ["open", "opened again"])
 @pytest.mark.parametrize("how", READS)
