@@ -17,7 +17,7 @@ import everlog
 from everlog import aio
 from everlog.catalog.builtin import BUILT_IN
 from everlog.catalog.catalog import Catalog
-from everlog.core.event import Position
+from everlog.core.event import Position, Recorded
 from everlog.core.query import Query, Reset
 from everlog.errors import InvalidField, LogClosed, RejectedEvent
 from everlog.log.log import Log
@@ -222,19 +222,21 @@ def test_verify_finds_nothing_wrong_with_a_log_that_is_being_written(sqlite_log:
     assert [problem for report in reports for problem in report.problems] == []
 
 
-@pytest.mark.parametrize("after", [1, 99])
-def test_reading_to_the_end_ends_also_after_a_reset(make_log: Callable[..., Log], kind: str, after: int) -> None:
+@pytest.mark.parametrize(("after", "left"), [(1, 0), (99, 1)])  # a restored log is read again from its start
+def test_reading_to_the_end_ends_also_after_a_reset(
+    make_log: Callable[..., Log], kind: str, after: int, left: int
+) -> None:
     with make_log(kind) as log:
         for stream in ("thing/1", "thing/2"):
             log.append("thing.said", stream=stream)
         log.purge("thing/1", reason="asked to")
         items = list(log.subscribe(after, to_end=True))
-        assert [type(item) for item in items] == [Reset]
+        assert [type(item) for item in items] == [Reset] + [Recorded] * left
 
         async def follow() -> list[Any]:
             return [item async for item in aio.subscribe(log, after, to_end=True)]
 
-        assert len(asyncio.run(asyncio.wait_for(follow(), 5))) == 1
+        assert len(asyncio.run(asyncio.wait_for(follow(), 5))) == 1 + left
 
 
 def test_a_decision_cannot_be_based_on_what_is_not_there_yet(sqlite_log: Log) -> None:
