@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.codec import event_from_object
-from everlog.core.event import microseconds
+from everlog.core.event import Event, microseconds
 from everlog.core.ids import AHEAD_MS_MAX, EventId, id_time_ms
 from everlog.core.text import counted
 from everlog.errors import NewerFormat, NotCanonical, RejectedEvent
@@ -30,6 +30,7 @@ from everlog.transfer.foreign import Context, Foreign, NotAnEvent, Wrong, rename
 from everlog.transfer.lines import Read, ReadValue, values
 from everlog.transfer.mapping import RowMapping, rows
 from everlog.transfer.shapes import foreign_of
+from everlog.transfer.upgrade.format1 import model as format1
 
 PROBLEMS_MAX = 100
 
@@ -37,6 +38,7 @@ _CACHE_KIB = 8 * 1024
 _TABLES = """
     CREATE TABLE ids (id TEXT PRIMARY KEY, hash BLOB) WITHOUT ROWID;
     CREATE TABLE lines (key BLOB PRIMARY KEY) WITHOUT ROWID;
+    CREATE TABLE ends (origin TEXT PRIMARY KEY, old BLOB, new BLOB) WITHOUT ROWID;
     CREATE TABLE replaced (old TEXT PRIMARY KEY, new TEXT) WITHOUT ROWID;
     CREATE TABLE aside (number INTEGER PRIMARY KEY, line BLOB);
 """
@@ -229,18 +231,28 @@ class ImportPass:
             return self._filled("csv", self.options.mapping.foreign(value), value)
         if "commitment" in value and "origin_seq" in value:
             try:
-                return _ours(encode_event(event_from_object(value)))
+                return self._ours(event_from_object(value))
             except NotCanonical as error:
                 raise Wrong(error.reason if error.path == "$" else f"{error.path}: {error.reason}") from None
         if "specversion" in value:
             if cloudevents.is_ours(value):
-                return _ours(encode_event(cloudevents.event_of(value)))
+                return self._ours(cloudevents.event_of(value))
             shape, foreign = "cloudevents", cloudevents.foreign_of(value)
         elif kata.is_kata(value):
             shape, foreign = "kata", kata.foreign_of(value, self._context)
         else:
             shape, foreign = foreign_of(value, self._context)
         return self._filled(shape, foreign, value)
+
+    def _ours(self, event: Event) -> tuple[str, Encoded, bytes]:
+        """Return an event of everlog. In a chain of format 1, it follows the new hash of the event before it."""
+        sealed = encode_event(event)
+        old = format1.header_hash(sealed.header)
+        self._part.saw_old(old)
+        if event.previous and (new := self.seen.end_of_chain(event.origin, event.previous)):
+            sealed = encode_event(msgspec.structs.replace(event, previous=new))
+        self.seen.go_on(event.origin, old, sealed.hash)
+        return "everlog", sealed, sealed.hash[:16]
 
     def _filled(self, shape: str, foreign: Foreign, value: dict[str, Any]) -> tuple[str, Encoded, bytes]:
         stable = stable_bytes(value)
@@ -306,10 +318,6 @@ def _mission_in(source: Source) -> str:
     return ""
 
 
-def _ours(sealed: Encoded) -> tuple[str, Encoded, bytes]:
-    return "everlog", sealed, sealed.hash[:16]
-
-
 class _Repeated(Exception):
     """An identical line was read before: a merge leaves such lines behind."""
 
@@ -328,6 +336,10 @@ class _Part:
         self.open = False
         self._count = 0
         self._digest = hashlib.sha256()
+        self._old_digest = hashlib.sha256()  # of the hashes of format 1
+
+    def saw_old(self, digest: bytes) -> None:
+        self._old_digest.update(digest)
 
     def saw(self, digest: bytes) -> None:
         self._count += 1
@@ -353,7 +365,8 @@ class _Part:
         end = value.get(exporting.END) or (cloudevents.end_of(value) if "specversion" in value else None)
         if not isinstance(end, dict):
             return False
-        if (end.get("count"), end.get("digest")) != (self._count, self._digest.hexdigest()):
+        digests = (self._digest.hexdigest(), self._old_digest.hexdigest())
+        if end.get("count") != self._count or end.get("digest") not in digests:
             above = counted(self._count, "event stands", "events stand")
             raise Wrong(f"{above} above, and the export says that it has {end.get('count')}")
         self._begin()
@@ -374,6 +387,15 @@ class Seen:
             return None
         found: bytes = self._run("SELECT hash FROM ids WHERE id = ?", (id,)).fetchone()[0]
         return found
+
+    def go_on(self, origin: str, old: bytes, new: bytes) -> None:
+        """Remember the last event of a chain: its hash in format 1, and the one that it has now."""
+        self._run("INSERT OR REPLACE INTO ends VALUES (?, ?, ?)", (origin, old, new))
+
+    def end_of_chain(self, origin: str, old: bytes) -> bytes:
+        """Return the hash of the last event of a chain if it had this one in format 1, otherwise nothing."""
+        found = self._run("SELECT new FROM ends WHERE origin = ? AND old = ?", (origin, old)).fetchone()
+        return found[0] if found else b""
 
     def line(self, key: bytes) -> bool:
         """Remember a line; return True if it was there before."""

@@ -13,9 +13,8 @@ from tests.stores.jsonl.test_merge import a_purge, purged
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
 from everlog.errors import ClockJump, Damaged
 from everlog.stores.contract import encode_event
-from everlog.stores.jsonl.lines import BadLine, event_line, purge_line, purged_line, read_line
+from everlog.stores.jsonl.lines import BadLine, ended, event_line, purge_line, purged_line, read_line
 from everlog.stores.jsonl.store import JsonlStore
-from everlog.stores.whole_line import ended
 from everlog.testing.builders import event, seal_any, stamped
 from everlog.testing.filling import append, positions
 

@@ -20,14 +20,16 @@ DECLARE
     last_origin text;
     first_shift bigint;
     last_shift bigint;
+    begin_header text;
     end_header text;
     sound boolean;
     linked boolean := false;
     unlinked boolean;
+    broken boolean;
 BEGIN
     SELECT min(position), max(position), count(*), max((fields ->> 4)::bigint),
         min((fields ->> 5) COLLATE "C"), max((fields ->> 5) COLLATE "C"),
-        min(position - (fields ->> 6)::bigint), max(position - (fields ->> 6)::bigint), max(header),
+        min(position - (fields ->> 6)::bigint), max(position - (fields ->> 6)::bigint), min(header), max(header),
         bool_and(coalesce(
             jsonb_array_length(fields) = 17
             AND fields ->> 1 = type AND fields ->> 3 = stream AND fields ->> 9 = scope AND sequence <= position
@@ -42,8 +44,8 @@ BEGIN
                 ELSE true
             END,
             false))
-    INTO lowest, highest, rows, latest, first_origin, last_origin, first_shift, last_shift, end_header,
-        sound
+    INTO lowest, highest, rows, latest, first_origin, last_origin, first_shift, last_shift, begin_header,
+        end_header, sound
     FROM (SELECT *, header::jsonb AS fields FROM added OFFSET 0) AS parsed;
     IF rows = 0 THEN
         RETURN NULL;
@@ -73,24 +75,32 @@ BEGIN
     END IF;
     -- Nearly always: the next events of one origin, in order, so that its chain ends with the last row.
     IF first_origin = last_origin AND first_shift = last_shift THEN
-        -- Ids grow, so the greatest header is nearly always that of the last row.
+        -- Ids grow, so the least header is nearly always that of the first row, and the greatest that of the last.
+        IF (begin_header::jsonb ->> 6)::bigint <> lowest - first_shift THEN
+            SELECT header INTO begin_header FROM events WHERE position = lowest;
+        END IF;
         IF (end_header::jsonb ->> 6)::bigint <> highest - last_shift THEN
             SELECT header INTO end_header FROM events WHERE position = highest;
         END IF;
         UPDATE chains SET origin_seq = highest - last_shift, hash = sha256('\x00'::bytea || convert_to(end_header, 'UTF8')),
             position = highest
-        WHERE origin = last_origin AND origin_seq = lowest - first_shift - 1;
+        WHERE origin = last_origin AND origin_seq = lowest - first_shift - 1
+            AND hash = decode(begin_header::jsonb ->> 16, 'base64');
         linked := FOUND;
     END IF;
     IF NOT linked THEN
-        SELECT found.first <> 1 + coalesce(chains.origin_seq, 0) OR found.last - found.first + 1 <> found.count
-        INTO unlinked
+        SELECT found.first <> 1 + coalesce(chains.origin_seq, 0) OR found.last - found.first + 1 <> found.count,
+            found.first = 1 + coalesce(chains.origin_seq, 0)
+                AND decode(found.previous, 'base64') <> coalesce(chains.hash, '')
+        INTO unlinked, broken
         FROM identity LEFT JOIN chains USING (origin) JOIN (
             SELECT fields ->> 5 AS origin, count(*) AS count, min((fields ->> 6)::bigint) AS first,
-                max((fields ->> 6)::bigint) AS last
+                max((fields ->> 6)::bigint) AS last,
+                (array_agg(fields ->> 16 ORDER BY (fields ->> 6)::bigint))[1] AS previous
             FROM (SELECT header::jsonb AS fields FROM added OFFSET 0) AS parsed GROUP BY 1
         ) AS found USING (origin);
-        IF unlinked AND NOT trusted THEN
+        -- A program of an older format that went on after an upgrade has another hash of the event before.
+        IF broken OR (unlinked AND NOT trusted) THEN
             RAISE EXCEPTION 'everlog: the events of the log''s own origin do not go on where its chain ends'
                 USING ERRCODE = 'EV004';
         END IF;
