@@ -130,6 +130,7 @@ def test_after_waiting_for_a_view_its_stored_states_have_the_position(
             position = say(log, number)
         log.views.register(Total, mode="async")
         assert log.view(Total).get("all").state["count"] == 3
+        log.wait_for(Total, position, 20)  # then the build is stored
         build = log.view(Total).build()
         assert build is not None
         purge._forget(other, other.views.small_state, build, lambda name: None)

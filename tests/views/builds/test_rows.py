@@ -18,7 +18,7 @@ from everlog.errors import Damaged, ReadOnly
 from everlog.log.log import Log
 from everlog.views.builds.build import BUILDS, VIEWS, Build
 from everlog.views.builds.content import put_rows
-from everlog.views.builds.rows import begin, kept_of, kept_parts, row_matches
+from everlog.views.builds.rows import Row, begin, kept_of, kept_parts, row_bytes, row_matches
 from everlog.views.fold import fold_all
 from everlog.views.live import LiveView
 from everlog.views.registry import live_view, views_of
@@ -246,6 +246,27 @@ def test_a_lost_row_is_detected_by_get_and_by_a_list(
         assert [one.state for one in log.views.overviews() if one.view == view.name] == ["damaged"]
         with caplog.at_level(logging.WARNING, "everlog"):
             assert ask(key)
+        assert [record for record in caplog.records if "were stored" in record.getMessage()]
+        caplog.clear()
+
+
+@every_store
+def test_a_row_in_a_build_that_has_none_is_detected(log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """Its checksum is right, so only the number of rows shows it."""
+    log.append("workpackage.moved", stream="workpackage/1", payload={"went_to": "doing"})
+    handle = live_view(log, Said)
+    asked: tuple[Callable[[], bool], ...] = (
+        lambda: dict(handle.items()) == {},
+        lambda: handle.count() == 0,
+        lambda: handle.digest() == from_nothing(log, Said),
+    )
+    for ask in asked:
+        handle.catch_up()
+        assert _build(handle).keys == 0
+        with log.views.small_state.change() as change:
+            put_rows(change, handle.view, _build(handle), {"thing/1": row_bytes(Row({"count": 1}, count=1))})
+        with caplog.at_level(logging.WARNING, "everlog"):
+            assert ask()
         assert [record for record in caplog.records if "were stored" in record.getMessage()]
         caplog.clear()
 

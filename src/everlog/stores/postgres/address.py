@@ -44,8 +44,7 @@ def address_of(url: str) -> Address:
             why=f"a schema's name has 1 to {_SCHEMA_BYTES_MAX} bytes and does not begin with pg_",
             hint=f"…?schema={SCHEMA}",
         )
-    if scope:
-        require_shape("scope", scope)
+    require_shape("scope", scope)
     scheme, _, place = base.partition("://")
     shown = f"{scheme}://{place.rpartition('@')[2]}?schema={schema}"
     return Address(base + ("?" + "&".join(left) if left else ""), schema, scope, shown)
