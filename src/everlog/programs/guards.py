@@ -84,7 +84,7 @@ def judge_payloads(
         if not len(earlier) and _queries(looks) == history.queries:
             rules.judge(history, made.event, payload, by)
         else:
-            seen = History(history.log, looks, history.upto, within=by.within, earlier=earlier)
+            seen = History(history.log, looks, history.upto, within=by.within, own=draft.stream, earlier=earlier)
             rules.judge(seen, made.event, payload, by)
             history.queries += seen.queries
         earlier.add(made)

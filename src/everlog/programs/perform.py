@@ -121,7 +121,8 @@ class Batch:
 class History(guard.DecisionHistory):
     """The events that a decision looks at. Whatever else it reads must not have changed either.
 
-    `within` hides the events of others. `earlier` are the events before it in the same batch.
+    `within` hides the events of others, but never a part of the `own` stream: a subject that the caller may change is
+    judged on its whole history, whatever scopes its events have. `earlier` are the events before it in the batch.
     """
 
     def __init__(
@@ -131,12 +132,14 @@ class History(guard.DecisionHistory):
         upto: Position,
         *,
         within: str = "",
+        own: str = "",
         earlier: Batch | None = None,
         already_read: dict[Looks, list[Recorded]] | None = None,
     ) -> None:
         self.log = log
         self.earlier = Batch() if earlier is None else earlier
         self._within = within
+        self._own = own
         super().__init__(log.read, looks, upto, already_read)
 
     def _matching(self, look: Looks) -> list[Recorded]:
@@ -154,7 +157,7 @@ class History(guard.DecisionHistory):
         return [*found, *new]
 
     def _is_visible(self, recorded: Recorded) -> bool:
-        return in_scope(recorded.event.scope, self._within)
+        return recorded.event.stream == self._own or in_scope(recorded.event.scope, self._within)
 
 
 def decide(
@@ -192,7 +195,8 @@ def decide(
             request=request,
             rule=rule,
             scope=label,
-            key_scope=label if key_scope is None else key_scope,
+            # Not the label, which follows the newest event of the stream: a retry must find the same key.
+            key_scope=(by.within or label) if key_scope is None else key_scope,
             within=by.within if confined else "",
             carry_out=carry_out,
             guarded=guarded,
@@ -265,8 +269,10 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def decided(self) -> Decision:
         by = self.by
         for attempt in range(1, ATTEMPTS + 1):
-            history = History(self.log, self.looks, self.log.head(), within=self.within)
+            history = History(self.log, self.looks, self.log.head(), within=self.within, own=self.stream)
             try:
+                if self.within:  # at every attempt: another tenant may have taken the name meanwhile
+                    require_stream_within(self.log, self.stream, self.within)
                 drafts = self._drafts(history)
             except EverlogError as error:
                 raise _Refused(error) from error
@@ -300,6 +306,8 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
             payloads = [item.payload if isinstance(item, On) else item for item in items]
             judge_payloads(self.program, history, drafts, payloads, self.by)
+        if self.within:
+            history.queries.append(Query(stream=self.stream))  # whose first event decides which tenant it has
         return [msgspec.structs.replace(drafts[0], expect=_unchanged(history)), *drafts[1:]]
 
     def _recorded(self, drafts: Sequence[Draft], *, last: bool) -> Receipt:
