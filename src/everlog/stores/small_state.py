@@ -238,7 +238,7 @@ def read_notes(
 class StateChanges:
     """A change held in memory until it commits, over what is committed."""
 
-    def __init__(self, committed: SmallState) -> None:
+    def __init__(self, committed: StateReader) -> None:
         self._committed = committed
         self.scrub = False
         self.cleared: dict[str, None] = {}  # spaces to empty before the rows are set
@@ -272,6 +272,16 @@ class StateChanges:
         self.cleared[space] = None
         self.changed.pop(space, None)
         self.texts.pop(space, None)
+
+    def take(self, changes: StateChanges) -> None:
+        """Add a change that was made over this one."""
+        self.scrub |= changes.scrub
+        for space in changes.cleared:
+            self.clear(space)
+        for space, rows in changes.changed.items():
+            self.put(space, rows)
+        for space, texts in changes.texts.items():
+            self.put_texts(space, texts)
 
 
 class MemoryState:

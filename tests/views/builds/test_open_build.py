@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.conftest import CATALOG
 from tests.views.builds.test_in_memory import full_disk, lost_one, note
-from tests.views.conftest import Picky
+from tests.views.conftest import Picky, Total
 from tests.views.said import say
 from tests.views.test_versions import Publishing
 
@@ -19,9 +19,13 @@ import everlog
 from everlog.errors import StorageFull
 from everlog.log.log import Log
 from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import StateChanges
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import put_note
 from everlog.views.advance import Advance
+from everlog.views.builds import in_memory
+from everlog.views.builds.build import Build
+from everlog.views.builds.content import mark_applied
 from everlog.views.builds.open_build import OpenBuild
 from everlog.views.live import LiveView
 from everlog.views.registry import live_view, views_of
@@ -137,6 +141,46 @@ def test_a_write_that_begins_between_two_steps_of_a_reader_is_not_kept_by_it(
         handle.get("thing/1")
     say(log, 1)
     assert handle.get("thing/1").state["values"] == [0, 1]
+
+
+def test_an_event_of_another_handle_just_before_a_write_is_not_missed(tmp_path: Path) -> None:
+    """The write begins above what the view has seen: the view must not take it and skip the event between."""
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with everlog.open(url, catalog=CATALOG) as log, everlog.open(url, catalog=CATALOG) as other:
+        handle = views_of(log).register(Publishing(), mode="inline")
+        say(log, 0)
+        say(other, 1)
+        say(log, 2)
+        assert handle.get("thing/1").state["values"] == [0, 1, 2]
+        assert other.view(Publishing).get("thing/1").state["values"] == [0, 1, 2]
+        assert handle.audit().ok
+
+
+def test_a_view_that_fails_in_a_write_leaves_nothing_in_it_and_the_one_before_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows without their cursor would be stored, and the event would be applied to them again after the commit."""
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with everlog.open(url, catalog=CATALOG) as log, everlog.open(url, catalog=CATALOG) as other:
+        first = views_of(log).register(Publishing(), mode="inline")
+        second = views_of(log).register(Total(), mode="inline")
+        say(log, 0)
+        marking = mark_applied
+        kept: list[int] = []
+
+        def mark(change: StateChanges, build: Build, positions: Any) -> int:
+            if build.name == Total.name and not kept:
+                kept.append(first.current().cursor.position)
+                raise OSError("the disk cannot be read")
+            return marking(change, build, positions)
+
+        monkeypatch.setattr(in_memory, "mark_applied", mark)
+        say(log, 1)
+        assert kept == [2]  # the first view took the event in the same write
+        for handle, key in ((first, "thing/1"), (second, "all")):
+            for asked in (handle, other.view(type(handle.view))):
+                assert asked.get(key).state["values"] == [0, 1]
+            assert handle.audit().ok
 
 
 def test_an_answer_during_a_write_has_no_position_above_the_head(log: Log) -> None:

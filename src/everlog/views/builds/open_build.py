@@ -173,7 +173,7 @@ class OpenBuild(BuildInMemory):
                 self._unpublished.note_write(write.position, {})
                 self.cursor = cursor
                 return
-            changes = write.state_changes or StateChanges(self._small_state)
+            changes = StateChanges(write.state_changes or self._small_state)  # apart: a failure leaves nothing behind
             done = self._fold(records)
             if done.late:
                 self._forget_rows()
@@ -185,7 +185,10 @@ class OpenBuild(BuildInMemory):
                 self._forget_rows()
                 return
             self._unpublished.note_write(cursor.position, kept if self.live and self.view.has_effects else {})
-            write.state_changes = changes
+            if write.state_changes is None:
+                write.state_changes = changes
+            else:
+                write.state_changes.take(changes)
         except DamagedRows:  # the events of their keys are read after the write
             self._forget_rows()
         except BaseException:
