@@ -14,6 +14,7 @@ from tests.support.handles import CATALOG, SteeredFiles
 
 from everlog.log.log import Log
 from everlog.stores.contract import Store
+from everlog.stores.jsonl.index import pending
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.postgres import listener
 from everlog.stores.postgres.store import PostgresStore
@@ -47,6 +48,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(live_part, "PART_EVENTS_MAX", 6)
     patch.setattr(writer, "PART_EVENTS_MIN", 1)
     patch.setattr(writer, "SPACE_AFTER_FRAMES", 1)
+    patch.setattr(pending, "PENDING_MAX", 4)
 
 
 def open_small(place: str, files: SteeredFiles) -> Log:

@@ -23,6 +23,7 @@ from everlog.errors import LogClosed, WriterStopped
 from everlog.files import Files
 from everlog.log.read import follow as following
 from everlog.stores.jsonl.day_files import OpenDayFile
+from everlog.stores.jsonl.index.pending import Pending
 from everlog.stores.jsonl.index.rows import Rows
 from everlog.stores.jsonl.index.update import IndexUpdater
 from everlog.stores.jsonl.lines import EventLine, Line
@@ -81,6 +82,38 @@ def stale_positions(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(IndexUpdater, "begin_write", begin_write)
     patch.setattr(IndexUpdater, "seen", property(lambda self: getattr(self, "rounds", 0)))
+
+
+def no_catching_up(patch: pytest.MonkeyPatch) -> None:
+    """A write goes on from what it remembers, whatever others have appended."""
+    real = IndexUpdater._may_go_on
+
+    def may_go_on(self: Any) -> bool:
+        return real(self) or (self._checked_branch is not None and self._seen is not None)
+
+    patch.setattr(IndexUpdater, "_may_go_on", may_go_on)
+
+
+def pending_lines_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def forgotten(self: Any, purged: Any = ()) -> bool:
+        self._pending.forget()
+        return self._index is not None
+
+    patch.setattr(IndexUpdater, "_record_pending", forgotten)
+
+
+def pending_lines_count_twice(patch: pytest.MonkeyPatch) -> None:
+    """Lines that another handle has recorded already take a second position."""
+    real = Pending.record
+
+    def record(self: Pending, index: Any, connection: Any, *, own: Any) -> bool:
+        recorded = real(self, index, connection, own=own)
+        connection.execute(
+            "UPDATE events SET position = position + 1 WHERE position = (SELECT max(position) FROM events)"
+        )
+        return recorded
+
+    patch.setattr(Pending, "record", record)
 
 
 def purged_events_do_not_count_for_the_clock(patch: pytest.MonkeyPatch) -> None:
@@ -148,6 +181,9 @@ def every_opening_reads_the_file(patch: pytest.MonkeyPatch) -> None:
 PLANTED: list[tuple[str, Callable[[pytest.MonkeyPatch], None], type[HandlesMachine]]] = [
     ("jsonl: appends go to the file that a purge has replaced", unlinked_file, FewJsonlRules),
     ("jsonl: a read between two writes hides what another handle wrote", stale_positions, FewJsonlRules),
+    ("jsonl: a write does not look for what another handle has appended", no_catching_up, FewJsonlRules),
+    ("jsonl: what the index lacks is forgotten", pending_lines_are_forgotten, FewJsonlRules),
+    ("jsonl: what the index lacks is counted twice", pending_lines_count_twice, FewJsonlRules),
     (
         "jsonl: a clock value that only purged events have is used again",
         purged_events_do_not_count_for_the_clock,

@@ -281,7 +281,7 @@ def test_a_change_of_what_no_hash_covers_is_found_too() -> None:
             log.close()
 
 
-@pytest.mark.parametrize("nth", range(1, 8))
+@pytest.mark.parametrize("nth", range(1, 7))
 def test_a_full_disk_refuses_the_write_and_takes_the_next_one(nth: int) -> None:
     """F07: at every write; what is there stays, nothing is half there, nothing is deleted."""
     files = RecordingFiles()

@@ -24,7 +24,7 @@ from everlog.errors import Damaged, WrongSequence
 from everlog.log.log import Log
 from everlog.log.verify.verify import verify
 from everlog.stores.jsonl import purge
-from everlog.stores.jsonl.index import update
+from everlog.stores.jsonl.index import look, update
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.small_state import read_note
 from everlog.testing.filling import positions
@@ -192,7 +192,7 @@ def test_a_file_that_is_replaced_within_one_tick_of_the_clock_is_noticed(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder has the time that it had when it was looked at."""
-    monkeypatch.setattr(update, "_RACY_NS", 600 * 10**9)  # however slow this machine is
+    monkeypatch.setattr(look, "_RACY_NS", 600 * 10**9)  # however slow this machine is
     clock = Clock()
     store = JsonlStore(path, now_us=clock)
     own(store)
@@ -254,7 +254,7 @@ def test_a_purge_that_a_crash_stopped_is_seen_together_with_what_it_removed(
     index_file = store._updater.index.path
     assert index_file is not None
 
-    def killed(*given: Any) -> None:
+    def killed(*given: Any, **named: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(store._updater, "record_write", killed)
@@ -328,9 +328,9 @@ def test_the_clock_value_of_a_purged_event_is_not_used_again_if_clock_json_is_ol
         raise KeyboardInterrupt
 
     monkeypatch.setattr(killed._folder, "write_clock", kill)
+    own(killed, stream="note/2")
     with pytest.raises(KeyboardInterrupt):
-        own(killed, stream="note/2")
-    killed.close()
+        killed.close()
     with other.open_write() as writer:
         writer.purge("note/2", actor="user:ada", reason="asked to")
     if lost == "nothing":

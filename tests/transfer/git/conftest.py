@@ -19,7 +19,7 @@ from everlog.log.write.draft import Draft
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.transfer.git import install
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+SOURCE = Path(__file__).resolve().parents[3] / "src"
 
 
 class Clone:

@@ -327,6 +327,7 @@ def test_lines_that_disappear_without_git_are_damage(
     handles.say("first")
     first.commit()
     handles.say("second")
+    assert handles.values() == ["base", "first", "second"]  # every handle knows them, by the index
     (name,) = first.day_files()
     day = first.folder / "events" / name
     good = day.read_bytes()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 from everlog.core.codec import Packed, header_hash, unpack
 from everlog.core.event import Purged, Recorded
@@ -15,7 +16,7 @@ from everlog.files import Files
 from everlog.stores.contract import Encoded, Identity
 from everlog.stores.jsonl.day_files import read_from
 from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.index.rows import Rows
+from everlog.stores.jsonl.index.rows import Rows, put_file
 from everlog.stores.jsonl.index.schema import Index
 from everlog.stores.jsonl.lines import Batch, PurgedLine, event_line, purged_line, read_line
 
@@ -85,11 +86,8 @@ def make_index(
                 if placed.name not in known:
                     stamp = files.stamp(folder.events / placed.name)
                     assert stamp is not None
-                    inserted = connection.execute(
-                        "INSERT INTO files (name, size, changed_ns, inode) VALUES (?, ?, ?, ?) RETURNING file",
-                        (placed.name, stamp.size, stamp.changed_ns, stamp.inode),
-                    ).fetchone()
-                    known[placed.name] = (inserted[0], read_from(files, folder.events / placed.name))
+                    data = read_from(files, folder.events / placed.name)
+                    known[placed.name] = (put_file(connection, placed.name, stamp, crc32(data)), data)
                 file, data = known[placed.name]
                 line = read_line(data[placed.at : placed.at + placed.size])
                 rows.add(file, placed.at, placed.size, line)

@@ -212,6 +212,10 @@ class OpenDayFile:
         self.name = name
         return fresh
 
+    def is_open(self, name: str, inode: int) -> bool:
+        """Return whether the open file is the one with this name and inode number."""
+        return self._watch is not None and self.name == name and self._watch.inode[1] == inode
+
     def append(self, data: bytes, *, at: int) -> None:
         """Write at the end and flush. A full disk leaves the file as it was."""
         assert self._handle is not None
@@ -230,6 +234,11 @@ class OpenDayFile:
             self._files.write_all(self._handle, data, at=at)
         self._files.flush(self._handle)
         self._files.fsync_dir(self._events)
+
+    def flush(self) -> None:
+        """Flush what anyone has written. The system reports a flush that failed to everyone who has the file open."""
+        assert self._handle is not None
+        self._files.flush(self._handle)
 
     def cut(self, size: int) -> None:
         assert self._handle is not None

@@ -1,8 +1,9 @@
 """The JSONL store: day files in a folder, which git can keep, and an index that is derived from them.
 
-A write holds the lock, stages in memory, appends its lines to the newest day file with one write and one flush, and
-then updates the index, which is not flushed: what it lacks after a crash is read from the files again. Readers
-go through the index alone. So they see a write when it is on the disk, and never a part of it.
+A write holds the lock, stages in memory, and appends its lines to the newest day file with one write and one flush.
+The index may lag: it is brought up to date before a question that needs it, every 1,000 events and when the log is
+closed; what it lacks after a crash is read from the files again. Readers go through the index alone. So they see a
+write when it is on the disk, and never a part of it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _STREAMS_REMEMBERED_MAX = 200_000
 
 class JsonlStore:
     _remembered_at: object
+    _identity: Identity | None
     _head: Position | None
     _clock: int | None
     _links: dict[str, Link]
@@ -67,6 +69,7 @@ class JsonlStore:
         self._mutex = threading.Lock()
         self._failed: BaseException | None = None
         self._clock_ignored = 0
+        self._clock_behind = False  # clock.json is older than the log
         self._closed = False
         self._why_closed = "open it again"
         self._writing_thread = 0
@@ -96,9 +99,14 @@ class JsonlStore:
 
     @property
     def identity(self) -> Identity:
-        self._look()  # another branch may be checked out by now, with another epoch
+        if self._in_write() and self._identity is not None:
+            return self._identity
+        self._look_beside()  # another branch may be checked out by now, with another epoch
         folder = self._folder
-        return Identity(folder.log_id, self._updater.origin, self._updater.index.epoch, folder.created_us)
+        found = Identity(folder.log_id, self._updater.origin, self._updater.index.epoch, folder.created_us)
+        if self._in_write():
+            self._identity = found
+        return found
 
     # ---- reading
 
@@ -125,9 +133,9 @@ class JsonlStore:
         return read_by_id(self._lines, event_id)
 
     def head(self) -> Position:
-        self._look()
         if self._in_write() and self._head is not None:
             return self._head
+        self._look()
         return self._updater.index.head()
 
     def purges(self, *, after: Position = START) -> list[Purge]:
@@ -183,6 +191,7 @@ class JsonlStore:
                 if self._updater.seen != self._remembered_at:
                     # Somebody else wrote. The index may know it since long: every read brings it up to date.
                     self._forget_committed()
+                    self._updater.record_pending()
                     self._remembered_at = self._updater.seen
                 self._writing_thread = threading.get_ident()
                 staged = OpenWrite(self, now_us=self._now_us(), head=self.head(), clock=self._last_clock())
@@ -200,6 +209,7 @@ class JsonlStore:
                 raise
             finally:
                 self._writing_thread = 0
+                self._updater.end_write()
                 self._lock.release()
 
     def watch(self, callback: Callable[[], None]) -> None:
@@ -212,7 +222,11 @@ class JsonlStore:
                 self._tail.close()
                 self._updater.close()
                 self.small_state.close()
-                self._lock.close()
+                try:
+                    if self._clock_behind and self._failed is None:
+                        self._write_last_clock()
+                finally:
+                    self._lock.close()
 
     # ---- what a write starts from
 
@@ -233,12 +247,13 @@ class JsonlStore:
         return Ends(clock, sequences, links, known, self._removable(purging) if purging else None)
 
     def _last_clock(self) -> int:
+        if self._in_write() and self._clock is not None:
+            return self._clock
         self._look()
-        if not self._in_write():
-            return self._committed_clock()
-        if self._clock is None:
-            self._clock = self._committed_clock()
-        return self._clock
+        clock = self._committed_clock()
+        if self._in_write():
+            self._clock = clock
+        return clock
 
     def _committed_clock(self) -> int:
         """clock.json may be ahead of the log, for events that were seen and not recorded. Nothing protects it, and a
@@ -268,11 +283,13 @@ class JsonlStore:
         found = self._sequences.get(stream)
         if found is None:
             if len(self._sequences) >= _STREAMS_REMEMBERED_MAX:
+                self._updater.record_pending()
                 self._sequences.clear()
             found = self._sequences[stream] = self._updater.index.sequence(stream)
         return found
 
     def _find_known(self, event_id: EventId) -> Known | None:
+        self._look()
         purged = self._updater.index.fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
         if purged:
             return Known(purged[0][0], True)
@@ -291,26 +308,26 @@ class JsonlStore:
     # ---- claims and notes
 
     def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
-        self._look()
-        wanted = self._updater.index.claimed_among(names) | (self._notes.claims().keys() & set(names))
+        self._look_beside()
+        wanted = self._updater.claimed_among(names) | (self._notes.claims().keys() & set(names))
         if not wanted:
             return {}
         found = {name: self._find_claim(name) for name in wanted}
         return {name: claim for name, claim in found.items() if claim is not None}
 
     def _find_claim(self, name: bytes) -> Claim | None:
-        apart, beside = self._notes.claimed(name), self._updater.index.claimed(name)
+        apart, beside = self._notes.claimed(name), self._updater.claimed(name)
         if apart is None or (beside is not None and beside.first > apart[0]):
             return beside
         return apart[1]
 
     def _find_note(self, key: str) -> str | None:
-        self._look()
+        self._look_beside()
         value, expires = self._notes.notes().get(key, (None, None))
         return None if expires is not None and expires <= self._now_us() else value
 
     def _find_notes(self, prefix: str, limit: int | None, newest_first: bool) -> dict[str, str]:
-        self._look()
+        self._look_beside()
         now = self._now_us()
         found = [
             (key, value)
@@ -341,7 +358,9 @@ class JsonlStore:
                 seen=staged.clock,
                 clock=staged.clock_before,
             )
-        staged_lines = LinesOfWrite(staged, self._updater.index.epoch, self._updater.origin, self._ids)
+        is_plain = not staged.staged_purges and not staged.placed_purged
+        epoch = "" if is_plain else self._updater.index.epoch
+        staged_lines = LinesOfWrite(staged, epoch, self._updater.origin, self._ids)
         if staged.staged_notes or staged_lines.claims_apart:
             self._notes.append(
                 staged.staged_notes,
@@ -350,46 +369,61 @@ class JsonlStore:
                 of=staged_lines.first_id,
                 now_us=staged.now_us,
             )
-        if staged_lines.lines:
-            self._append(staged, staged_lines)
-        if staged.clock != self._last_clock():
-            self._write_clock(staged)
+        is_current = self._append(staged, staged_lines, lags=is_plain) if staged_lines.lines else True
+        self._clock_behind |= staged.clock != self._last_clock()
+        if self._clock_behind and is_current:
+            self._write_clock(staged.clock, staged.now_us, durable=not staged.records)
         self._head, self._clock = staged.position, staged.clock
         self._links.update(staged.links)
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
         self._remembered_at = self._updater.seen
 
-    def _write_clock(self, staged: OpenWrite) -> None:
-        moment = datetime.fromtimestamp(staged.now_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        if not staged.records:
-            self._folder.write_clock(staged.clock, moment, durable=True)  # no event keeps this value
-            return
+    def _write_last_clock(self) -> None:
         try:
-            self._folder.write_clock(staged.clock, moment, durable=False)
+            self._lock.acquire(0)
+        except EverlogError:
+            return  # another process writes, and also writes the clock
+        try:
+            clock = max(self._clock or 0, self._folder.clock())
+            self._write_clock(clock, self._now_us(), durable=False)
+        finally:
+            self._lock.release()
+
+    def _write_clock(self, clock: int, now_us: int, *, durable: bool) -> None:
+        """Write clock.json. It must be durable if no event keeps the value; else it may lag, as the index."""
+        moment = datetime.fromtimestamp(now_us // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            self._folder.write_clock(clock, moment, durable=durable)
         except (OSError, EverlogError) as error:
+            if durable:
+                raise
             # The events are on the disk, and that must not be reported as a failure. The log knows the clock.
             _logger.warning("%s could not be written: %s", self._folder.clock_file, error)
+        self._clock_behind = False
 
-    def _append(self, staged: OpenWrite, made: LinesOfWrite) -> None:
+    def _append(self, staged: OpenWrite, made: LinesOfWrite, *, lags: bool) -> bool:
+        """Append the lines and flush them. Return whether the index is up to date."""
         plan = None
         if made.purges:
             plan = purge.plan_of(made.purges)
             purge.write_plan(self._files, self._folder.purge_file, plan)
-        name, at = self._updater.end_of_log(day_name(staged.now_us))
-        if at == 0:
-            self._files.make_dir(self._folder.events)
-        self._tail.open(name)
+        name = day_name(staged.now_us)
+        at = self._updater.end_of_log(name)
         self._tail.append(b"".join([line for line, _, _ in made.lines]), at=at)
         if at == 0:
             # The name is safe before the first event in it is acknowledged (F06).
             self._files.fsync_dir(self._folder.events)
-        self._updater.record_write(name, at, made.lines, () if plan is None else plan.purged)
+        first = Position(staged.position - len(made.lines) + 1)
+        purged = () if plan is None else plan.purged
+        is_current = self._updater.record_write(name, at, first, made.lines, purged, now=not lags)
         if plan is not None:
             self._updater.finish_purge(plan)
+        return is_current
 
     def _forget_committed(self) -> None:
         self._remembered_at = None  # the state of the index that the rest was taken from
+        self._identity = None
         self._head = None
         self._clock = None
         self._links = {}
@@ -402,6 +436,12 @@ class JsonlStore:
 
     def _look(self) -> None:
         """Before every question: the store is open, and the index as new as the files."""
+        self._look_beside()
+        if self._in_write():
+            self._updater.record_pending()
+
+    def _look_beside(self) -> None:
+        """Before a question about claims or notes, which a write answers without the lines that are pending."""
         if self._closed:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
         if not self._in_write():

@@ -30,7 +30,7 @@ from everlog.stores.jsonl.index.bad_lines import (
     place_bad,
 )
 from everlog.stores.jsonl.index.changes import FileChanges, Read
-from everlog.stores.jsonl.index.rows import Rows, add_purged, remove_purged
+from everlog.stores.jsonl.index.rows import Rows, add_purged, put_file, remove_purged
 from everlog.stores.jsonl.index.schema import Index, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
 
@@ -42,9 +42,10 @@ def record_change(
     index: Index, change: FileChanges, *, own: Collection[str], origin: str, purged: Collection[PurgedLine] = ()
 ) -> None:
     """Record what was found. `own` are all origins of this copy, `origin` is the one in use, and `purged` are the
-    purged lines of an interrupted purge."""
+    purged lines of an interrupted purge. Raise Outdated if another process has changed the index since."""
     if change.appended_only:
         with index.change() as connection:
+            _refuse_outdated(index, change)
             rows = Rows(index, connection, own=own)
             new: list[tuple[int, Found]] = []
             bad: list[tuple[int, list[Unplaced]]] = []
@@ -63,8 +64,18 @@ def record_change(
             remove_purged(connection, purged)
         return
     with index.change(durable=True) as connection:
+        _refuse_outdated(index, change)
         _record_merge(index, connection, change, own=own, origin=origin)
         remove_purged(connection, purged)
+
+
+class Outdated(Exception):
+    """Another process has changed the index since the files were compared with it: compare them again."""
+
+
+def _refuse_outdated(index: Index, change: FileChanges) -> None:
+    if index.stamps() != change.known:
+        raise Outdated
 
 
 class OutOfOrder(Exception):
@@ -274,14 +285,7 @@ def _known_already(index: Index, connection: sqlite3.Connection, file: int, foun
 
 
 def _file_id(connection: sqlite3.Connection, read: Read) -> int:
-    stamp = read.stamp
-    rows = connection.execute(
-        "INSERT INTO files (name, size, changed_ns, inode) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET"
-        " size = excluded.size, changed_ns = excluded.changed_ns, inode = excluded.inode RETURNING file",
-        (read.name, stamp.size, stamp.changed_ns, stamp.inode),
-    ).fetchall()
-    file: int = rows[0][0]
-    return file
+    return put_file(connection, read.name, read.stamp, read.crc)
 
 
 # ---- the events of one request

@@ -11,6 +11,7 @@ from typing import Any
 
 from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Position, microseconds
+from everlog.files import Stamp
 from everlog.stores.contract import CLAIM_BYTES
 from everlog.stores.jsonl.index.schema import KIND, SCOPE, STREAM, TYPE, Index
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, writer_of
@@ -153,6 +154,17 @@ class Rows:
     def _insert_events(self) -> None:
         self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._events)
         self._events.clear()
+
+
+def put_file(connection: sqlite3.Connection, name: str, stamp: Stamp, crc: int) -> int:
+    """Record how far a file was read, and return its number."""
+    (file,) = connection.execute(
+        "INSERT INTO files (name, size, changed_ns, inode, checksum) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET size = excluded.size, changed_ns = excluded.changed_ns,"
+        " inode = excluded.inode, checksum = excluded.checksum RETURNING file",
+        (name, *stamp, crc),
+    ).fetchone()
+    return int(file)
 
 
 def add_purged(connection: sqlite3.Connection, position: int, sequence: int, stream: int, line: PurgedLine) -> None:

@@ -25,7 +25,7 @@ from everlog.files import Files, Stamp
 from everlog.stores.contract import Claim
 
 STREAM, TYPE, SCOPE, KIND = 0, 1, 2, 3
-_FORMAT = 3
+_FORMAT = 4
 _NAMES_REMEMBERED_MAX = 200_000
 _NAMES_ASKED_MAX = 500
 _TABLES = ("files", "names", "events", "missing", "purged", "purges", "claims", "state", "bad_lines")
@@ -331,6 +331,10 @@ class Index:
     def stamps(self) -> dict[str, tuple[int, Stamp]]:
         rows = self.fetch("SELECT name, file, size, changed_ns, inode FROM files")
         return {name: (file, Stamp(*stamp)) for name, file, *stamp in rows}
+
+    def crc(self, file: int) -> int:
+        """Return the CRC-32 of a file, as far as it was read."""
+        return int(self.fetch("SELECT checksum FROM files WHERE file = ?", (file,))[0][0])
 
     def bad_lines(self) -> list[tuple[str, int, str, str]]:
         """Return (file, offset of the line, code, reason) per line."""

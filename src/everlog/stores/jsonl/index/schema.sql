@@ -6,7 +6,8 @@ CREATE TABLE files (
     name       TEXT NOT NULL UNIQUE,
     size       INTEGER NOT NULL,  -- how far it was read
     changed_ns INTEGER NOT NULL,
-    inode      INTEGER NOT NULL
+    inode      INTEGER NOT NULL,
+    checksum   INTEGER NOT NULL   -- CRC-32 of these bytes: whether the file has only grown since
 ) STRICT;
 CREATE TABLE names (
     name_id INTEGER PRIMARY KEY,

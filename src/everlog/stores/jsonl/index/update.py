@@ -1,7 +1,11 @@
-"""Keep the index in step with the day files: detect changes, catch up, repair after a crash, rebuild.
+"""Keep the index in step with the day files: detect changes, catch up, rebuild.
 
 A check costs three `stat` calls. Only if they show a change does it take the lock and read the files. If another
-process holds the lock, a write is open, and the index has everything that is committed.
+process holds the lock, complete writes that were appended are flushed and recorded without it: for those SQLite's own
+lock is enough. Anything else waits until that process is done.
+
+The index may lag. A write of events only adds them to `Pending`; they are recorded before the first question that
+needs the index, every 1,000 events, when the log is closed, and by anyone else who writes.
 
 Where nothing can be written (a read-only folder), the index is a copy in memory, and nothing is repaired.
 
@@ -14,108 +18,89 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from everlog.errors import Busy, LogClosed, ReadOnly, StorageFull
-from everlog.files import Lock, leftover_temps
-from everlog.stores.contract import Checkout
+from everlog.core.event import Position
+from everlog.errors import Busy, LogClosed, ReadOnly
+from everlog.files import Lock
+from everlog.stores.contract import Checkout, Claim
 from everlog.stores.jsonl import purge
-from everlog.stores.jsonl.day_files import OpenDayFile, day_name, day_names, open_names
+from everlog.stores.jsonl.day_files import OpenDayFile, day_names
 from everlog.stores.jsonl.folder import Folder
-from everlog.stores.jsonl.index.changes import Read, find_change, last_write, read_whole
-from everlog.stores.jsonl.index.epochs import Following, Kept, find_epoch, follow_git
-from everlog.stores.jsonl.index.git_state import GitState
-from everlog.stores.jsonl.index.record import OutOfOrder, fill_new, record_change
-from everlog.stores.jsonl.index.rows import Rows, remove_purged
+from everlog.stores.jsonl.index.changes import (
+    DISTRUSTED,
+    FileChanges,
+    Repair,
+    find_change,
+    only_appended_events,
+)
+from everlog.stores.jsonl.index.epochs import Following, find_epoch, follow_git
+from everlog.stores.jsonl.index.in_use import IndexInUse
+from everlog.stores.jsonl.index.look import Fingerprint
+from everlog.stores.jsonl.index.pending import Pending, WrittenLine
+from everlog.stores.jsonl.index.record import Outdated, record_change
+from everlog.stores.jsonl.index.rows import remove_purged
 from everlog.stores.jsonl.index.schema import (
     Index,
     IndexBroken,
-    Unusable,
-    clear_draft,
-    draft_of,
     is_full,
     new_epoch,
-    put_in_place,
 )
-from everlog.stores.jsonl.lines import Line, PurgedLine
+from everlog.stores.jsonl.lines import PurgedLine
 from everlog.stores.jsonl.read_only import missing_error, refuse_damage
 
 _LOCK_TIMEOUT_S = 30.0
 _REREAD_LOCK_S = 2.0
-_DAY_US = 86_400_000_000
-_RACY_NS = 50_000_000
-_FULL_DISK_S = 10.0  # after which a writer checks for free space again
 _logger = logging.getLogger("everlog")
 
 
-class IndexUpdater:
+class IndexUpdater(IndexInUse):
     def __init__(
         self, folder: Folder, lock: Lock, tail: OpenDayFile, *, in_memory: bool, now_us: Callable[[], int]
     ) -> None:
-        self._folder = folder
-        self._files = folder.files
+        super().__init__(folder, tail, in_memory=in_memory, now_us=now_us)
         self._lock = lock
-        self._tail = tail
-        self._now_us = now_us
-        self._in_memory = in_memory
-        self._read_only = False
         self._closed = False
         self._stopped = False
-        self._must_rebuild = False
         self._damaged = False
-        self._may_cut = False  # only a write cuts a torn tail: a read changes no byte (G11)
-        self._torn = self._torn_reported = ""  # the tail that the next write cuts; the last one that was reported
+        self._writing = False  # this process has a write open
+        self._checked_branch: str | None = None  # the branch at the last check that found nothing against a write
         self._mutex = threading.RLock()
         self._waiting = threading.Lock()  # held by a thread that waits for the lock: `close` waits for it
-        self._index: Index | None = None
-        self._inode: tuple[int, int] | None = None
-        self._retired: list[Index] = []
-        self._seen: object = None
-        self._folder_seen: object = ()
-        self._newest: list[str] = []
-        self._left_disk_s = 0.0  # when the index moved to memory because the disk was full
-        self._origins = folder.origins()
-        self._git = GitState(folder)
-        self._kept = Kept(folder)
-        self.index_replaced: Callable[[], None] = lambda: None
+        self._seen: Fingerprint | None = None
+        self._pending = Pending()
         self.clean_notes: Callable[[], None] = lambda: None  # called by a purge
-        self.first_epoch = ""  # a new copy of a log uses the epoch of the original
-
-    @property
-    def index(self) -> Index:
-        index = self._index
-        if index is None:
-            raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
-        return index
-
-    @property
-    def origin(self) -> str:
-        return self._origins[0]
 
     # ---- refreshing
 
     def stop(self) -> None:
-        """Stop updating after a failed flush: this process must not trust or repair the files any more (G12)."""
-        self._stopped = True
+        """Stop updating after a failed flush: this process must not trust or repair the files any more (G12). What it
+        has acknowledged before is still recorded."""
+        with self._mutex:
+            self._record_pending()
+            self._stopped = True
 
     def refresh(self) -> None:
         """Update the index to everything that is committed."""
         if self._stopped:
             return
-        if self._index is not None and not self._index.broken and self._fingerprint() == self._seen:
+        if self._is_current():
             return
         with self._mutex:
             self._require_open()
+            self._record_pending()
+            if self._is_current() or (self._writing and self._is_usable()):
+                return  # nobody else writes meanwhile
             if self._index is not None and self._index.broken:
                 self._drop_index()
                 self._must_rebuild = True
             if self._index is None:
                 self._open_without_lock()
+            seen = None if self._index is None else self._fingerprint()
             if self._index is not None and not self._was_replaced() and not self._damaged and self._matches():
-                self._seen = self._fingerprint()  # another process wrote and updated the index
+                self._seen = seen  # another process wrote and updated the index
+                self._checked_branch = None  # and may have found damage
                 return
             if self._index is not None and not self._was_replaced():
                 locked = self._acquire(0)
@@ -123,7 +108,8 @@ class IndexUpdater:
                     self._catch_up_and_release(locked)
                     return
                 if not self._was_replaced():
-                    return  # another process holds the lock, and the open index is still valid
+                    self._follow_appends()  # another process holds the lock, and the open index is still valid
+                    return
         # Another process rebuilds the index: wait for it.
         with self._waiting:
             self._catch_up_and_release(self._acquire(_LOCK_TIMEOUT_S))
@@ -158,7 +144,7 @@ class IndexUpdater:
                 self._require_open()
                 if distrusted is not None:
                     with self.index.change() as connection:
-                        connection.execute("UPDATE files SET changed_ns = -1 WHERE file = ?", (distrusted,))
+                        connection.execute("UPDATE files SET changed_ns = ? WHERE file = ?", (DISTRUSTED, distrusted))
                 self._catch_up()
         finally:
             if locked:
@@ -168,27 +154,21 @@ class IndexUpdater:
         if self._closed:
             raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
 
-    def _fingerprint(self) -> object:
-        """Return what shows a change at the cost of three `stat` calls: the folder, the newest file, the index."""
-        events = self._folder.events
-        folder = self._files.stamp(events)
-        day = self._now_us() // _DAY_US
-        if (folder, day) != self._folder_seen:
-            self._folder_seen = (folder, day)
-            self._newest = open_names(day_names(self._files, events), self._today())
-        looked_at = self._newest
-        if folder is not None and 0 <= time.time_ns() - folder.changed_ns < _RACY_NS:
-            # Within one tick of the clock the folder may change twice and keep its time, as git has it with files,
-            # too.
-            looked_at = day_names(self._files, events)
-        newest = [self._files.stamp(events / name) for name in looked_at]
-        path = self.index.path
-        version = self.index.fetch("PRAGMA data_version")[0][0]
-        git = self._git.stamps() if self._damaged else None  # git may turn out to have removed the lines
-        return folder, newest, None if path is None else self._files.inode(path), version, git
+    def _is_usable(self) -> bool:
+        return self._index is not None and not self._index.broken and not self._was_replaced()
 
-    def _today(self) -> str:
-        return day_name(self._now_us())
+    def _is_current(self) -> bool:
+        """Return whether the index has all that is in the files."""
+        if self._index is None or self._index.broken or len(self._pending):
+            return False
+        return self._fingerprint() == self._seen
+
+    def _fingerprint(self, version: int | None = None) -> Fingerprint:
+        """Return what shows a change. With `version`, changes within the index itself do not count."""
+        if version is None:
+            version = self.index.fetch("PRAGMA data_version")[0][0]
+        git = self._git.stamps() if self._damaged else None  # git may turn out to have removed the lines
+        return self._look.take(self.index.path, git=git, version=version)
 
     def _matches(self) -> bool:
         """Return whether every file is as in the index."""
@@ -197,47 +177,61 @@ class IndexUpdater:
         names = day_names(self._files, events)
         return names == sorted(known) and all(self._files.stamp(events / name) == known[name] for name in names)
 
-    def _was_replaced(self) -> bool:
-        """Return whether another process rebuilt the index, so that the open one has no name any more."""
-        path = None if self._index is None else self._index.path
-        return path is not None and self._files.inode(path) != self._inode
-
     @property
     def seen(self) -> object:
-        """The state of the files that the index matches. Cached values are valid only for this state."""
+        """The state of the files that the index and the pending lines match. Cached values are valid only for this
+        state."""
         return self._seen
 
     def begin_write(self) -> None:
-        """Bring the index up to date and repair the files. The caller holds the lock."""
+        """Find what others have written and repair the files. The caller holds the lock, and calls `end_write`."""
         with self._mutex:
-            if self._read_only:
-                raise ReadOnly(
-                    f"{self._folder.path} cannot be written",
-                    why="the folder is read-only for this user",
-                    hint="check its owner and mode; reading works",
-                )
-            if self._index is not None and self._index.broken:
-                self._drop_index()
-                self._must_rebuild = True
-            self._back_to_disk()
-            # An interrupted purge leaves its plan, and perhaps no other trace.
-            left = self._torn or self._files.exists(self._folder.purge_file)
-            if self._index is None or self._fingerprint() != self._seen or left:
-                self._may_cut = True
-                try:
-                    self._catch_up()
-                finally:
-                    self._may_cut = False
-            if self._damaged:
+            if not self._may_go_on():
+                self._prepare_write()
+            self._writing = True
+
+    def end_write(self) -> None:
+        self._writing = False
+
+    def _may_go_on(self) -> bool:
+        """Return whether nothing has changed since this process last wrote, or looked and found nothing against it.
+
+        Where lines were appended, the file has grown; where git or a purge replaced files, the folder has changed;
+        and a rebuilt index is another file. What else is in the index comes from the files."""
+        if self._index is None or self._index.broken or self._seen is None or self._left_disk_s:
+            return False
+        if self._checked_branch is None or self._git.branch() != self._checked_branch:
+            return False
+        return self._fingerprint(self._seen.version) == self._seen
+
+    def _prepare_write(self) -> None:
+        if self._read_only:
+            raise ReadOnly(
+                f"{self._folder.path} cannot be written",
+                why="the folder is read-only for this user",
+                hint="check its owner and mode; reading works",
+            )
+        self._record_pending()
+        if self._index is not None and self._index.broken:
+            self._drop_index()
+            self._must_rebuild = True
+        self._back_to_disk()
+        # An interrupted purge leaves its plan, and perhaps no other trace.
+        left = self._ends.torn or self._files.exists(self._folder.purge_file)
+        if self._index is None or self._fingerprint() != self._seen or left:
+            with self._ends.cutting():
                 self._catch_up()
-            self._note_branch()
+        if self._damaged:
+            self._catch_up()
+        self._note_branch()
+        if not self.origin:
+            # Another process of this copy may have been the first to write.
+            self._origins = self._folder.origins()
             if not self.origin:
-                # Another process of this copy may have been the first to write.
-                self._origins = self._folder.origins()
-                if not self.origin:
-                    self._begin_origin()
-                self.index.set_origin(self.origin)
-            refuse_damage(self._folder, self.index)
+                self._begin_origin()
+            self.index.set_origin(self.origin)
+        refuse_damage(self._folder, self.index)
+        self._checked_branch = self._git.branch()
 
     def checkout(self) -> Checkout | None:
         return Checkout(self._git.branch(), self._git.commit()) if self._git.inside else None
@@ -246,10 +240,18 @@ class IndexUpdater:
         return self._kept.epochs()
 
     def knows(self, line_id: str) -> bool:
-        return self.index.knows(line_id)
+        return self._pending.knows(line_id) or self.index.knows(line_id)
+
+    def claimed(self, name: bytes) -> Claim | None:
+        return self._pending.claims.get(name) or self.index.claimed(name)
+
+    def claimed_among(self, names: Collection[bytes]) -> set[bytes]:
+        return self.index.claimed_among(names) | (self._pending.claims.keys() & set(names))
 
     def close(self) -> None:
         with self._waiting, self._mutex:
+            if not self._stopped:
+                self._record_pending()
             self._closed = True
             self._drop_index()
             for index in self._retired:
@@ -258,44 +260,88 @@ class IndexUpdater:
 
     # ---- recording a write
 
-    def end_of_log(self, today: str) -> tuple[str, int]:
-        """Return the file for a write and its end: today's file, even if a wrong clock created later ones."""
-        stamp = self._files.stamp(self._folder.events / today)
-        return today, 0 if stamp is None else stamp.size
+    def end_of_log(self, today: str) -> int:
+        """Open the file for a write and return its end: today's file, even if a wrong clock created later ones. What
+        is pending in another file is recorded first: positions are the order of arrival."""
+        with self._mutex:
+            if self._pending.name not in ("", today):
+                self.record_pending()
+            stamp = None if self._seen is None else self._seen.newest.get(today)
+            stamp = stamp or self._files.stamp(self._folder.events / today)
+            if stamp is None:
+                self._files.make_dir(self._folder.events)
+            if stamp is None or not self._tail.is_open(today, stamp.inode):
+                self._tail.open(today)
+        return 0 if stamp is None else stamp.size
 
     def record_write(
-        self, name: str, at: int, lines: Sequence[tuple[bytes, Line, bytes]], purged: Collection[PurgedLine] = ()
-    ) -> None:
-        """Add lines that are on the disk to the index, and remove the events that a purge among them removed. A
-        failure here must not be reported as a failed write."""
+        self,
+        name: str,
+        at: int,
+        first: Position,
+        lines: Sequence[WrittenLine],
+        purged: Collection[PurgedLine] = (),
+        *,
+        now: bool,
+    ) -> bool:
+        """Note lines that are on the disk, for the index. With `now` they are recorded at once, and the events that a
+        purge among them removed are removed. Return whether the index is up to date."""
         with self._mutex:
             stamp = self._files.stamp(self._folder.events / name)
             assert stamp is not None
-            try:
-                with self.index.change() as connection:
-                    (file,) = connection.execute(
-                        "INSERT INTO files (name, size, changed_ns, inode) VALUES (?, ?, ?, ?) ON CONFLICT (name)"
-                        " DO UPDATE SET size = excluded.size, changed_ns = excluded.changed_ns,"
-                        " inode = excluded.inode RETURNING file",
-                        (name, *stamp),
-                    ).fetchone()
-                    rows = Rows(self.index, connection, own=self._origins)
-                    for data, line, digest in lines:
-                        rows.add(file, at, len(data) - 1, line, digest=digest)
-                        at += len(data)
-                    rows.end()
-                    remove_purged(connection, purged)
-            except (sqlite3.Error, IndexBroken) as error:
-                if is_full(error):
-                    self._go_on_in_memory()
-                else:
-                    _logger.warning(
-                        "the index of %s could not be updated (%s): it is rebuilt", self._folder.path, error
-                    )
-                    self._drop_index()
+            self._pending.add(name, at, stamp, first, lines)
+            self._seen = None if self._seen is None else self._seen.after_write(name, stamp)
+            if not now and self._seen is not None and not self._pending.are_many:
+                return False
+            self.record_pending(purged)
+            if self._seen is None:
+                self._seen = self._fingerprint()
+            return True
+
+    def record_pending(self, purged: Collection[PurgedLine] = ()) -> None:
+        """Bring the index up to date with the lines of this process; the caller holds the lock."""
+        with self._mutex:
+            if not self._record_pending(purged):
                 self._catch_up()
-                return
-            self._seen = self._fingerprint()
+
+    def _record_pending(self, purged: Collection[PurgedLine] = ()) -> bool:
+        """Record the pending lines, which needs no lock but SQLite's. Return False if the files have to be read. A
+        failure here must not be reported as a failed write."""
+        if not len(self._pending) or self._index is None or self._index.broken:
+            self._pending.forget()
+            return self._index is not None and not self._index.broken
+        try:
+            with self.index.change() as connection:
+                recorded = self._pending.record(self.index, connection, own=self._origins)
+                if recorded:
+                    remove_purged(connection, purged)
+                else:
+                    self._pending.record_as_missing(self.index, connection)
+        except (sqlite3.Error, IndexBroken) as error:
+            recorded = False
+            if is_full(error):
+                self._go_on_in_memory()
+            else:
+                _logger.warning("the index of %s could not be updated (%s): it is rebuilt", self._folder.path, error)
+                self._drop_index()
+        self._pending.forget()
+        if not recorded:
+            self._seen = None
+        return recorded
+
+    def _follow_appends(self) -> None:
+        """Record the complete writes that others have appended, without the log's lock. They are flushed first: the
+        one who wrote the last of them may not have done it yet."""
+        own, today = self.origin, self._look.today()
+        change = only_appended_events(self._find_change(repair=None, own=own, today=today))
+        if self._git.inside and self._git.branch() not in ("", self.index.branch):
+            return
+        for read in change.read:
+            self._tail.open(read.name)
+            self._tail.flush()
+        if change:
+            with suppress(Outdated):  # somebody else has recorded them
+                record_change(self.index, change, own=self._origins, origin=own)
 
     def finish_purge(self, plan: purge.Plan) -> None:
         """Run steps 3 to 5 of a purge, and update the index."""
@@ -304,6 +350,7 @@ class IndexUpdater:
             self._tail.close()  # its file may be replaced
             purge.carry_out(self._files, self._folder.events, plan)
             self._catch_up_lines()
+            self._checked_branch = None
             self.clean_notes()
             self._files.unlink(self._folder.purge_file)
             self._seen = self._fingerprint()
@@ -311,6 +358,7 @@ class IndexUpdater:
     # ---- catching up
 
     def _catch_up(self) -> None:
+        self._checked_branch = None  # there may be damage now
         if self._was_replaced():
             self._drop_index()
             self._origins = self._folder.origins()  # the process that rebuilt it may have created a new origin
@@ -333,31 +381,40 @@ class IndexUpdater:
                 _logger.warning("the index of %s is damaged (%s): it is rebuilt", self._folder.path, error)
                 self._drop_index()
                 self._build_index()
+                self._catch_up_lines()
         if not self._read_only:
             self._finish_old_purge()
         self._damaged = bool(self.index.missing())
         self._seen = self._fingerprint()
 
     def _catch_up_lines(self) -> None:
-        repair = None if self._read_only else self._repair
-        self._torn = ""
+        while True:
+            with suppress(Outdated):
+                self._compare_lines()
+                return
+
+    def _compare_lines(self) -> None:
+        repair = None if self._read_only else self._ends.repair
+        self._ends.torn = ""
         # Before any repair: git recognises its own files by their time.
-        first = None if self._git.inside else repair
-        today = self._today()
-        change = find_change(self.index, self._files, self._folder.events, own=self.origin, repair=first, today=today)
+        today = self._look.today()
+        change = self._find_change(repair=None if self._git.inside else repair, own=self.origin, today=today)
         if self._git.inside and (change or self.index.missing()):
             following = follow_git(self.index, self._folder, self._git, self._kept, change)
             if following is not None:
                 self._switch_to(following)
-            change = find_change(
-                self.index, self._files, self._folder.events, own=self.origin, repair=repair, today=today
-            )
+            change = self._find_change(repair=repair, own=self.origin, today=today)
         if change:
             going = purge.pending_lines(self._files, self._folder.purge_file)
             record_change(self.index, change, own=self._origins, origin=self.origin, purged=going)
             if self.index.has_holes():
                 self._drop_index()
                 self._build_index()
+                self._catch_up_lines()
+
+    def _find_change(self, *, repair: Repair | None, own: str, today: str) -> FileChanges:
+        events, is_held = self._folder.events, self._tail.is_open
+        return find_change(self.index, self._files, events, own=own, repair=repair, is_held=is_held, today=today)
 
     # ---- branches of git
 
@@ -384,34 +441,6 @@ class IndexUpdater:
         else:
             self._install(kept, new_epoch(), branch, "")
 
-    def _put_aside(self) -> None:
-        if not self._read_only and not self._in_memory:
-            self._kept.put(self.index)
-
-    def _install(self, source: Index, epoch: str, branch: str, origin: str) -> None:
-        """Use a copy of an index."""
-        self._set_origin(origin)  # first: an index with another origin is refused
-        path = None if self._in_memory or self._read_only else self._folder.index_file
-        if path is None:
-            index = source.copy()
-            index.become(epoch=epoch, branch=branch, origin=origin)
-        else:
-            clear_draft(self._files, self._folder.index_file)
-            source.copy_to(draft_of(path))
-            draft = Index.open_as_drafted(draft_of(path))
-            draft.become(epoch=epoch, branch=branch, origin=origin)
-            draft.use_wal()
-            index = put_in_place(self._files, path, draft, origin=self.origin)
-        self._drop_index()
-        self._use(index)
-
-    def _set_origin(self, origin: str) -> None:
-        if self._read_only:
-            self._origins = (origin, *[each for each in self._origins if each and each != origin])
-        else:
-            self._folder.set_origin(origin)
-            self._origins = self._folder.origins()
-
     def _note_branch(self) -> None:
         """Record the branch that is checked out, to which the events of the write belong."""
         branch = self._git.branch()
@@ -434,43 +463,6 @@ class IndexUpdater:
         else:
             self._files.unlink(self._folder.purge_file)  # it was never committed
 
-    def _leftovers(self) -> list[Path]:
-        folders, draft = [self._folder.local, self._folder.events], draft_of(self._folder.index_file)
-        found = [
-            path for folder in folders if self._files.exists(folder) for path in leftover_temps(self._files, folder)
-        ]
-        # A process that opened the index during a rebuild would put the old journal beside the new index.
-        return [*found, draft] if self._files.exists(draft) else found
-
-    def _repair(self, read: Read, cut: int | None, data: bytes) -> None:
-        """Complete a last line that lacks only its newline, flush what is complete, and cut a torn tail if a write is
-        open."""
-        self._tail.close()
-        self._tail.open(read.name)
-        if cut is not None:
-            self._cut(read.name, cut, read.start + len(data) - cut)
-            data = data[: cut - read.start]
-        elif data and not data.endswith(b"\n") and read.found[-1].line is not None:
-            data += b"\n"
-        begin = last_write(read)
-        self._tail.settle(data[begin - read.start :], at=begin)
-
-    def _cut(self, name: str, at: int, size: int) -> None:
-        path = self._folder.events / name
-        if self._may_cut:
-            self._tail.cut(at)
-            _logger.warning("%s: cut %d bytes of a write that was never finished, at byte %d", path, size, at)
-            return
-        self._torn = f"{name} {at}"
-        if self._torn != self._torn_reported:
-            self._torn_reported = self._torn
-            _logger.warning(
-                "%s: %d bytes of a write that was never finished are ignored, at byte %d; the next write cuts them",
-                path,
-                size,
-                at,
-            )
-
     # ---- the index itself
 
     def rebuild(self, *, accept_missing: bool) -> None:
@@ -488,109 +480,8 @@ class IndexUpdater:
         finally:
             self._lock.release()
 
-    def _begin_origin(self) -> None:
-        self._folder.new_origin(self._now_us())
-        self._origins = self._folder.origins()
-
     def rebuild_locked(self) -> None:
         self._drop_index()
         self._build_index()
+        self._catch_up_lines()
         self._seen = self._fingerprint()
-
-    def _open_index(self) -> None:
-        path = self._folder.index_file
-        if self._in_memory or self._must_rebuild or not self._files.exists(path):
-            self._build_index()
-            return
-        try:
-            if self._read_only:
-                self._use(Index.open_as_it_stands(path))
-            else:
-                self._use(Index.open(path, origin=self.origin))
-        except Unusable as error:
-            _logger.warning("the index of %s is rebuilt: %s", self._folder.path, error)
-            self._build_index()
-
-    def _open_without_lock(self) -> None:
-        """Open a complete index without the lock, even while another process writes. Repairs need the lock."""
-        path = self._folder.index_file
-        if self._in_memory or self._must_rebuild or not self._files.exists(path):
-            return
-        if self._files.exists(self._folder.purge_file) or self._leftovers():
-            return
-        with suppress(Unusable):  # then it is rebuilt, with the lock
-            self._use(Index.open(path, origin=self.origin))
-
-    def _go_on_in_memory(self) -> None:
-        """Continue with a copy of the index in memory, because the disk is full. The file is brought up to date when
-        there is space again."""
-        _logger.warning("the disk of %s is full: its index is kept in memory", self._folder.path)
-        self._left_disk_s = time.monotonic()
-        index = None if self._index is None or self._index.broken else self._index.copy()
-        if index is None and self._files.exists(self._folder.index_file):
-            try:
-                index = Index.open_as_it_stands(self._folder.index_file)
-            except Unusable as error:
-                _logger.warning("the index of %s cannot be read: %s", self._folder.path, error)
-        self._drop_index()
-        if index is not None and index.origin == self.origin:
-            self._use(index)
-        else:
-            self._build_index_at(None)
-
-    def _back_to_disk(self) -> None:
-        """Use the index file again, because there may be free space."""
-        if self._left_disk_s and time.monotonic() - self._left_disk_s > _FULL_DISK_S:
-            self._left_disk_s = 0.0
-            self._drop_index()
-
-    def _build_index(self) -> None:
-        path = None if self._in_memory or self._read_only else self._folder.index_file
-        try:
-            self._build_index_at(path)
-        except (sqlite3.Error, StorageFull) as error:
-            if path is None or not is_full(error):
-                raise
-            self._go_on_in_memory()
-            self._catch_up_lines()
-
-    def _build_index_at(self, path: Path | None) -> None:
-        try:
-            index = self._filled(path, causal=False)
-        except OutOfOrder:
-            index = self._filled(path, causal=True)
-        self.first_epoch = ""
-        index.finish()
-        with index.change() as connection:
-            remove_purged(connection, purge.pending_lines(self._files, self._folder.purge_file))
-        if path is not None:
-            index = put_in_place(self._files, path, index, origin=self.origin)
-        self._must_rebuild = False
-        self._use(index)
-
-    def _filled(self, path: Path | None, *, causal: bool) -> Index:
-        draft = None
-        if path is not None:
-            draft = draft_of(path)
-            clear_draft(self._files, self._folder.index_file)
-            self._files.close(self._files.open(draft, exclusive=True))
-        index = Index.make(draft, origin=self.origin, epoch=self.first_epoch, branch=self._git.branch())
-        repair = None if self._read_only else self._repair
-        self._torn = ""
-        reads = read_whole(self._files, self._folder.events, own=self.origin, repair=repair, today=self._today())
-        try:
-            fill_new(index, reads, own=self._origins, causal=causal)
-        except OutOfOrder:
-            index.close()
-            raise
-        return index
-
-    def _use(self, index: Index) -> None:
-        self._index = index
-        self.index_replaced()
-        self._inode = None if index.path is None else self._files.inode(index.path)
-
-    def _drop_index(self) -> None:
-        if self._index is not None:
-            self._retired.append(self._index)  # another thread may be reading it
-            self._index = None
