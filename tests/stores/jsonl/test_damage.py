@@ -166,17 +166,28 @@ def test_a_file_of_another_name_is_told(path: Path) -> None:
 # ---- the index
 
 
-def test_a_row_of_the_index_that_leads_to_no_line_is_reported_until_the_index_is_rebuilt(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "place", "reason"),
+    [
+        ("UPDATE events SET at = at + 1 WHERE position = 2", 2, "event {} is not where the index has it"),
+        ("UPDATE events SET at = at + 100000 WHERE position = 2", 2, "event {} is not where the index has it"),
+        ("DELETE FROM events WHERE position = 2", 0, "events/{} line 2: event {} is not in the index"),
+    ],
+)
+def test_a_row_of_the_index_without_its_line_and_a_line_without_its_row_are_reported_until_a_rebuild(
+    path: Path, change: str, place: int, reason: str
+) -> None:
     store, other = JsonlStore(path), JsonlStore(path)
     for text in ("one", "two", "three"):
         own(store, payload={"text": text})
-    moved = next(store.read(after=Position(1))).event.id
-    store._updater.index.connection.execute("UPDATE events SET at = at + 1 WHERE position = 2")
+    second = next(store.read(after=Position(1))).event.id
+    store._updater.index.connection.execute(change)
+    names = (second,) if place else (day_files(path)[0].name, second)
     for handle in (store, other):
         found = [
             (problem.position, problem.reason) for problem in handle.check() if problem.code == "index_disagrees"
         ]
-        assert found == [(2, f"event {moved} is not where the index has it")]
+        assert found == [(place, reason.format(*names))]
     store.rebuild_index()
     assert [list(handle.check()) for handle in (store, other)] == [[], []]
     assert texts(other) == ["one", "two", "three"]
