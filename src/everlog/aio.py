@@ -33,7 +33,7 @@ from everlog.log.read.follow import POLL_S, closed_early, items_of
 from everlog.log.write.draft import Draft, Receipt, typed_payload
 from everlog.log.write.expect import Expect, Expectation
 from everlog.log.write.group import Item
-from everlog.log.write.guard import ATTEMPTS, Overtaken
+from everlog.log.write.guard import ATTEMPTS, Overtaken, pause_s
 from everlog.log.write.requests import Request
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ async def _commit(
             return receipt
         except EverlogError as error:
             if isinstance(error, Overtaken) and attempt < ATTEMPTS:
+                await asyncio.sleep(pause_s(attempt))
                 continue
             await asyncio.to_thread(log.writer.record_refusal, error, request.drafts, request.operation)
             raise

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -11,7 +14,10 @@ import everlog
 from everlog import By, perform
 from everlog.errors import NoSuchSubject, RuleRefused
 from everlog.programs.agents.commands import Approve, Execute, Propose, Reject
+from everlog.programs.issues.commands import Create as NewIssue
 from everlog.programs.workpackages.commands import Create, GateResult
+
+WRITERS = 40
 
 
 @pytest.fixture
@@ -58,6 +64,18 @@ def test_two_tenants_that_take_one_name_at_once_do_not_both_get_it(
     with pytest.raises(NoSuchSubject):
         propose(log, "acme")
     assert [recorded.event.scope for recorded in log.read(stream="command/c1")] == ["other"]
+
+
+def test_writers_that_overtake_each_other_all_get_through(log: everlog.Log) -> None:
+    """Every new issue of a project changes what the decisions about all the others have read."""
+    begin = threading.Barrier(WRITERS)
+
+    def create(number: int) -> str:
+        begin.wait()
+        return perform(log, NewIssue(title=f"{uuid4()}", project="acme"), By(actor=f"user:u{number}")).status
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        assert list(pool.map(create, range(WRITERS))) == ["recorded"] * WRITERS
 
 
 def test_a_retry_of_a_limited_caller_is_a_replay_whatever_came_between(log: everlog.Log) -> None:

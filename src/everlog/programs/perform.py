@@ -20,6 +20,7 @@ callers that send one request under one key at once get the same answer.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -35,6 +36,7 @@ from everlog.log.log import Log
 from everlog.log.write import guard
 from everlog.log.write.draft import Draft, Receipt
 from everlog.log.write.expect import Expect, Expectation, NoMatch
+from everlog.log.write.guard import ATTEMPTS, pause_s
 from everlog.programs.command import (
     NOBODY,
     By,
@@ -49,8 +51,6 @@ from everlog.programs.program import Program, program_of
 
 R = TypeVar("R")
 
-ATTEMPTS = 20
-"""How often a decision is repeated when others keep writing to what it looks at."""
 
 REFUSALS_COMPARED = 200
 """Among how many of the newest refusals an equal one is looked for."""
@@ -287,6 +287,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
             except QueryMatched:
                 if attempt == ATTEMPTS:
                     raise
+                time.sleep(pause_s(attempt))
                 continue
             except EverlogError as error:
                 if self.carry_out is None or by.dry_run:

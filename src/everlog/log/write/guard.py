@@ -12,6 +12,7 @@ has looked for the earlier one: a retry gets its first outcome, although the sam
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -25,6 +26,14 @@ from everlog.stores.open_write import OpenWrite
 
 ATTEMPTS = 20
 """How often a request is judged again when others keep adding to the history that its guard reads."""
+
+PAUSE_S_MAX = 0.1
+
+
+def pause_s(attempt: int) -> float:
+    """Return how long to wait before the next attempt: longer each time, and at random, so that of many writers that
+    overtake each other all get through."""
+    return random.uniform(0, min(PAUSE_S_MAX, 0.001 * 2**attempt))
 
 
 class ReadRecords(Protocol):

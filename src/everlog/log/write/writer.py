@@ -7,6 +7,7 @@ decides, and records what it has decided with `commit`. An event loop makes requ
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -19,7 +20,7 @@ from everlog.log.write.admit import admit
 from everlog.log.write.committer import Committer
 from everlog.log.write.draft import Draft, Receipt
 from everlog.log.write.group import Waker
-from everlog.log.write.guard import ATTEMPTS, Overtaken
+from everlog.log.write.guard import ATTEMPTS, Overtaken, pause_s
 from everlog.log.write.refusals import Refusals
 from everlog.log.write.requests import DryRun, Recorder, Request
 from everlog.log.write.stages import Stage, Stages
@@ -96,6 +97,7 @@ class Writer:
                 return answer.receipt
             except EverlogError as error:
                 if isinstance(error, Overtaken) and attempts < ATTEMPTS:
+                    time.sleep(pause_s(attempts))
                     attempts += 1
                     continue
                 if not dry_run and not isinstance(error, retried):
