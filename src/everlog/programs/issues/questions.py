@@ -100,7 +100,9 @@ class Show(Question[Row], frozen=True, kw_only=True):
             "changed_by": found.changed_by,
             "links": [one for one in links if one is not None],
             "linked_from": linked_from,
-            "comments": [_comment(one.event) for one in records if one.event.type == "issue.commented"],
+            "comments": [
+                _comment(one.event) for one in _visible(records, within) if one.event.type == "issue.commented"
+            ],
         }
 
 
@@ -115,7 +117,7 @@ class IssueHistory(Question[list[Row]], frozen=True, kw_only=True):
 
     def answer(self, log: Log, within: str) -> list[Row]:
         name = find(log, self.issue, scope=reach(self.project, within, self.issue), verb="history")
-        records = sorted(_records(log, name), key=lambda recorded: recorded.event.causal_order)
+        records = sorted(_visible(_records(log, name), within), key=lambda recorded: recorded.event.causal_order)
         return [
             {
                 "position": recorded.position,
@@ -134,6 +136,11 @@ QUESTIONS = (List, Search, Show, IssueHistory)
 
 def _records(log: Log, name: Name) -> list[Recorded]:
     return [*log.read(stream=f"{KIND}/{name.uid}"), *log.read(stream=tombstone_of(name.uid))]
+
+
+def _visible(records: Iterable[Recorded], within: str) -> list[Recorded]:
+    """Return what a caller may see of the events of an issue. Its state follows from all of them, as in a list."""
+    return [recorded for recorded in records if in_scope(recorded.event.scope, within)]
 
 
 def _wanted(
