@@ -46,7 +46,7 @@ from everlog.log.derived import ViewName, ViewOfLog, ViewsOfLog
 from everlog.log.read import follow, pages
 from everlog.log.read.accounting import accounted
 from everlog.log.read.upcast import count_readable, upcast, upcast_all, with_typed_payloads
-from everlog.log.verify.verify import Report, verify
+from everlog.log.verify.verify import Report, upgraded_head, verify
 from everlog.log.write.admit import refuse_unacceptable
 from everlog.log.write.draft import Draft, Limits, typed_payload
 from everlog.log.write.expect import Expect, Expectation
@@ -370,7 +370,7 @@ class Log:
         return list(found)
 
     def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:
-        return verify(self._store, progress=progress)
+        return verify(self._store, upgraded=upgraded_head(self._store), progress=progress)
 
     def close(self) -> None:
         """Commit what was submitted, end views and followers, close the store."""

@@ -15,6 +15,12 @@ FINGERPRINT = "84bb7f41d464c086"
 """Of the tables, frames and lines of this format, as `tests/stores/test_fingerprint.py` computes it. Format 2 is not
 released yet; until then a change is recorded here. Afterwards it needs another number."""
 
+UPGRADED = "upgrade/report"
+"""The note that an upgrade leaves: the format, the head and the digest that the log had before."""
+
+COPIED = "upgrade/copied"
+"""The note of a copy from a log in git, which has no note of the upgrade: the last position purged in format 1."""
+
 
 def refuse_other_format(where: str, found: int) -> None:
     """Refuse a log in a format that this code cannot read, before anything else is asked of it."""

@@ -25,7 +25,8 @@ from everlog.core.event import START, Purged
 from everlog.errors import Busy, Conflict, Damaged, ReadOnly
 from everlog.files import Files
 from everlog.log.write.refusal_rows import every_note
-from everlog.stores.contract import HidesEvents, Identity, Store
+from everlog.stores.contract import HidesEvents, Identity, InGit, Store
+from everlog.stores.formats import COPIED
 from everlog.stores.identity import new_identity
 from everlog.stores.small_state import CLAIMS, NOTES, Row, claim_of, read_note
 from everlog.transfer.survey import Slot, Summary, Survey, batches, position_of, slots_of, survey
@@ -103,6 +104,8 @@ def copy_log(
         compare_with(summary, draft, progress)
         with draft.open_write() as writer:
             writer.put(NOTES, {UNFINISHED: None})
+            if seen.last_old and isinstance(source, InGit):
+                writer.put(NOTES, {COPIED: str(seen.last_old).encode()})
         identity = draft.identity
     target.swap()
     return Copied(summary, identity, len(notes), claims, resumed_at)

@@ -18,6 +18,7 @@ from everlog.core.codec import Packed, header_hash
 from everlog.core.event import START, Position, Purge, Purged
 from everlog.log.verify.audit import Verifier
 from everlog.stores.contract import Problem, Store
+from everlog.stores.formats import FORMAT
 
 Slot = Packed | Purged | Purge
 
@@ -45,6 +46,7 @@ class BytesSurvey:
         self._digest = hashlib.sha256()
         self._events = self._purged = self._purges = 0
         self.head = START
+        self.last_old = START  # the last position that was purged in an older format
 
     def take(self, slot: Slot) -> None:
         self.take_all((slot,))
@@ -58,6 +60,8 @@ class BytesSurvey:
             elif isinstance(slot, Purged):
                 self._purged += 1
                 hashes.append(slot.hash)
+                if slot.hash_format != FORMAT:
+                    self.last_old = slot.position
             else:
                 self._purges += 1
         if slots:

@@ -20,6 +20,7 @@ from everlog.core.codec import Packed, commitment, header_bytes, header_hash, un
 from everlog.core.event import BEGINNING, START, Event, Link, Position, Purge, Purged
 from everlog.errors import Damaged, NotCanonical
 from everlog.stores.contract import Problem
+from everlog.stores.formats import FORMAT
 
 PROBLEMS_MAX = 100_000
 """So many problems are listed, ranges of positions as one. What is beyond is counted."""
@@ -49,7 +50,8 @@ class Verifier:
     """Find what is wrong with the slots of a log, which are passed one by one, in order; `end` comes after the last.
 
     Ids and streams are compared with all others without being held in memory, so it must be closed. With `head`, an
-    event that was purged by a purge after that position counts as an event.
+    event that was purged by a purge after that position counts as an event. With `upgraded`, an event that was purged
+    in an older format must be at or below that position.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Verifier:
         purges: Iterable[Purge],
         *,
         head: Position | None = None,
+        upgraded: int | None = None,
         hash: Callable[[bytes], bytes] = header_hash,
     ) -> None:
         self.events = 0
@@ -70,6 +73,7 @@ class Verifier:
         self.chains: dict[str, Link] = {}  # the end of each origin's chain
         self._origin = origin
         self._head = head
+        self._upgraded = upgraded
         self._hash = hash
         self._purges = {purge.reserved: purge for purge in purges}
         self._reserved = sorted(self._purges)
@@ -85,6 +89,8 @@ class Verifier:
             else:
                 self.purged += 1
             self.saw(place.hash)
+            if self._upgraded is not None and place.hash_format != FORMAT:
+                self._check_format(place, self._upgraded)
             self.check_chain(place.position, place, place.hash)
             self._go_on_after_purged(place)
             return
@@ -101,6 +107,13 @@ class Verifier:
         self.check_identity(place, event)
         self.check_sequence(place, event)
         self.check_chain(place.position, event, digest)
+
+    def _check_format(self, place: Purged, upgraded: int) -> None:
+        if 0 < place.hash_format < FORMAT and place.position <= upgraded:
+            return
+        known = f"it was upgraded when its head was {upgraded}" if upgraded else "this log was never upgraded"
+        reason = f"what a purge left here has a hash of format {place.hash_format}, and {known}"
+        self.report(Problem(place.position, "purge_disagrees", reason))
 
     def end(self, head: Position) -> None:
         self.account_to(head)

@@ -10,7 +10,9 @@ import msgspec
 from everlog.core.event import Position
 from everlog.errors import Damaged
 from everlog.log.verify.audit import PROBLEMS_MAX, PartVerifier, Verifier, missing_between
-from everlog.stores.contract import HidesEvents, Locating, Problem, Stored
+from everlog.stores.contract import HidesEvents, InGit, Locating, Problem, Store, Stored
+from everlog.stores.formats import COPIED, UPGRADED
+from everlog.stores.small_state import read_note
 
 LOOKS_MAX = 4
 """A problem that is found while the log is written must be found again. So often is looked at most."""
@@ -46,25 +48,54 @@ class Report(msgspec.Struct, frozen=True):
         return not self.problems
 
 
-def verify(store: Stored, *, progress: Callable[[int], None] = lambda position: None) -> Report:
+def upgraded_head(store: Store) -> int | None:
+    """Return the head that a log had when it was upgraded, 0 if it never was, or None if that is not known here.
+
+    The lines of a log in git come from clones, too, and each of them may have been upgraded by itself.
+    """
+    if isinstance(store, InGit) or (isinstance(store, HidesEvents) and store.hides_events):
+        return None
+    report, copied = read_note(store.small_state, UPGRADED), read_note(store.small_state, COPIED)
+    head = msgspec.json.decode(report, type=_Upgraded).head if report else 0
+    return max(head, int(copied or "0"))
+
+
+class _Upgraded(msgspec.Struct):
+    head: int
+
+
+def verify(
+    store: Stored,
+    *,
+    upgraded: int | None = None,
+    progress: Callable[[int], None] = lambda position: None,
+) -> Report:
     """Read every byte of a log again and report all that is wrong with it, up to its head of this moment.
 
-    It may be written, purged and packed meanwhile. What is found then counts only if a second look finds it too.
+    With `upgraded`, an event that was purged in an older format must be at or below that position. The log may be
+    written, purged and packed meanwhile. What is found then counts only if a second look finds it too.
     """
-    seen = _Look(store, progress)
+    seen = _Look(store, progress, upgraded=upgraded)
     for _ in range(LOOKS_MAX - 1):
         if not seen.failure and not seen.problems:
             break
         if not seen.moved():
             break
-        seen = _Look(store, progress, before=seen)
+        seen = _Look(store, progress, upgraded=upgraded, before=seen)
     return seen.report()
 
 
 class _Look:
     """One look at a log, up to the head that it has now."""
 
-    def __init__(self, store: Stored, progress: Callable[[int], None], *, before: _Look | None = None) -> None:
+    def __init__(
+        self,
+        store: Stored,
+        progress: Callable[[int], None],
+        *,
+        upgraded: int | None = None,
+        before: _Look | None = None,
+    ) -> None:
         self._store = store
         # The head first: a purge that is not among these has a reserved position above it.
         self._head = store.head()
@@ -73,7 +104,7 @@ class _Look:
         self.problems: list[Problem] = []
         self._hides = isinstance(store, HidesEvents) and store.hides_events
         made = PartVerifier if self._hides else Verifier
-        self._audit = made(store.identity.origin, self._purges, head=self._head)
+        self._audit = made(store.identity.origin, self._purges, head=self._head, upgraded=upgraded)
         try:
             with closing(self._audit):
                 self._take(progress)

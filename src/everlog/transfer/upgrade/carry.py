@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from everlog.stores.contract import Store
-from everlog.stores.formats import FORMAT
+from everlog.stores.formats import FORMAT, UPGRADED
 from everlog.stores.small_state import CLAIMS, NOTES, read_note
 from everlog.transfer.copy import BATCH, KEPT_BATCH, compare_with
 from everlog.transfer.survey import BytesSurvey, Summary, batches
@@ -24,8 +24,7 @@ from everlog.transfer.upgrade.format1.model import Bad, OldLog, Slot
 from everlog.transfer.upgrade.preflight import Checked, readable
 from everlog.transfer.upgrade.rechain import Rechain
 
-NOTE = "upgrade/report"
-"""The note with what the log was before: its format, its head and its digest."""
+NOTE = UPGRADED
 
 Progress = Callable[[int], None]
 
