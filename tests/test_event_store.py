@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import hashlib
 import json
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,11 +15,11 @@ from typing import Any
 import pytest
 
 import everlog
-from everlog import aio
+from everlog import aio, event_store
 from everlog.core.canonical import canonical
 from everlog.core.event import Position, Recorded
 from everlog.core.ids import id_uuid
-from everlog.errors import Damaged, InvalidField, NotFound, ReadOnly
+from everlog.errors import Damaged, HistoryChanged, InvalidField, NotFound, ReadOnly
 from everlog.files import DiskFiles
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
@@ -72,6 +73,63 @@ def test_a_purge_hides_nothing_else_from_a_replay(store: aio.EventStore, log: Lo
 def test_more_than_a_page_is_replayed_without_a_gap(store: aio.EventStore) -> None:
     run(store.append_batch([note(str(number)) for number in range(1201)]))
     assert texts(store.replay_from()) == [str(number) for number in range(1201)]
+
+
+def test_a_replay_reads_on_after_a_purge_of_another_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_store, "_PAGE", 2)
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    with everlog.open(url) as log, everlog.open(url) as other:
+        log.append_batch([note(str(number), f"note/{number % 2}") for number in range(7)])
+        seen: list[str] = []
+
+        async def replay() -> None:
+            async for recorded in aio.EventStore(log).replay_from():
+                seen.append(recorded.event.payload["text"])
+                if len(seen) == 1:
+                    other.purge("note/1", reason="asked to")
+                    other.append("note.added", stream="note/2", payload={"text": "later"})
+
+        run(replay())
+        assert seen == ["0", "1", "2", "4", "6"]
+
+
+@pytest.mark.parametrize("after", [2, 7, 11])
+def test_a_replay_never_mixes_two_branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    monkeypatch.setattr(event_store, "_PAGE", 5)
+
+    def git(*arguments: str) -> None:
+        names = ["-c", "user.name=ada", "-c", "user.email=ada@example.org"]
+        subprocess.run(["git", *names, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    def keep(log: Log, texts: list[str]) -> None:
+        log.append_batch([note(text) for text in texts])
+        git("add", "-A")
+        git("commit", "-q", "-m", "notes")
+
+    git("init", "-q", "-b", "main")
+    url = f"jsonl:{tmp_path / 'log'}"
+    with everlog.open(url) as log, everlog.open(url) as other:
+        keep(log, ["base"])
+        git("branch", "side")
+        keep(log, [f"main {number}" for number in range(11)])
+        git("checkout", "-q", "side")
+        keep(other, [f"side {number}" for number in range(11)])
+        git("checkout", "-q", "main")
+        seen: list[str] = []
+
+        async def replay() -> None:
+            async for recorded in aio.EventStore(log).replay_from():
+                seen.append(recorded.event.payload["text"])
+                if len(seen) == after:
+                    git("checkout", "-q", "side")
+
+        if after < 11:  # else the last page was read already
+            with pytest.raises(HistoryChanged, match="has another history"):
+                run(replay())
+        else:
+            run(replay())
+        assert not [text for text in seen if text.startswith("side")]
+        assert texts(aio.EventStore(log).replay_from())[1] == "side 0"
 
 
 def test_events_are_found_by_time_of_arrival_and_by_type(store: aio.EventStore, log: Log) -> None:

@@ -31,16 +31,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from everlog import aio
 from everlog.core.canonical import canonical, parse_json
 from everlog.core.event import START, Position, Recorded
 from everlog.core.ids import IdSource, parse_id
-from everlog.core.query import EVERYTHING, Cursor, Query, Reset
-from everlog.errors import Damaged, EverlogError, InvalidField, NotFound
+from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, proof_of
+from everlog.errors import Damaged, EverlogError, HistoryChanged, InvalidField, NotFound
 from everlog.files import DiskFiles, Files, replace_file
 from everlog.log.log import Log
 from everlog.log.read.resets import proof_at
@@ -82,13 +83,6 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True):
 _header_of = msgspec.json.Decoder(_Header).decode
 
 
-class _Some(NamedTuple):
-    """Some events in order, and the damage that follows them, if any."""
-
-    events: list[Recorded]
-    damage: Damaged | None
-
-
 class EventStore:
     """Appends and reads, with the names of seed 001. The order is that of positions, never that of clocks."""
 
@@ -110,15 +104,16 @@ class EventStore:
     def get_events(self, start_time: datetime | int, end_time: datetime | int) -> AsyncIterator[Recorded]:
         """Return the events that arrived from `start_time` on and before `end_time`, in order."""
         since, until = time_of(start_time, "start_time"), time_of(end_time, "end_time")
-        return self._pages(Query(since=since, until=until), START)
+        return self._pages(Query(since=since, until=until), Cursor())
 
     def get_events_by_type(self, event_type: str) -> AsyncIterator[Recorded]:
-        return self._pages(Query(types=frozenset([event_type])), START)
+        return self._pages(Query(types=frozenset([event_type])), Cursor())
 
     async def replay_from(self, start_event_id: str | Position | Snapshot = START) -> AsyncIterator[Recorded]:
         """Yield every event from an id on, with the event itself; or after a position; or after a snapshot."""
         start = start_event_id
         if isinstance(start, str):
+            epoch = (await asyncio.to_thread(lambda: self.log.identity)).epoch
             first = await asyncio.to_thread(self.log.get, start)
             if first is None:
                 raise NotFound(
@@ -127,12 +122,12 @@ class EventStore:
                     hint="everlog log",
                 )
             yield first
-            after = first.position
+            after = Cursor(first.position, START, epoch, proof_of(first.event.id))
         elif isinstance(start, Snapshot):
             await asyncio.to_thread(self._require_fit, start, "given")
-            after = start.position
+            after = _cursor_of(start)
         else:
-            after = start
+            after = Cursor.of(start)
         async for recorded in self._pages(EVERYTHING, after):
             yield recorded
 
@@ -159,26 +154,36 @@ class EventStore:
 
     # ---- internal
 
-    async def _pages(self, query: Query, after: Position) -> AsyncIterator[Recorded]:
+    async def _pages(self, query: Query, after: Cursor) -> AsyncIterator[Recorded]:
         upto = await asyncio.to_thread(self.log.head)  # up to the present head: it does not follow
+        if not after.epoch and after.position >= upto:
+            return
+        cursor = after
         while True:
-            # By position and not by cursor: a replay reads what is there, so it needs no reset after a purge.
-            found = await asyncio.to_thread(self._some, query, after, upto)
-            for recorded in found.events:
+            page = await asyncio.to_thread(self._page, query, cursor)
+            for recorded in page.events:
+                if recorded.position > upto:
+                    return
                 yield recorded
-            if found.damage is not None:
-                raise found.damage
-            if len(found.events) < _PAGE:
+            cursor = page.next_cursor
+            if cursor.position >= upto:
                 return
-            after = found.events[-1].position
 
-    def _some(self, query: Query, after: Position, upto: Position) -> _Some:
-        events: list[Recorded] = []
-        try:
-            events.extend(self.log.read(query, after=after, upto=upto, limit=_PAGE))
-        except Damaged as damage:
-            return _Some(events, damage)
-        return _Some(events, None)
+    def _page(self, query: Query, cursor: Cursor) -> Page:
+        """Return the next page. A replay reads what is there, so a purge is no reset for it; another history is."""
+        page = self.log.page_after(cursor, query, limit=_PAGE)
+        while page.reset is not None and page.reset.reason == "purged":
+            page = self.log.page_after(replace(cursor, knows=page.reset.cursor.position), query, limit=_PAGE)
+        # Once more after it was read: another branch may have been checked out meanwhile.
+        if page.reset is not None or page.next_cursor.epoch != self.log.identity.epoch:
+            raise HistoryChanged(
+                f"the log has another history than when this replay began, which is at position {cursor.position}",
+                why="another branch of git was checked out, or another copy was put in its place",
+                hint="replay again, from the beginning",
+                reason="restored",
+                cursor=str(cursor),
+            )
+        return page
 
     def _path(self, name: str) -> Path:
         if self._folder is None:
@@ -287,12 +292,16 @@ class EventStore:
 
     def _stale(self, found: Snapshot) -> str:
         """Return why it no longer fits: a purge or a restored copy changes the events of the state (G8)."""
-        page = self.log.page_after(Cursor(Position(found.position), START, found.epoch, found.proof), limit=1)
+        page = self.log.page_after(_cursor_of(found), limit=1)
         return str(page.reset.reason) if isinstance(page.reset, Reset) else ""
 
     @staticmethod
     def _damaged(path: Path, why: str) -> Damaged:
         return Damaged(f"{path} is damaged", why=why, hint="fold the log from its start, and create a new snapshot")
+
+
+def _cursor_of(snapshot: Snapshot) -> Cursor:
+    return Cursor(Position(snapshot.position), START, snapshot.epoch, snapshot.proof)
 
 
 def draft_of(event: Draft | Mapping[str, Any]) -> Draft:
