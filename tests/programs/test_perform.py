@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.at_once import at_once
+from tests.stores.jsonl.test_checkouts import git
 
+import everlog
 from everlog.core.event import Recorded
 from everlog.core.query import Newest, Query
 from everlog.errors import InvalidField, KeyReuse, QueryMatched, RuleRefused
@@ -227,6 +231,51 @@ def test_a_decision_after_a_purge_of_its_stream_is_possible(log: Log) -> None:
     decided(log, lambda history: [PROPOSAL])
     log.purge("command/c1", reason="a test")
     assert decided(log, lambda history: [PROPOSAL] if not history else []).records[0].sequence == 2
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_a_decision_is_made_again_when_what_it_read_was_purged(kind: str, tmp_path: Path) -> None:
+    place = f"{kind}:{tmp_path / 'two'}"
+    with everlog.open(place, actor="user:ada") as log, everlog.open(place, actor="user:root") as other:
+        decided(log, lambda history: [PROPOSAL])
+        seen: list[int] = []
+
+        def rule(history: Sequence[Recorded]) -> list[Any]:
+            seen.append(len(history))
+            if len(seen) == 1:
+                other.purge("command/c1", reason="a test")
+            return [Approved(note="")] if history else []
+
+        assert decided(log, rule).records == ()
+        assert (seen, list(log.read())) == ([1, 0], [])
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.parametrize("more", [0, 3], ids=["shorter", "longer"])
+def test_a_decision_is_made_again_when_another_branch_is_checked_out(tmp_path: Path, more: int) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    with everlog.open(f"jsonl:{tmp_path / 'log'}", actor="user:ada") as log:
+
+        def propose_and_commit(*names: str) -> None:
+            for name in names:
+                perform(log, replace(ASKED, id=name))
+            git(tmp_path, "add", "-A")
+            git(tmp_path, "commit", "-q", "--allow-empty", "-m", "events")
+
+        propose_and_commit("c0")
+        git(tmp_path, "checkout", "-q", "-b", "side")
+        propose_and_commit(*[f"other{number}" for number in range(more)])
+        git(tmp_path, "checkout", "-q", "main")
+        propose_and_commit("c1")
+        seen: list[int] = []
+
+        def rule(history: Sequence[Recorded]) -> list[Any]:
+            seen.append(len(history))
+            git(tmp_path, "checkout", "-q", "side")
+            return [Approved(note="")] if history else []
+
+        assert decided(log, rule).records == ()
+        assert (seen, log.head()) == ([1, 0], 1 + more)
 
 
 def test_of_many_who_decide_at_once_only_one_gets_what_can_be_had_once(log: Log) -> None:

@@ -6,7 +6,7 @@ The write path, one list for every writer:
     guard       the rules of the program that owns the type            guard
     ------- the write opens (committer): nobody else writes; each request can be undone alone -------
     replay      key already used, id already here                      idempotency
-    expect      expectations; nothing new in what the guard read       expect, guard
+    expect      expectations; what the guard read is unchanged         expect, guard
     stamp       id, clock, chain, header, hash                         requests
     ------- once for the whole commit group (stages) -------
     refusals    refusals that wait                                     refusals
@@ -87,7 +87,7 @@ class Log:
             limits=limits or Limits(),
             keys_kept_us=max(keys_kept_us, CLAIMS_KEPT_US_MIN),
             now_us=now_us,
-            judge=None if guards is None else Judge(guards, self.read, self.head),
+            judge=None if guards is None else Judge(guards, self.read, self.head, lambda: store.identity.epoch),
         )
         self.writer = Writer(store, recorder, self._waiters, actor=actor, now_us=now_us)
         self._make_views = make_views

@@ -269,11 +269,12 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def decided(self) -> Decision:
         by = self.by
         for attempt in range(1, ATTEMPTS + 1):
+            epoch = self.log.identity.epoch  # first: what is read after a checkout must not count as read before it
             history = History(self.log, self.looks, self.log.head(), within=self.within, own=self.stream)
             try:
                 if self.within:  # at every attempt: another tenant may have taken the name meanwhile
                     require_stream_within(self.log, self.stream, self.within)
-                drafts = self._drafts(history)
+                drafts = self._drafts(history, epoch)
             except EverlogError as error:
                 raise _Refused(error) from error
             if not drafts:
@@ -296,7 +297,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
             return Decision(receipt.records, replayed=receipt.replayed, dry_run=by.dry_run)
         raise AssertionError("the last attempt returns or raises")
 
-    def _drafts(self, history: History) -> list[Draft]:
+    def _drafts(self, history: History, epoch: str) -> list[Draft]:
         """Return what the rule wants to record, judged and with the condition that nothing has changed."""
         items = list(self.rule(history))
         if not items:
@@ -309,7 +310,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
             judge_payloads(self.program, history, drafts, payloads, self.by)
         if self.within:
             history.queries.append(Query(stream=self.stream))  # whose first event decides which tenant it has
-        return [msgspec.structs.replace(drafts[0], expect=_unchanged(history)), *drafts[1:]]
+        return [msgspec.structs.replace(drafts[0], expect=_unchanged(history, epoch)), *drafts[1:]]
 
     def _recorded(self, drafts: Sequence[Draft], *, last: bool) -> Receipt:
         by = self.by
@@ -398,11 +399,11 @@ def _kind(code: str, operation: str, details: Mapping[str, Any]) -> tuple[str, .
     return (code, operation, *(str(details.get(name, "")) for name in names))
 
 
-def _unchanged(history: History) -> Expectation:
+def _unchanged(history: History, epoch: str) -> Expectation:
     if not history.queries:
         return Expect.ANY  # it was decided without looking at anything
     first, *others = dict.fromkeys(history.queries)
-    return NoMatch(first, after=history.upto, also=tuple(others))
+    return NoMatch(first, after=history.upto, also=tuple(others), epoch=epoch)
 
 
 def events_of(records: Iterable[Recorded]) -> list[Event]:

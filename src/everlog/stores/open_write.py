@@ -134,6 +134,10 @@ class OpenWrite:
     def head(self) -> Position:
         return self.position
 
+    @property
+    def epoch(self) -> str:
+        return self._store.identity.epoch
+
     def purges(self, *, after: Position = START) -> list[Purge]:
         staged = [purge for purge, _ in self.staged_purges if purge.reserved > after]
         return self._store.purges(after=after) + staged

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +100,39 @@ def test_no_match_may_speak_of_several_queries(log: Log) -> None:
     with pytest.raises(QueryMatched):
         log.append_batch([draft(expect=NoMatch(mine, also=also))])
     log.append_batch([draft(expect=NoMatch(mine, after=log.head(), also=also))])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_no_match_is_refused_after_a_purge_of_what_was_read(
+    kind: str, make_log: Callable[..., Log], tmp_path: Path
+) -> None:
+    log, other = make_log(kind, tmp_path / "log"), make_log(kind, tmp_path / "log")
+    for stream in ("note/1", "note/2"):
+        log.append("note.added", stream=stream, payload={"text": "a"}, scope="acme/shop")
+    read = log.head()
+    purge = other.purge("note/1", reason="test")
+    for query in (Query(stream="note/1"), Query(kind="note"), Query(scope="acme"), Query()):
+        with pytest.raises(QueryMatched, match="purge") as refusal:
+            log.append_batch([draft(expect=NoMatch(query, after=read))])
+        assert refusal.value.details == {"position": purge.reserved}
+    with pytest.raises(QueryMatched):
+        log.append_batch([draft(expect=NoMatch(Query(stream="x/1"), after=read, also=(Query(stream="note/1"),)))])
+    for query in (Query(stream="note/2"), Query(kind="other"), Query(scope="other")):
+        log.append_batch([draft(expect=NoMatch(query, after=read))])
+    log.append_batch([draft(expect=NoMatch(Query(stream="note/1"), after=log.head()))])
+    log.append_batch([draft(expect=NoMatch(Query(stream="note/1")))])  # nothing was read, so nothing is gone
+
+
+def test_no_match_of_another_epoch_is_refused(log: Log) -> None:
+    log.append_batch([draft()])
+    query = Query(stream="note/1")
+    log.append_batch([draft(expect=NoMatch(query, after=log.head(), epoch=log.identity.epoch))])
+    with pytest.raises(QueryMatched, match="another history"):
+        log.append_batch([draft(expect=NoMatch(query, after=log.head(), epoch="another"))])
+    with pytest.raises(QueryMatched, match="another history"):
+        log.append_batch([draft(expect=NoMatch(query, after=Position(9), epoch=log.identity.epoch))])
+    with pytest.raises(InvalidField):
+        log.append_batch([draft(expect=NoMatch(query, after=Position(9)))])
 
 
 def test_of_many_who_expect_the_same_exactly_one_succeeds(kind: str, make_log: Callable[..., Log]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
+from tests.stores.jsonl.test_checkouts import git
 
 from everlog import aio
 from everlog.core.query import Query
@@ -186,3 +189,75 @@ def test_tasks_that_race_record_exactly_the_allowed_events(guarded: Log) -> None
     outcomes = asyncio.run(race())
     assert sum(isinstance(outcome, TooMany) for outcome in outcomes) == 12 - LIMIT
     assert guarded.head() == LIMIT
+
+
+# ---- a history that is gone
+
+
+class Allowing(Counting):
+    """Another made-up program: `thing.said` needs a `note.added` in its stream."""
+
+    def looks_at(self, draft: Draft) -> Query:
+        return Query(stream=draft.stream, types=frozenset(["note.added"]))
+
+    def judge(self, history: DecisionHistory, earlier: Sequence[Draft], draft: Draft) -> None:
+        self.judged += 1
+        after, self.while_judging = self.while_judging, lambda: None
+        after()
+        if not history:
+            raise TooMany(f"{draft.stream} is not allowed", why="the rule of the test", hint="none")
+
+
+def allow(log: Log, stream: str = "thing/1") -> None:
+    log.append("note.added", stream=stream, payload={"text": "allowed"})
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_what_was_purged_after_the_guard_has_read_is_judged_again(
+    kind: str, make_log: Callable[..., Log], tmp_path: Path, writer: str
+) -> None:
+    guards = Allowing()
+    log, other = make_log(kind, tmp_path / "log", guards=guards), make_log(kind, tmp_path / "log")
+    allow(log)
+    guards.while_judging = lambda: other.purge("thing/1", reason="test")
+    with pytest.raises(TooMany):
+        WRITERS[writer](log)
+    assert (list(log.read()), guards.judged) == ([], 2)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+def test_a_purge_of_another_stream_does_not_disturb(kind: str, make_log: Callable[..., Log], tmp_path: Path) -> None:
+    guards = Allowing()
+    log, other = make_log(kind, tmp_path / "log", guards=guards), make_log(kind, tmp_path / "log")
+    allow(log)
+    allow(log, "thing/2")
+    guards.while_judging = lambda: other.purge("thing/2", reason="test")
+    say(log)
+    assert guards.judged == 1
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+@pytest.mark.parametrize("more", [0, 2], ids=["shorter", "longer"])
+def test_what_was_judged_on_another_branch_is_judged_again(
+    make_log: Callable[..., Log], tmp_path: Path, more: int
+) -> None:
+    git(tmp_path, "init", "-q", "-b", "main")
+    guards = Allowing()
+    log = make_log("jsonl", tmp_path / "log", guards=guards)
+
+    def allow_and_commit(*streams: str) -> None:
+        for stream in streams:
+            allow(log, stream)
+        git(tmp_path, "add", "-A")
+        git(tmp_path, "commit", "-q", "--allow-empty", "-m", "events")
+
+    allow_and_commit("thing/9")
+    git(tmp_path, "checkout", "-q", "-b", "side")
+    allow_and_commit(*[f"thing/{5 + number}" for number in range(more)])
+    git(tmp_path, "checkout", "-q", "main")
+    allow_and_commit("thing/1")
+    guards.while_judging = lambda: git(tmp_path, "checkout", "-q", "side")
+    with pytest.raises(TooMany):
+        say(log)
+    assert (log.head(), guards.judged) == (1 + more, 2)

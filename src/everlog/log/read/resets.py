@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everlog.core.event import START, Position, Purged
+from everlog.core.event import START, Position, Purge, Purged
 from everlog.core.query import EVERYTHING, Cursor, Query, Reset, proof_of, proof_of_purge, scopes_touch
 from everlog.errors import Damaged
 from everlog.stores.contract import Reader, Stored
@@ -66,11 +66,15 @@ def newest_purge(store: Reader, query: Query) -> Position:
     """Return the greatest reserved position that concerns readers of this query; a purge elsewhere does not."""
     newest = START
     for purge in store.purges():
-        if query.stream and purge.stream != query.stream:
-            continue
-        if query.kind and not purge.stream.startswith(query.kind + "/"):
-            continue
-        if query.scope and not any(scopes_touch(scope, query.scope) for scope in purge.scopes):
-            continue
-        newest = max(newest, purge.reserved)
+        if concerns(purge, query):
+            newest = max(newest, purge.reserved)
     return newest
+
+
+def concerns(purge: Purge, query: Query) -> bool:
+    """Return whether a purge may have removed events that match a query."""
+    if query.stream and purge.stream != query.stream:
+        return False
+    if query.kind and not purge.stream.startswith(query.kind + "/"):
+        return False
+    return not query.scope or any(scopes_touch(scope, query.scope) for scope in purge.scopes)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from everlog.catalog.transitions import Transitions
 from everlog.core.event import START, Event, Position, imported_order
 from everlog.core.query import Query
 from everlog.errors import InvalidField, QueryMatched, WrongSequence
+from everlog.log.read.resets import concerns
 from everlog.stores.open_write import OpenWrite
 
 if TYPE_CHECKING:
@@ -31,11 +32,16 @@ class Expect(Enum):
 
 
 class NoMatch(msgspec.Struct, frozen=True):
-    """No event that matches `query`, or one of `also`, was recorded after the position at which it was decided."""
+    """No event that matches `query`, or one of `also`, was recorded after the position at which it was decided.
+
+    Nor was one purged since, unless nothing was read (`after` is the start). With an `epoch`, the log must still have
+    the history that was read: no other branch was checked out, and no backup was restored.
+    """
 
     query: Query
     after: Position = START
     also: tuple[Query, ...] = ()
+    epoch: str = ""
 
 
 Expectation = Expect | NoMatch | int
@@ -76,22 +82,59 @@ def require(expectation: Expectation, stream: str, sequence: int, writer: OpenWr
 
 
 def _require_no_match(expectation: NoMatch, writer: OpenWrite) -> None:
-    if expectation.after > writer.head():
+    if not expectation.epoch and expectation.after > writer.head():
         raise InvalidField(
             f"the append expects nothing after position {expectation.after}, the log is at {writer.head()}",
             why="a decision cannot have been based on what is not there yet",
             hint="expect the head at which the log was read",
             field="expect",
         )
-    for query in (expectation.query, *expectation.also):
-        for found in writer.read(query, after=expectation.after, limit=1):
-            raise QueryMatched(
+    queries = (expectation.query, *expectation.also)
+    change = find_change(writer, queries, after=expectation.after, epoch=expectation.epoch)
+    if change is not None:
+        raise QueryMatched(change.what, why=change.why, hint=change.hint, **change.details)
+
+
+class Change(NamedTuple):
+    """What happened to a history after a decision had read it."""
+
+    what: str
+    why: str
+    hint: str
+    details: dict[str, Any]
+
+
+def find_change(writer: OpenWrite, queries: Sequence[Query], *, after: Position, epoch: str) -> Change | None:
+    """Return a change of what matches the queries since it was read up to `after`, if there is one.
+
+    Something was added, something was purged, or the log has another history now.
+    """
+    head = writer.head()
+    if after > head or (epoch and epoch != writer.epoch):
+        return Change(
+            "the log has another history than the one that was read",
+            why="another branch was checked out, or a backup was restored, after the decision was made",
+            hint="read the log again, check whether your decision is still right, then retry",
+            details={},
+        )
+    for query in queries:
+        for found in writer.read(query, after=after, limit=1):
+            return Change(
                 f"position {found.position} has a {found.event.type}, and the append expected no such event",
-                why=f"it was recorded after position {expectation.after}, on which the decision was based",
+                why=f"it was recorded after position {after}, on which the decision was based",
                 hint=f"check whether that event changes your decision, then retry: everlog show {found.position}",
-                position=found.position,
-                id=found.event.id,
+                details={"position": found.position, "id": found.event.id},
             )
+    if START < after < head:  # a purge takes a position, too; at the start nothing was read
+        for purge in writer.purges(after=after):
+            if any(concerns(purge, query) for query in queries):
+                return Change(
+                    f"the purge at position {purge.reserved} removed events that the decision may be based on",
+                    why=f"it came after position {after}, up to which the log was read",
+                    hint="check whether your decision is still right, then retry: everlog log --purges",
+                    details={"position": purge.reserved},
+                )
+    return None
 
 
 def has_expectations(prepared: Sequence[Prepared], catalog: Catalog) -> bool:

@@ -5,7 +5,7 @@
     admit, import, copy                                  facts from elsewhere: never judged
 
 A guard runs after validation and before the write opens. It reads the history that matters, and the write then
-requires that nothing was added to that history since. If something was, the request is judged again, as often as
+requires that this history is unchanged. If it has changed, the request is judged again, as often as
 `ATTEMPTS` says. A request that may be a replay (it has a key, or brings its own ids) is refused only after the write
 has looked for the earlier one: a retry gets its first outcome, although the same change would be refused now.
 """
@@ -22,6 +22,7 @@ from everlog.core.event import Position, Recorded
 from everlog.core.query import Looks, Newest, Query
 from everlog.errors import EverlogError, QueryMatched
 from everlog.log.write.draft import Draft, Prepared
+from everlog.log.write.expect import find_change
 from everlog.stores.open_write import OpenWrite
 
 ATTEMPTS = 20
@@ -105,7 +106,7 @@ Guards = Callable[[str], Guard | None]
 
 
 class Overtaken(QueryMatched):
-    """Something was added to the history that a guard had read. The request is judged again."""
+    """The history that a guard had read has changed. The request is judged again."""
 
 
 class Judged(NamedTuple):
@@ -113,19 +114,19 @@ class Judged(NamedTuple):
 
     queries: tuple[Query, ...]
     upto: Position
+    epoch: str
     refusal: EverlogError | None = None
 
     def require(self, write: OpenWrite) -> None:
-        """Refuse the request inside the write: Overtaken if the history has grown, else what the guard refused."""
-        for query in self.queries:
-            for found in write.read(query, after=self.upto, limit=1):
-                raise Overtaken(
-                    f"position {found.position} has a {found.event.type} that was recorded meanwhile",
-                    why=f"the rules were applied {ATTEMPTS} times, and each time their history had grown",
-                    hint="try again",
-                    position=found.position,
-                    id=found.event.id,
-                )
+        """Refuse the request inside the write: Overtaken if the history has changed, else what the guard refused."""
+        change = find_change(write, self.queries, after=self.upto, epoch=self.epoch)
+        if change is not None:
+            raise Overtaken(
+                change.what,
+                why=f"the rules were applied {ATTEMPTS} times, and each time their history had changed",
+                hint="try again",
+                **change.details,
+            )
         if self.refusal is not None:
             raise self.refusal
 
@@ -133,8 +134,11 @@ class Judged(NamedTuple):
 class Judge:
     """Applies the guards of one log."""
 
-    def __init__(self, guards: Guards, read: ReadRecords, head: Callable[[], Position]) -> None:
+    def __init__(
+        self, guards: Guards, read: ReadRecords, head: Callable[[], Position], epoch: Callable[[], str]
+    ) -> None:
         self._guards = guards
+        self._epoch = epoch
         self._read = read
         self._head = head
 
@@ -153,6 +157,7 @@ class Judge:
         found = {event_type: self._guards(event_type) for event_type in {item.draft.type for item in prepared}}
         if not any(found.values()):
             return None
+        epoch = self._epoch()  # first: what is read after a checkout must not count as read before it
         upto, refusal = self._head(), None
         earlier: list[Draft] = []
         queries: dict[Query, None] = {}
@@ -171,4 +176,4 @@ class Judge:
                 if refusal is not None:
                     break
             earlier.append(draft)
-        return Judged(tuple(queries), upto, refusal)
+        return Judged(tuple(queries), upto, epoch, refusal)
