@@ -232,12 +232,12 @@ class OpenWrite:
             event = encoded.event
             stream = event.stream
             before = sequences.get(stream)
-            undo.append((sequences, stream, before))
             if before is None:
-                before = known.get(stream)
-                sequence = (self.sequence(stream) if before is None else before) + 1
+                last = known.get(stream)
+                sequence = (self.sequence(stream) if last is None else last) + 1
             else:
                 sequence = before + 1
+            undo.append((sequences, stream, before))  # only now: the question above may raise
             sequences[stream] = sequence
             position = Position(position + 1)
             recorded = Recorded(position, sequence, now_us, event)
@@ -387,7 +387,7 @@ class OpenWrite:
         while len(self._undo) > undo:
             holder, key, old = self._undo.pop()
             if old is None:
-                del holder[key]
+                holder.pop(key, None)
             else:
                 holder[key] = old
 
