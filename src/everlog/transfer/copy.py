@@ -86,7 +86,7 @@ def copy_log(
         )
     with closing(target.open(copied_identity(source.identity, now_us()))) as draft:
         resumed_at = _begin(source, draft, target)
-        notes = [row for row in every_note(source.small_state) if row.key != UNFINISHED]
+        notes = [row for row in every_note(source.small_state, source.purges()) if row.key != UNFINISHED]
         clock, purges = source.ends().clock, source.purges()
         seen = Survey(source.identity.origin, purges)
         places = _past_what_is_there(slots_of(source, purges), draft, seen, target)

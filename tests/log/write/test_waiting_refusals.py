@@ -434,6 +434,35 @@ def test_a_purge_removes_the_refusals_about_its_stream_from_the_file(reopen: Ope
         assert log.verify().ok
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_purge_reaches_the_refusals_that_wait_in_another_handle(
+    kind: str, reopen: Opener, file: Path, clock: Any, closed: bool
+) -> None:
+    if kind == "segments" and not closed:
+        pytest.skip("a segments log has one writer: no other handle records anything meanwhile")
+    with reopen() as log:
+        attempt(log, stream="thing/2")
+        with reopen() as other:
+            refuse(other, 2, stream="thing/1")
+            refuse(other, 1, stream="thing/2")
+            clock.us += 1000
+            log.purge("thing/1", reason="a test")
+            assert [one.stream for one in other.refusals()] == ["thing/2"]
+            clock.us += 1000
+            refuse(other, 1, stream="thing/1")  # after the purge
+            if not closed:
+                attempt(other, stream="thing/3")
+        assert [one.stream for one in log.refusals()] == ["thing/1", "thing/2"]
+        target = MemoryStore()
+        target.close = lambda: None  # type: ignore[method-assign]
+        copy_log(log._store, Target(name="m", draft="m", open=lambda identity: target, swap=lambda: None))
+        assert sum(row.key.startswith("refusal/") for row in target.small_state.every_row()) == 2
+        clock.us += 1000
+        attempt(log, stream="thing/3")
+        assert (kept(log), file.exists()) == (2, False)
+        assert [one.stream for one in log.refusals()] == ["thing/1", "thing/2"]
+
+
 def test_a_copy_has_the_refusals_that_wait(reopen: Opener, file: Path) -> None:
     leave(reopen, 130)
     target = MemoryStore()

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from everlog.core.event import Purge
 from everlog.core.ids import EventId
 from everlog.stores.small_state import NOTES, Row, RowReader, StoreState, read_note
 from everlog.stores.waiting_lines import WaitingLines
@@ -74,6 +75,10 @@ class Waiting(msgspec.Struct, omit_defaults=True):
     stream: str = ""
     expires_us: int = 0
     refusal: msgspec.Raw = msgspec.Raw(b"")  # the bytes of the row, if it has a key
+
+    @property
+    def refused_us(self) -> int:
+        return self.expires_us - KEPT_US
 
 
 class _Taken(msgspec.Struct, frozen=True):
@@ -167,10 +172,16 @@ def rows_of(state: RowReader, waiting: Sequence[Waiting]) -> list[Row]:
     return rows
 
 
-def every_note(state: StoreState) -> list[Row]:
+def without_purged(waiting: Sequence[Waiting], purges: Sequence[Purge]) -> list[Waiting]:
+    """Leave out the refusals that a purge of their stream follows: it may not have seen where they waited."""
+    newest = {purge.stream: purge.purged_us for purge in sorted(purges, key=lambda purge: purge.purged_us)}
+    return [one for one in waiting if not one.key or one.refused_us > newest.get(one.stream, -1)]
+
+
+def every_note(state: StoreState, purges: Sequence[Purge]) -> list[Row]:
     """Return the notes of a log for a copy, as the next write would leave them: the waiting refusals included."""
     rows: list[Row] = []
     if state.waiting is not None and (data := state.waiting.read()):
-        rows = rows_of(state, not_taken(state, state.waiting, data).waiting)
+        rows = rows_of(state, without_purged(not_taken(state, state.waiting, data).waiting, purges))
     notes = {row.key: row for row in state.every_row() if row.space == NOTES and row.key != _TAKEN}
     return [*{**notes, **{row.key: row for row in rows}}.values()]

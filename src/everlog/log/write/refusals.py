@@ -8,6 +8,9 @@ the handle is closed goes to a file beside the log, which is not flushed, and fr
 write of any process. PostgreSQL has no such file: there it is committed at once, without waiting for the disk. A
 kill may lose what is in memory, and a power cut what is in the file.
 
+A purge cannot reach what waits in other processes. So a refusal that is older than a purge of its stream is dropped
+wherever it is taken from, and is not shown.
+
 At most 100 refusals per actor and minute are recorded; the rest are counted. The count is kept in the log and read
 inside the write, so it holds for all processes together.
 """
@@ -17,13 +20,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 import msgspec
 
+from everlog.core.event import Purge
 from everlog.core.ids import IdSource
 from everlog.errors import Conflict, EverlogError, NoSuchSubject, RejectedEvent
 from everlog.log.secrets.find import find_secrets
@@ -44,6 +48,7 @@ from everlog.log.write.refusal_rows import (
     not_taken,
     rows_of,
     taken_row,
+    without_purged,
 )
 from everlog.log.write.stages import Stages
 from everlog.stores.open_write import OpenWrite
@@ -58,11 +63,20 @@ _logger = logging.getLogger("everlog")
 
 
 class Refusals:
-    def __init__(self, state: StoreState, committer: Committer, stages: Stages, *, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        state: StoreState,
+        committer: Committer,
+        stages: Stages,
+        *,
+        purges: Callable[[], list[Purge]],
+        now_us: Callable[[], int],
+    ) -> None:
         self._state = state
         self._file = state.waiting
         self._committer = committer
         self._stages = stages  # this is one of them while something waits, and with a file always
+        self._purges = purges
         self._now_us = now_us
         self._ids = IdSource(now_ms=lambda: now_us() // 1000)
         # It also guards the ids: two threads must not get the same one.
@@ -213,10 +227,14 @@ class Refusals:
             self._written_in = write
             some = list(self._waiting)
             self._beyond.clear()  # what is counted from here on is written next time
-        purged = {purge.stream for purge, _ in write.staged_purges}
+        purged, purges = {purge.stream for purge, _ in write.staged_purges}, write.purges()
+
+        def not_purged(waiting: Sequence[Waiting]) -> list[Waiting]:
+            return [one for one in without_purged(waiting, purges) if one.stream not in purged]
+
         if self._file is not None and (data := self._file.read_settled()):
             found = not_taken(write, self._file, data)
-            _put(write, rows_of(write, [one for one in found.waiting if one.stream not in purged]))
+            _put(write, rows_of(write, not_purged(found.waiting)))
             if not are_all_rows(write, found):
                 _put(write, [taken_row(found, write.now_us)])
             if found.newly_damaged:
@@ -224,7 +242,7 @@ class Refusals:
                     "%s: %d lines cannot be read; they are left out", self._file.path, found.newly_damaged
                 )
             self._taken = data
-        _put(write, rows_of(write, [one for one in some if one.stream not in purged]))
+        _put(write, rows_of(write, not_purged(some)))
         self._being_written = some
 
     # ---- reading
@@ -264,7 +282,8 @@ class Refusals:
         for _ in range(_LOOKS_MAX):
             # The file first: what a write takes out of it meanwhile is in the rows then.
             found = self._in_file()
-            made = rows_of(self._state, here if found is None else [*found.waiting, *here])
+            waiting = here if found is None else [*found.waiting, *here]
+            made = rows_of(self._state, without_purged(waiting, self._purges()) if waiting else [])
             rows = read_notes(self._state, prefix, limit=limit, newest_first=True)
             for row in made:
                 if row.key.startswith(prefix) and (row.expires_us or 0) > now_us:

@@ -42,7 +42,7 @@ class Writer:
         self._watching = False
         self._stages = Stages()
         self._committer = Committer(store, self._stages, committed=waiters.wake)
-        self.refusals = Refusals(store.small_state, self._committer, self._stages, now_us=now_us)
+        self.refusals = Refusals(store.small_state, self._committer, self._stages, purges=store.purges, now_us=now_us)
 
     @property
     def small_state(self) -> StoreState:
