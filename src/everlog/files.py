@@ -56,6 +56,16 @@ class Lock(Protocol):
 
     def close(self) -> None: ...
 
+    def place(self) -> str:
+        """Return what tells the files of the lock from any copy of them, or "" if nothing does."""
+        ...
+
+    def remember(self, note: bytes) -> None:
+        """Keep a few bytes with the lock, without a flush."""
+        ...
+
+    def remembered(self, size: int) -> bytes: ...
+
 
 class Watch(Protocol):
     """An open file and its name, compared before every write: what is written must be found under that name."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import _thread
+import ctypes
 import fcntl
 import os
+import struct
 import threading
 import time
 import weakref
@@ -79,6 +81,25 @@ class LockFile:
             self.release()
         with self._threads:
             self._close_descriptors()
+
+    # ---- what the file knows about its place and its log
+
+    def place(self) -> str:
+        """Return what tells these two files from any copy of them. The lock must be held.
+
+        A copy has other inodes, or inodes that were made at another time. One that was written into the same files
+        has another time of change in the queue file, which is never written. A new owner or mode changes nothing.
+        """
+        queue = os.fstat(self._queue)
+        return f"{self._inode[1]}.{_made_ns(self._file)}.{queue.st_ino}.{queue.st_mtime_ns}"
+
+    def remember(self, note: bytes) -> None:
+        """Replace what the file holds, without a flush: after a power cut it may be older. The lock must be held."""
+        os.pwrite(self._file, note, 0)
+
+    def remembered(self, size: int) -> bytes:
+        """Return what was remembered last, at most `size` bytes. The lock must be held."""
+        return os.pread(self._file, size, 0)
 
     def __enter__(self) -> Self:
         self.acquire()
@@ -234,6 +255,23 @@ class _Waiter:
                 os.close(self._file)
                 os.close(self._queue)
         self._done.release()
+
+
+_AT_EMPTY_PATH, _STATX_BTIME, _BTIME_AT, _STATX_BYTES = 0x1000, 0x800, 80, 256
+
+
+def _made_ns(descriptor: int) -> int:
+    """Return when a file was made, 0 if the file system does not know. Python has it on macOS only."""
+    made = getattr(os.fstat(descriptor), "st_birthtime", None)
+    if made is not None:
+        return int(made * 1_000_000_000)
+    statx = getattr(ctypes.CDLL(None), "statx", None)  # Linux with glibc 2.28 or musl 1.2.5
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or statx(descriptor, b"", _AT_EMPTY_PATH, _STATX_BTIME, found) != 0:
+        return 0
+    (known,) = struct.unpack_from("=I", found)
+    seconds, ns = struct.unpack_from("=qI", found, _BTIME_AT)
+    return int(seconds * 1_000_000_000 + ns) if known & _STATX_BTIME else 0
 
 
 def try_lock(descriptor: int) -> bool:

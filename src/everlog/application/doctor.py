@@ -67,7 +67,9 @@ def checks(location: Location, open_log: Callable[[], Log]) -> Iterator[Check]:
         yield Check(_which(error.code), FAIL, str(error), error.hint)
         yield Check("log", SKIP, "the log was not checked")
         return
-    yield Check("log", OK, f"opens, head #{log.head()}, id {log.identity.log_id}")
+    yield Check(
+        "log", OK, f"opens, head #{log.head()}, id {log.identity.log_id}, origin {log.identity.origin or 'none yet'}"
+    )
     path = getattr(log.stored, "path", None)
     if isinstance(path, Path):
         yield from _file_checks(path)

@@ -356,6 +356,7 @@ class Member:
                 begins,
                 letters,
                 proof_at=lambda position: proof_at(self._log.stored, position),
+                life_at=lambda position: self._log.identity.life_at(position),
                 size=self.group.settings.prefetch,
                 holds=self.group.settings.hold,
                 attempts_max=self.group.settings.attempts_max,

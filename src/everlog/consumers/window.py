@@ -54,6 +54,7 @@ class Window:
         letters: list[GroupLetter],
         *,
         proof_at: Callable[[Position], str],
+        life_at: Callable[[Position], str],
         size: int,
         holds: bool,
         attempts_max: int,
@@ -64,6 +65,7 @@ class Window:
         self.lost = False
         self.draining = False
         self._proof_at = proof_at
+        self._life_at = life_at
         self._size = size
         self._holds = holds
         self._attempts_max = attempts_max
@@ -256,7 +258,7 @@ class Window:
         if mark == self.cursor.position:
             return self.cursor.proof
         entry = self._entries.get(mark)
-        return self._proof_at(mark) if entry is None else proof_of(entry.recorded.event.id)
+        return self._proof_at(mark) if entry is None else proof_of(entry.recorded.event.id, self._life_at(mark))
 
     def was_stored(self, finished: Finished, closed: list[PendingEvent]) -> None:
         if finished.progress is not None:

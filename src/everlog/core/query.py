@@ -212,9 +212,12 @@ _CURSOR = re.compile(r"#?(\d{1,16})(?:~(\d{1,16}))?(?:@([0-9A-Za-z]{1,26}))?(?:\
 _PROOF_BYTES = 6
 
 
-def proof_of(id: str) -> str:
-    """Return the proof of a position that holds this event, or what a purge left of it: both have its id."""
-    return hashlib.sha256(id.encode()).hexdigest()[: 2 * _PROOF_BYTES]
+def proof_of(id: str, life: str = "") -> str:
+    """Return the proof of a position that holds this event, or what a purge left of it: both have its id.
+
+    `life` is the origin that the log took when it was put back last (`Identity.life_at`).
+    """
+    return hashlib.sha256((id + life).encode()).hexdigest()[: 2 * _PROOF_BYTES]
 
 
 def proof_of_purge(purge: Purge) -> str:

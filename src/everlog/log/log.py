@@ -81,8 +81,6 @@ class Log:
         self._waiters = follow.Waiters()
         recorder = Recorder(
             catalog,
-            # Asked at every write: a clone of a log in git is given its own before the first one.
-            origin=lambda: store.identity.origin,
             actor=actor,
             limits=limits or Limits(),
             keys_kept_us=max(keys_kept_us, CLAIMS_KEPT_US_MIN),

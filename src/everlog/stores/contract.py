@@ -27,13 +27,29 @@ if TYPE_CHECKING:
     from everlog.stores.small_state import StoreState
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """The identity of a log. `epoch` changes when a copy is restored or renumbered, so that old cursors are reset."""
+class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The identity of a log. `epoch` changes when a copy is restored or renumbered, so that old cursors are reset.
+
+    The events of `former` origins were made here, too: a log that was put back continues under a new origin.
+    """
 
     log_id: str
     origin: str
     epoch: str
     created_us: int
+    former: tuple[str, ...] = ()
+    lives: tuple[tuple[int, str], ...] = ()  # each time it was put back: its head then, and its origin from then on
+
+    def made(self, origin: str) -> bool:
+        """Return whether the events of an origin were made by this log."""
+        return origin == self.origin or origin in self.former
+
+    def life_at(self, position: int) -> str:
+        """Return the origin that the log took when it was put back last before this position, or nothing.
+
+        It is part of the proof of a cursor: a lost event that was imported may get the position that it had before.
+        """
+        return next((origin for head, origin in reversed(self.lives) if position > head), "")
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):

@@ -7,7 +7,7 @@ appends costs one bulk insert, and undoing one of them costs no access to the di
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import force_setattr, replace
@@ -18,7 +18,7 @@ from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
-from everlog.stores.contract import Claim, Encoded, Removable
+from everlog.stores.contract import Claim, Encoded, Identity, Removable
 from everlog.stores.small_state import CLAIMS, NOTES, StateChanges, claim_of, claims_as_rows
 
 if TYPE_CHECKING:
@@ -44,8 +44,17 @@ class _Attempt:
 class OpenWrite:
     """What is committed, and what this write has staged."""
 
-    def __init__(self, store: Store, *, now_us: int, head: Position, clock: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        now_us: int,
+        head: Position,
+        clock: int,
+        settle: Callable[[], None] | None = None,  # makes sure that the log may continue under its origin
+    ) -> None:
         self._store = store
+        self._settle = settle
         self._small_state = store.small_state
         self._known_sequences: dict[str, int] = {}  # as committed, of the streams that were asked for
         self._known_links: dict[str, Link] = {}
@@ -182,6 +191,25 @@ class OpenWrite:
     def tick(self, *, seen: int = 0) -> int:
         self.clock = receive(self.clock, seen) if seen else send(self.clock)
         return self.clock
+
+    @property
+    def identity(self) -> Identity:
+        return self._store.identity
+
+    def own_origin(self) -> str:
+        """Return the origin of the events that this log makes. A log that was put back takes a new one first."""
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            settle()
+        return self._store.identity.origin
+
+    def numbers_of(self, origins: Collection[str]) -> Iterator[tuple[str, int, EventId]]:
+        """Return the numbers and ids of all committed events of some origins, purged ones included. It reads the
+        whole log."""
+        for slot in self._store.slots():
+            event = slot if isinstance(slot, Purged) else unpack(slot).event
+            if event.origin in origins:
+                yield event.origin, event.origin_seq, event.id
 
     def learn(self, streams: Collection[str], origin: str) -> Link:
         """Ask the store at once for the ends of streams and of a chain; return the end of the chain."""

@@ -21,7 +21,7 @@ from everlog.core.clock import JUMP_MAX, LAMPORT_MAX, refuse_clock_jump
 from everlog.core.text import counted
 from everlog.errors import BadFile, Conflict, RejectedEvent
 from everlog.log.log import Log
-from everlog.log.write.admit import refuse_secret, refuse_unacceptable
+from everlog.log.write.admit import append_foreign, refuse_secret, refuse_unacceptable
 from everlog.stores.open_write import OpenWrite
 from everlog.transfer.foreign import Wrong
 from everlog.transfer.import_pass import PROBLEMS_MAX, ImportPass, Options, ReadEvent, Seen, Source
@@ -172,7 +172,7 @@ def _count_new(log: Log, batch: list[ReadEvent], reading: ImportPass) -> int:
     """Record a batch in a write that is undone, and return how many events would be new."""
 
     def rehearse(write: OpenWrite) -> None:
-        raise _Undo(_try(write, batch, reading, own=log.identity.origin))
+        raise _Undo(_try(write, batch, reading))
 
     try:
         log.writer.write(rehearse)
@@ -181,29 +181,19 @@ def _count_new(log: Log, batch: list[ReadEvent], reading: ImportPass) -> int:
     raise AssertionError("a rehearsal always ends with _Undo")
 
 
-def _try(writer: OpenWrite, batch: list[ReadEvent], reading: ImportPass, *, own: str) -> int:
+def _try(writer: OpenWrite, batch: list[ReadEvent], reading: ImportPass) -> int:
     """Refuse events that conflict with the log, and return how many are new."""
     try:
         with writer.attempt():
-            recorded = writer.append([item.sealed for item in batch])
-            if not any(new.event.origin == own for new in recorded):
-                return len(recorded)
-            raise _Undo
-    except (Conflict, _Undo):
+            return len(append_foreign(writer, [item.sealed for item in batch]))
+    except Conflict:
         fresh = 0  # Some of them are refused: they are tried one by one, to name the lines.
     for item in batch:
         try:
             with writer.attempt():
-                new = len(writer.append([item.sealed]))
-                if new and item.sealed.event.origin == own:
-                    raise _Undo
+                fresh += len(append_foreign(writer, [item.sealed]))
         except Conflict as error:
             reading.refuse_event(item, str(error), error.code)
-            continue
-        except _Undo:
-            reading.refuse_event(item, "it claims to be of this log, which never recorded it", "id_conflict")
-            continue
-        fresh += new
     return fresh
 
 

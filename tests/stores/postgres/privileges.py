@@ -41,12 +41,14 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "grant_purger": _NOBODY,
     "grant_tenant": _NOBODY,
     "grant_views": _NOBODY,
+    "place_here": _NOBODY,
     "purge": ("purger",),
     "claim": _WRITER,
     "move_clock": _WRITER,
     "forget_claims": _WRITER,
     "keep_notes": _WRITER,
     "forget_notes": _WRITER,
+    "settle": _WRITER,
 }
 
 

@@ -13,6 +13,8 @@ from tests.support.postgres_schemas import Schemas
 import everlog
 from everlog.errors import Unavailable
 from everlog.stores.postgres import migrate
+from everlog.stores.postgres.address import address_of
+from everlog.stores.postgres.connection import connect
 from everlog.stores.postgres.statements import migrations
 from everlog.stores.postgres.store import PostgresStore
 
@@ -29,7 +31,9 @@ class Old:
             fill(log)
             identity = log.identity
         monkeypatch.setattr(migrate, "migrations", lambda: migrations()[:BEFORE_CHECKED_WRITES])
-        PostgresStore(self.url, identity=identity).close()
+        address = address_of(self.url)
+        with connect(address) as connection:
+            migrate._migrate(connection, address, identity, stays=False)
         monkeypatch.undo()
         self.owner: Bare = schemas.connect(self.url)
         source = sql.Identifier(newer.rpartition("=")[2])

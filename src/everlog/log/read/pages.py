@@ -82,7 +82,7 @@ class OpenPage:
 
     def _proof_at(self, position: Position) -> str:
         if self._last is not None and position == self._last.position:
-            return proof_of(self._last.event.id)
+            return proof_of(self._last.event.id, self._store.identity.life_at(position))
         if position == self._cursor.position and self._cursor.proof:
             return self._cursor.proof  # it was checked when the page was opened
         return proof_at(self._store, position)

@@ -52,14 +52,16 @@ def proof_at(store: Stored, position: Position) -> str:
     before = Position(position - 1)
     try:
         for recorded in store.read(EVERYTHING, after=before, upto=position, limit=1):
-            return proof_of(recorded.event.id)
+            return proof_of(recorded.event.id, store.identity.life_at(position))
         for purge in store.purges(after=before):
             if purge.reserved == position:
                 return proof_of_purge(purge)
         place = next(store.slots(after=before), None)
     except Damaged:
         return ""
-    return proof_of(place.id) if isinstance(place, Purged) and place.position == position else ""
+    if isinstance(place, Purged) and place.position == position:
+        return proof_of(place.id, store.identity.life_at(position))
+    return ""
 
 
 def newest_purge(store: Reader, query: Query) -> Position:

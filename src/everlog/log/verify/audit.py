@@ -11,7 +11,7 @@ import heapq
 import struct
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import IO
 
@@ -62,6 +62,7 @@ class Verifier:
         head: Position | None = None,
         upgraded: int | None = None,
         hash: Callable[[bytes], bytes] = header_hash,
+        former: Collection[str] = (),
     ) -> None:
         self.events = 0
         self.purged = 0
@@ -72,6 +73,7 @@ class Verifier:
         self.sequences: dict[str, int] = {}  # the last of each stream, of those that were met lately
         self.chains: dict[str, Link] = {}  # the end of each origin's chain
         self._origin = origin
+        self._made_here = {origin, *former}
         self._head = head
         self._upgraded = upgraded
         self._hash = hash
@@ -102,7 +104,7 @@ class Verifier:
         except Damaged as error:
             self.report(Problem(place.position, "unreadable", error.why))
             return
-        for code, reason in content_problems(place, event, own=event.origin == self._origin):
+        for code, reason in content_problems(place, event, own=event.origin in self._made_here):
             self.report(Problem(place.position, code, reason))
         self.check_identity(place, event)
         self.check_sequence(place, event)

@@ -93,7 +93,7 @@ def _content(store: Stored, place: Packed) -> Iterator[Problem]:
     except Damaged as error:
         yield Problem(place.position, "unreadable", error.why)
         return
-    for code, reason in content_problems(place, event, own=event.origin == store.identity.origin):
+    for code, reason in content_problems(place, event, own=store.identity.made(event.origin)):
         yield Problem(place.position, code, reason)
 
 

@@ -104,7 +104,8 @@ class _Look:
         self.problems: list[Problem] = []
         self._hides = isinstance(store, HidesEvents) and store.hides_events
         made = PartVerifier if self._hides else Verifier
-        self._audit = made(store.identity.origin, self._purges, head=self._head, upgraded=upgraded)
+        identity = store.identity
+        self._audit = made(identity.origin, self._purges, head=self._head, upgraded=upgraded, former=identity.former)
         try:
             with closing(self._audit):
                 self._take(progress)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from everlog.core.canonical import NUMBER_MAX
 from everlog.core.clock import refuse_clock_jump
 from everlog.core.codec import refuse_wrong_commitment
-from everlog.core.event import Event, Recorded
+from everlog.core.event import Event, Link, Recorded
 from everlog.core.fields import require_shape, require_tags, require_text
 from everlog.core.ids import parse_id, refuse_future_id
 from everlog.errors import IdConflict, InvalidField
@@ -75,25 +75,67 @@ def _refuse_secret_text(name: str, text: str) -> None:
         refuse_secrets("the envelope", {name: text})
 
 
-def admit(
-    writer: OpenWrite, events: Sequence[Event], encoded: Sequence[Encoded], *, origin: str, jump_max: int
-) -> list[Recorded]:
-    """Record events as they are in this log, whose own ones are of `origin`; what was new of them."""
+def admit(writer: OpenWrite, events: Sequence[Event], encoded: Sequence[Encoded], *, jump_max: int) -> list[Recorded]:
+    """Record events as they are; what was new of them."""
     clock = writer.clock
     for event in events:
         refuse_clock_jump(clock, event.lamport, jump_max=jump_max)
         clock = max(clock, event.lamport)
-    new = writer.append(encoded)
+    new = append_foreign(writer, encoded)
     for recorded in new:
-        if recorded.event.origin == origin:
-            raise IdConflict(
-                f"event {recorded.event.id} claims to be of this log, which never recorded it",
-                why="only this log adds to its own chain: a copy of it was written to, or it is forged",
-                hint="give the copied log another identity before both are written to",
-                id=recorded.event.id,
-            )
         writer.tick(seen=recorded.event.lamport)
     return new
+
+
+def append_foreign(writer: OpenWrite, encoded: Sequence[Encoded]) -> list[Recorded]:
+    """Record events from elsewhere, and refuse those that would fork a chain of this log.
+
+    Events of a former origin may come: they were recorded here before a backup was put back.
+    """
+    own = writer.own_origin()  # if it was put back, this log has a new one from here on
+    identity = writer.identity
+    if not any(identity.made(item.event.origin) for item in encoded):
+        return writer.append(encoded)
+    ends = {origin: writer.link(origin) for origin in {item.event.origin for item in encoded}}
+    new = writer.append(encoded)
+    taken: dict[tuple[str, int], Event] = {}
+    doubtful: list[Event] = []
+    hashes = {item.event.id: item.hash for item in encoded}
+    for event in (recorded.event for recorded in new):
+        if not identity.made(event.origin):
+            continue
+        end = ends[event.origin]
+        if event.origin == own:
+            raise _fork(event, f"claims to be of this log, which never recorded it: it made {end.origin_seq} events")
+        if (event.origin, event.origin_seq) in taken:
+            raise _fork(event, _same_number(event, taken[event.origin, event.origin_seq].id))
+        taken[event.origin, event.origin_seq] = event
+        if event.origin_seq <= end.origin_seq:
+            doubtful.append(event)
+        elif event.origin_seq == end.origin_seq + 1 and event.previous != end.hash:
+            raise _fork(event, f"does not follow event {end.origin_seq} of origin {event.origin} as it is here")
+        if event.origin_seq > end.origin_seq:
+            ends[event.origin] = Link(event.origin_seq, hashes[event.id])
+    if doubtful:
+        numbers = {(event.origin, event.origin_seq): event for event in doubtful}
+        for origin, origin_seq, event_id in writer.numbers_of({event.origin for event in doubtful}):
+            found = numbers.get((origin, origin_seq))
+            if found is not None:
+                raise _fork(found, _same_number(found, event_id))
+    return new
+
+
+def _same_number(event: Event, other: str) -> str:
+    return f"has the number {event.origin_seq} of origin {event.origin}, which is event {other} here"
+
+
+def _fork(event: Event, what: str) -> IdConflict:
+    return IdConflict(
+        f"event {event.id} {what}",
+        why="only one log adds to a chain: a copy of this log was written to under the same origin, or it is forged",
+        hint="import the others with --set-aside FILE; docs/operations.md, Restoring",
+        id=event.id,
+    )
 
 
 def _require(holds: bool, field: str, found: object, why: str) -> None:

@@ -51,7 +51,6 @@ class Recorder:
         self,
         catalog: Catalog,
         *,
-        origin: Callable[[], str],
         actor: str,
         limits: Limits,
         keys_kept_us: int,
@@ -60,7 +59,6 @@ class Recorder:
     ) -> None:
         self.judge = judge
         self._catalog = catalog
-        self._origin = origin
         self._actor = actor
         self._limits = limits
         self._keys_kept_us = keys_kept_us
@@ -207,7 +205,7 @@ class Recorder:
             prepared = [item for request in requests for item in request.prepared]
             keys = [request.key for request in requests for _ in request.prepared]
         now_us = writer.now_us
-        encoded = _stamp(prepared, keys, writer, self._ids, origin=self._origin(), now=_moment(now_us))
+        encoded = _stamp(prepared, keys, writer, self._ids, origin=writer.own_origin(), now=_moment(now_us))
         records = writer.append(encoded, fresh=not requests[0].given_ids)
         receipts, start = [], 0
         claims: dict[bytes, Claim] = {}

@@ -153,9 +153,7 @@ class Writer:
     def admit_encoded(self, encoded: Sequence[Encoded], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
         """Record events from elsewhere as `Log.admit` does, if the caller has checked and encoded them."""
         events = [item.event for item in encoded]
-        return self._committer.write(
-            lambda write: admit(write, events, encoded, origin=self._store.identity.origin, jump_max=jump_max)
-        )
+        return self._committer.write(lambda write: admit(write, events, encoded, jump_max=jump_max))
 
     # ---- the steps of `commit`, for an event loop
 

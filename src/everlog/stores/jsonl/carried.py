@@ -68,7 +68,7 @@ def make_folder(files: Files, path: Path, identity: Identity) -> Path:
     """Create a log folder without events, and return the folder of its day files."""
     folder = Folder(path, files)
     folder.make_parents()
-    folder.make(identity)
+    folder.make(identity, "")
     return folder.events
 
 

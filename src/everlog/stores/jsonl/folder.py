@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import errno
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from everlog.core.ids import IdSource
 from everlog.errors import Busy, Damaged, EverlogError, NotALog, NotFound
 from everlog.files import Files, replace_file
 from everlog.stores.contract import Identity
@@ -49,9 +48,12 @@ class _Log(msgspec.Struct):
     everlog: str = ""
 
 
-class _Origin(msgspec.Struct):
+class _Origin(msgspec.Struct, omit_defaults=True):
     origin: str
     former: tuple[str, ...] = ()
+    place: str = ""  # the lock file that this copy lives beside: see `everlog.stores.put_back`
+    retired: tuple[str, ...] = ()  # former origins that another copy may use: no branch continues with them
+    lives: tuple[tuple[str, int, str], ...] = ()  # each time it was put back: the epoch, the head, the new origin
 
 
 class _Clock(msgspec.Struct):
@@ -101,12 +103,12 @@ class Folder:
         if not self.files.exists(self.local / ".gitignore"):
             replace_file(self.files, self.local / ".gitignore", b"*\n")
 
-    def make(self, identity: Identity) -> None:
+    def make(self, identity: Identity, place: str) -> None:
         """Create a new log, which is complete when `log.json` exists. The caller holds the lock."""
         self.files.make_dir(self.events)
         if not self.files.exists(self.path / ".gitignore"):
             replace_file(self.files, self.path / ".gitignore", IGNORED.encode())
-        self._write(self.origin_file, {"origin": identity.origin})
+        self.write_origins((identity.origin,), place)
         content = {
             "created_us": identity.created_us,
             "everlog": "jsonl",
@@ -132,25 +134,42 @@ class Folder:
 
     def origins(self) -> tuple[str, ...]:
         """Return the origin of this copy, then its earlier origins, whose requests are its own, too."""
-        if not self.files.exists(self.origin_file):
-            return ("",)
-        found = self._read(self.origin_file, _Origin)
+        found = self._read_origin()
         return (found.origin, *found.former)
 
-    def new_origin(self, now_us: int) -> str:
-        """Give this copy a new origin. A clone gets one before its first write, and so does a copy whose own events
-        were removed: with the old origin it would assign the same numbers a second time (F11)."""
-        (origin,) = IdSource(now_ms=lambda: now_us // 1000).take(1)
-        former = [each for each in self.origins() if each]
-        self._write(self.origin_file, {"former": former, "origin": origin} if former else {"origin": origin})
-        return origin
+    def place(self) -> str:
+        """Return the place that this copy recorded, or nothing."""
+        return self._read_origin().place
+
+    def lives(self, epoch: str) -> tuple[tuple[int, str], ...]:
+        """Return when this copy was put back in an epoch: see `Identity`."""
+        return tuple((head, origin) for of, head, origin in self._read_origin().lives if of == epoch)
+
+    def may_continue(self, origin: str) -> bool:
+        """Return whether a branch may continue with an earlier origin of this copy."""
+        return origin not in self._read_origin().retired
+
+    def _read_origin(self) -> _Origin:
+        if not self.files.exists(self.origin_file):
+            return _Origin("")
+        return self._read(self.origin_file, _Origin)
+
+    def write_origins(self, origins: Sequence[str], place: str, *, put_back: tuple[str, int] | None = None) -> None:
+        """Record the origin of this copy, its earlier origins, and its place. `put_back`: the epoch and the head, if
+        this copy was put back."""
+        former = tuple(each for each in origins[1:] if each and each != origins[0])
+        before = self._read_origin()
+        retired, lives = before.retired, before.lives
+        if put_back is not None:
+            retired, lives = former, (*lives, (*put_back, origins[0]))
+        content = _Origin(origins[0], former, place, retired, lives)
+        self._write(self.origin_file, msgspec.to_builtins(content))
 
     def set_origin(self, origin: str) -> None:
         """Use an earlier origin of this copy again; with nothing, a new one is created by the next write."""
-        known = self.origins()
-        if known[0] != origin:
-            former = [each for each in known if each and each != origin]
-            self._write(self.origin_file, {"former": former, "origin": origin} if former else {"origin": origin})
+        known = self._read_origin()
+        if known.origin != origin:
+            self.write_origins((origin, known.origin, *known.former), known.place)
 
     # ---- the clock, for other tools
 

@@ -35,6 +35,7 @@ from everlog.stores.jsonl.index.update import IndexUpdater
 from everlog.stores.jsonl.lines_of_write import LinesOfWrite
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.open_write import OpenWrite
+from everlog.stores.put_back import OwnEnd, remember_end
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateFile
 from everlog.stores.waiting_lines import WaitingLines
@@ -51,6 +52,7 @@ class JsonlStore:
     _clock: int | None
     _links: dict[str, Link]
     _sequences: dict[str, int]
+    _settled: bool
 
     def __init__(
         self,
@@ -103,7 +105,9 @@ class JsonlStore:
             return self._identity
         self._look_beside()  # another branch may be checked out by now, with another epoch
         folder = self._folder
-        found = Identity(folder.log_id, self._updater.origin, self._updater.index.epoch, folder.created_us)
+        own, epoch = self._updater.own, self._updater.index.epoch
+        origin, *former = own.names
+        found = Identity(folder.log_id, origin, epoch, folder.created_us, tuple(former), own.lives(epoch))
         if self._in_write():
             self._identity = found
         return found
@@ -194,7 +198,13 @@ class JsonlStore:
                     self._updater.record_pending()
                     self._remembered_at = self._updater.seen
                 self._writing_thread = threading.get_ident()
-                staged = OpenWrite(self, now_us=self._now_us(), head=self.head(), clock=self._last_clock())
+                staged = OpenWrite(
+                    self,
+                    now_us=self._now_us(),
+                    head=self.head(),
+                    clock=self._last_clock(),
+                    settle=None if self._settled else self._settle_origin,
+                )
                 yield staged
                 if staged.dirty:
                     with disk_errors(self.path):
@@ -209,6 +219,8 @@ class JsonlStore:
                 raise
             finally:
                 self._writing_thread = 0
+                if self._updater.own.unsettle():
+                    self._settled, self._identity = False, None
                 self._updater.end_write()
                 self._lock.release()
 
@@ -358,6 +370,7 @@ class JsonlStore:
                 seen=staged.clock,
                 clock=staged.clock_before,
             )
+        self._updater.own.save(self._updater.index)
         is_plain = not staged.staged_purges and not staged.placed_purged
         epoch = "" if is_plain else self._updater.index.epoch
         staged_lines = LinesOfWrite(staged, epoch, self._updater.origin, self._ids)
@@ -375,9 +388,17 @@ class JsonlStore:
             self._write_clock(staged.clock, staged.now_us, durable=not staged.records)
         self._head, self._clock = staged.position, staged.clock
         self._links.update(staged.links)
+        origin = self._updater.origin
+        if self._settled and (own := staged.links.get(origin)) is not None:
+            remember_end(self._lock, OwnEnd(origin, own.origin_seq))
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
         self._remembered_at = self._updater.seen
+
+    def _settle_origin(self) -> None:
+        self._updater.record_pending()  # the end of the chain must be known
+        self._updater.own.settle(self._updater.index)
+        self._settled, self._identity = True, None
 
     def _write_last_clock(self) -> None:
         try:
@@ -424,6 +445,7 @@ class JsonlStore:
     def _forget_committed(self) -> None:
         self._remembered_at = None  # the state of the index that the rest was taken from
         self._identity = None
+        self._settled = False  # whether it is known that this copy was not put back
         self._head = None
         self._clock = None
         self._links = {}
@@ -470,7 +492,10 @@ class JsonlStore:
             if self._folder.is_log():  # another process was faster
                 return ""
             made = identity or new_identity(self._now_us())
-            self._folder.make(made)
+            place = self._lock.place() if identity is None else ""
+            self._folder.make(made, place)
+            if place:
+                remember_end(self._lock, OwnEnd(made.origin, 0))
             return made.epoch
         finally:
             self._lock.release()

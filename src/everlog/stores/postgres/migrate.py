@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from psycopg import sql
 
@@ -11,7 +12,7 @@ from everlog.stores.contract import Identity
 from everlog.stores.formats import FORMAT, refuse_other_format
 from everlog.stores.postgres.address import Address
 from everlog.stores.postgres.connection import Connection, denied
-from everlog.stores.postgres.statements import migrations
+from everlog.stores.postgres.statements import migrations, statements
 
 _MIGRATIONS = """
 CREATE TABLE migrations (
@@ -23,9 +24,11 @@ CREATE TABLE migrations (
 """
 
 
-def open_log(connection: Connection, address: Address, *, create: bool, identity: Identity) -> Identity:
+def open_log(
+    connection: Connection, address: Address, *, create: bool, identity: Identity, stays: bool = False
+) -> Identity:
     """Return the identity of the log in a schema. Create the log with the given identity if it is missing and
-    allowed."""
+    allowed. It records its place if it `stays` there; a copy does so with its first own event."""
     applied = _applied(connection, address)
     wanted = migrations()
     if applied:
@@ -38,11 +41,17 @@ def open_log(connection: Connection, address: Address, *, create: bool, identity
             )
         if applied:
             _require_owner(connection, address, have=len(applied), need=len(wanted))
-        _migrate(connection, address, identity)
-    row = connection.execute("SELECT log_id, origin, epoch, created_us FROM identity", prepare=False).fetchone()
-    if row is None:
+        _migrate(connection, address, identity, stays=stays)
+    rows = connection.execute(statements("write")["identity"].encode(), prepare=False).fetchall()
+    return identity_of(rows, address)
+
+
+def identity_of(rows: list[tuple[Any, ...]], address: Address) -> Identity:
+    if not rows:
         raise Damaged(f"{address} has lost its identity", why="the table identity is empty", hint="restore a backup")
-    return Identity(*row)
+    log_id, origin, epoch, created_us, former, heads = rows[0]
+    lives = tuple(zip(heads, (*former, origin)[1:], strict=True))
+    return Identity(log_id, origin, epoch, created_us, tuple(former), lives)
 
 
 def _applied(connection: Connection, address: Address) -> dict[int, bytes]:
@@ -122,7 +131,7 @@ def _require_owner(connection: Connection, address: Address, *, have: int, need:
         )
 
 
-def _migrate(connection: Connection, address: Address, identity: Identity) -> None:
+def _migrate(connection: Connection, address: Address, identity: Identity, *, stays: bool) -> None:
     schema = sql.Identifier(address.schema)
     with connection.transaction():
         # Of two processes at once, the second finds everything done. The commit releases the lock.
@@ -149,6 +158,8 @@ def _migrate(connection: Connection, address: Address, identity: Identity) -> No
                 (identity.log_id, identity.origin, identity.epoch, identity.created_us, FORMAT),
                 prepare=False,
             )
+            if stays:
+                connection.execute("SELECT settle(%s)", (identity.origin,), prepare=False)
 
 
 def _digest(text: str) -> bytes:

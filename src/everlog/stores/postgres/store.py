@@ -25,7 +25,7 @@ from everlog.core.ids import EventId, id_value
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, Unavailable
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
-from everlog.stores.identity import new_identity
+from everlog.stores.identity import new_identity, new_origin
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.postgres import check
@@ -34,7 +34,7 @@ from everlog.stores.postgres.claims import ClaimNames
 from everlog.stores.postgres.connection import READERS_MAX, Connection, Pool, connect, keep_for_ever, lost, own_errors
 from everlog.stores.postgres.insert import Inserter
 from everlog.stores.postgres.listener import Listener
-from everlog.stores.postgres.migrate import open_log
+from everlog.stores.postgres.migrate import identity_of, open_log
 from everlog.stores.postgres.queries import END, Reading, recorded
 from everlog.stores.postgres.small_state import DerivedTable
 from everlog.stores.postgres.statements import statements
@@ -79,10 +79,17 @@ class PostgresStore:
         self._links: dict[str, Link] = {}
         self._sequences: dict[str, int] = {}
         self._every_stream_known = False
+        self._table = b""  # the table of the state: a log that was restored from a dump has another one
+        self._settled = False  # whether it is known that the log was not put back
+        self._identity_before: Identity | None = None  # if this write may change it
         try:
             with own_errors(self._address, "opening"), self._pool.borrow() as connection:
                 self._identity = open_log(
-                    connection, self._address, create=create, identity=identity or new_identity(now_us())
+                    connection,
+                    self._address,
+                    create=create,
+                    identity=identity or new_identity(now_us()),
+                    stays=identity is None,
                 )
                 row = connection.execute("SELECT has_table_privilege('events', 'SELECT')", prepare=False).fetchone()
         except BaseException:
@@ -155,7 +162,13 @@ class PostgresStore:
                 with own_errors(self._address, "opening a write in"):
                     self._begin()
                 self._writing_thread = threading.get_ident()
-                staged = OpenWrite(self, now_us=self._now_us(), head=self._head, clock=self._clock)
+                staged = OpenWrite(
+                    self,
+                    now_us=self._now_us(),
+                    head=self._head,
+                    clock=self._clock,
+                    settle=None if self._settled else self._settle_origin,
+                )
                 yield staged
                 self._commit(staged)
             except BaseException:
@@ -349,9 +362,25 @@ class PostgresStore:
                 f"{self._address} takes no writes", why="the state of the log is gone", hint="everlog verify"
             )
         self._head, self._clock = Position(int.from_bytes(head, "big")), int.from_bytes(clock, "big")
+        if (table := locked.get_value(0, 2)) != self._table:
+            self._table, self._settled, self._known_head = table or b"", False, None
         if self._known_head != self._head:
             self._catch_up()
         self._known_head = None  # until this write has ended well
+
+    def _settle_origin(self) -> None:
+        """Make sure that own events continue the chain: another process may have changed the origin, and a log that
+        was put back takes a new one, with this write."""
+        self._fetch_in_write("settle", {"origin": new_origin(self._now_us())})
+        self._identity_before = self._identity
+        self._identity = identity_of(self._fetch_in_write("identity", {}), self._address)
+        self._settled = True
+
+    def _unsettle(self) -> None:
+        """Take back what settling the origin may have changed: the write was undone."""
+        if self._identity_before is not None:
+            self._identity, self._identity_before = self._identity_before, None
+            self._settled = False
 
     def _catch_up(self) -> None:
         """Somebody else has written, or this is the first write on this connection."""
@@ -382,6 +411,7 @@ class PostgresStore:
             self._known_head = self._head
             with own_errors(self._address, "ending a write in"):
                 self._wire.roll_back()
+            self._unsettle()
             return
         try:
             with own_errors(self._address, "writing to"):
@@ -396,6 +426,7 @@ class PostgresStore:
                     why="the connection was lost before the commit; nothing of this write was kept",
                     hint="try again",
                 ) from error
+        self._identity_before = None
         self._known_head = self._head = staged.position
         self._clock = staged.clock
         self._links.update(staged.links)
@@ -435,6 +466,7 @@ class PostgresStore:
         """Undo an open transaction, and forget what was remembered on the strength of it."""
         self._writing_thread = 0
         self._forget_committed()
+        self._unsettle()
         if self._writer is None:
             return
         try:
@@ -447,6 +479,7 @@ class PostgresStore:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+            self._settled = False
         self._forget_committed()
 
     def _forget_committed(self) -> None:

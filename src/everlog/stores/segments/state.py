@@ -54,6 +54,7 @@ class LogState:
         self._files = files
         self._layout = layout
         self.identity = identity
+        self.place = ""  # as log.json has it; known to a writer
         self._newest = newest
         self._check_part = check_part
         self._frozen: LogState | None = None

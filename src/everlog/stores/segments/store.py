@@ -25,6 +25,7 @@ from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Iden
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
 from everlog.stores.open_write import OpenWrite
+from everlog.stores.put_back import OwnEnd, remember_end, settle
 from everlog.stores.segments import check, columns, reader
 from everlog.stores.segments.archive import archive_segment, remove_superseded
 from everlog.stores.segments.format.frame import SWEPT
@@ -81,6 +82,8 @@ class SegmentsStore:
         self._closed = False
         self._why_closed = "open it again"
         self._sequences: dict[str, int] = {}
+        self._settled = False  # whether it is known that the log was not put back
+        self._before: tuple[Identity, str] | None = None  # identity and place, if this write changes them
         beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
         waiting = WaitingLines(self.files, self.layout.refusals, lambda: self._identity.log_id)
         self.small_state = StoreState(beside, self._open_derived, waiting)
@@ -188,7 +191,13 @@ class SegmentsStore:
     def open_write(self) -> Iterator[OpenWrite]:
         with self._mutex:
             writer = self._begin_write()
-            staged = OpenWrite(self, now_us=self._now_us(), head=self.state.head, clock=self.state.clock)
+            staged = OpenWrite(
+                self,
+                now_us=self._now_us(),
+                head=self.state.head,
+                clock=self.state.clock,
+                settle=None if self._settled else self._settle_origin,
+            )
             self._writing = True
             try:
                 yield staged
@@ -196,6 +205,7 @@ class SegmentsStore:
                     self._commit(writer, staged)
             finally:
                 self._writing = False
+                self._unsettle()
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Do nothing: commits of other processes are noticed by looking at the head."""
@@ -456,11 +466,13 @@ class SegmentsStore:
                 hint="a segments log has one writer at a time: wait until it is closed, or send it your events",
                 **error.details,
             ) from error
-        self._lock_inode = self.files.inode(self.layout.lock)
+        self._lock_inode, self._settled = self.files.inode(self.layout.lock), False
         try:
             self.state.load()
             self._sequences.clear()
-            manifest = Manifest(self._identity, self.state.live.number)
+            known = read_manifest(self.files, self.layout)
+            if known is not None:  # another process may have changed the origin
+                self._identify(known.identity, known.place)
             self._writer = Writer(
                 self.files,
                 self.layout,
@@ -469,8 +481,8 @@ class SegmentsStore:
                 segment_us_max=self._segment_us_max,
                 space_bytes=self._space_bytes,
             )
-            if read_manifest(self.files, self.layout) != manifest:
-                write_manifest(self.files, self.layout, manifest)
+            if known != self._manifest():
+                write_manifest(self.files, self.layout, self._manifest())
             remove_superseded(self.files, self.layout, self.state)
             if self.state.sweep_owed:
                 self._sweep(self._writer)
@@ -482,6 +494,30 @@ class SegmentsStore:
                 writer.abandon()
             self._lock.release()
             raise
+
+    def _manifest(self) -> Manifest:
+        return Manifest(self._identity, self.state.live.number, self.state.place)
+
+    def _settle_origin(self) -> None:
+        """See that own events continue the chain: a log that was put back takes a new origin with this write."""
+        state, before = self.state, (self._identity, self.state.place)
+        link, now_us = state.link(self._identity.origin), self._now_us()
+        settled = settle(self._lock, *before, link=link, head=state.head, now_us=now_us)
+        if settled != before:
+            self._before = before
+            self._identify(*settled)
+        self._settled = bool(state.place)
+
+    def _identify(self, identity: Identity, place: str) -> None:
+        self._identity = self.state.identity = identity
+        self.state.place = place
+
+    def _unsettle(self) -> None:
+        """Take back what settling the origin changed: the write was undone."""
+        if self._before is not None:
+            self._identify(*self._before)
+            self._before = None
+            self._settled = False
 
     def _commit(self, writer: Writer, staged: OpenWrite) -> None:
         try:
@@ -496,6 +532,9 @@ class SegmentsStore:
             removed = {gone.position for _, purged in staged.staged_purges for gone in purged}
             if removed:
                 refuse_damage_under(self.state, removed)
+            if self._before is not None:
+                write_manifest(self.files, self.layout, self._manifest())
+                self._before = None
             writer.commit(staged, self._now_us())
             self._require_the_lock()  # before the caller gets a receipt: this process may have slept
             if removed:
@@ -507,6 +546,8 @@ class SegmentsStore:
             elif writer.outdated:
                 self._step_back(writer)
             raise
+        if self._settled and (own := staged.links.get(self._identity.origin)) is not None:
+            remember_end(self._lock, OwnEnd(self._identity.origin, own.origin_seq))
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
         for purge, _ in staged.staged_purges:
@@ -543,7 +584,11 @@ class SegmentsStore:
         try:
             if not self.layout.numbers(self.files):  # another process may have been faster
                 now_us = self._now_us()
-                begin_log(self.files, self.layout, identity or new_identity(now_us), now_us=now_us)
+                made = identity or new_identity(now_us)
+                place = self._lock.place() if identity is None else ""
+                begin_log(self.files, self.layout, made, place=place, now_us=now_us)
+                if place:
+                    remember_end(self._lock, OwnEnd(made.origin, 0))
         finally:
             self._lock.release()
 

@@ -46,11 +46,11 @@ PART_EVENTS_MIN = 2048
 """Fewer events get no index file when the log is closed: reading them takes milliseconds."""
 
 
-def begin_log(files: Files, layout: Layout, identity: Identity, *, now_us: int) -> None:
+def begin_log(files: Files, layout: Layout, identity: Identity, *, place: str, now_us: int) -> None:
     """Write the first segment of a log and its manifest."""
     header = SegmentHeader(FORMAT, identity, 1, 1, Position(0), now_us, StartState())
     replace_file(files, layout.segment(1), encode_header(header))
-    write_manifest(files, layout, Manifest(identity, 1))
+    write_manifest(files, layout, Manifest(identity, 1, place))
 
 
 def refuse_damage(layout: Layout, state: LogState) -> None:
@@ -326,7 +326,7 @@ class Writer:
         self._files.fsync(self._handle)
         self.outdated = True  # from here on, a frame in the old segment would be after its recorded end
         replace_file(self._files, self._layout.segment(number), encode_header(header))
-        write_manifest(self._files, self._layout, Manifest(state.identity, number))
+        write_manifest(self._files, self._layout, Manifest(state.identity, number, state.place))
         self.save_index()
         if self.stopped is not None:
             raise self.stopped

@@ -10,10 +10,10 @@ import msgspec
 
 from everlog.core.codec import assemble, header_hash
 from everlog.core.event import START, Position
-from everlog.stores.contract import Identity, Problem
+from everlog.stores.contract import Problem
 from everlog.stores.small_state_sqlite import TABLE as SHELF_TABLE
-from everlog.stores.sqlite.create import identity_hash
 from everlog.stores.sqlite.damaged_read import Fetch
+from everlog.stores.sqlite.identity import find_identity
 from everlog.stores.sqlite.queries import BLOCK, INDEXED, PAGE_ROWS, SCOPE, STREAM, TYPE
 from everlog.stores.text_rows import TABLES as TEXT_TABLES
 
@@ -35,10 +35,8 @@ def problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
 
 def _identity_problems(fetch: Fetch) -> Iterator[Problem]:
     """The identity of the log must be unchanged."""
-    for (digest,) in fetch("SELECT hash FROM state WHERE name = 'identity'", ()):
-        rows = fetch("SELECT log_id, origin, epoch, created_us FROM identity", ())
-        if [identity_hash(Identity(*row)) for row in rows] != [digest]:
-            yield Problem(START, "identity_changed", "the log's id, origin, epoch or time of making is not as it was")
+    if not find_identity(fetch)[1]:
+        yield Problem(START, "identity_changed", "the log's id, origin, epoch or time of making is not as it was")
 
 
 def _schema_problems(fetch: Fetch, schema: str) -> Iterator[Problem]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from everlog.errors import NotFound
 from everlog.files import Files, Lock
 from everlog.stores.contract import Identity
+from everlog.stores.put_back import OwnEnd, remember_end
 from everlog.stores.sqlite import connection
+from everlog.stores.sqlite.identity import identity_hash, write_place
 
 
-def make_log(files: Files, lock: Lock, path: Path, identity: Identity, *, allowed: bool) -> None:
-    """Create an empty log with this name, unless another process has just done so."""
+def make_log(files: Files, lock: Lock, path: Path, identity: Identity, *, allowed: bool, stays: bool) -> None:
+    """Create an empty log with this name, unless another process has just done so.
+
+    It records its place if it `stays` there; a copy is renamed when it is complete.
+    """
     if not allowed:
         raise NotFound(f"{path} does not exist", why="there is no log to open", hint="everlog init")
     folder = path.absolute().parent
@@ -24,12 +28,15 @@ def make_log(files: Files, lock: Lock, path: Path, identity: Identity, *, allowe
     lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
     try:
         if not files.exists(path):
-            _make_database(files, path, identity)
+            place = lock.place() if stays else ""
+            _make_database(files, path, identity, place)
+            if place:
+                remember_end(lock, OwnEnd(identity.origin, 0))
     finally:
         lock.release()
 
 
-def _make_database(files: Files, path: Path, identity: Identity) -> None:
+def _make_database(files: Files, path: Path, identity: Identity, place: str) -> None:
     """Create the database. The caller holds the log's lock."""
     # Built in another file and renamed when complete: a crash leaves no incomplete log under this name.
     draft = path.with_name(path.name + ".new")
@@ -47,6 +54,8 @@ def _make_database(files: Files, path: Path, identity: Identity) -> None:
                 (identity.log_id, identity.origin, identity.epoch, identity.created_us),
             )
             fresh.execute("INSERT INTO state VALUES ('identity', 0, ?, 0)", (identity_hash(identity),))
+            if place:
+                write_place(fresh, place)
             fresh.execute("COMMIT")
             # Closing would do this too, but would not report a failed flush.
             fresh.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -59,12 +68,6 @@ def _make_database(files: Files, path: Path, identity: Identity) -> None:
         files.close(handle)
     files.rename(draft, path)
     files.fsync_dir(path.parent)
-
-
-def identity_hash(identity: Identity) -> bytes:
-    """Return the hash that detects a changed identity: SQLite stores no checksum of a row."""
-    text = f"{identity.log_id} {identity.origin} {identity.epoch} {identity.created_us}"
-    return hashlib.sha256(text.encode()).digest()
 
 
 def schema_text() -> str:

@@ -28,12 +28,14 @@ from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Iden
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
 from everlog.stores.open_write import OpenWrite
+from everlog.stores.put_back import OwnEnd, remember_end, settle
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateTable, write_changes
 from everlog.stores.sqlite import check, connection
 from everlog.stores.sqlite.claims import Claims
-from everlog.stores.sqlite.create import identity_hash, make_log, schema_text
+from everlog.stores.sqlite.create import make_log, schema_text
 from everlog.stores.sqlite.damaged_read import HEAD, Accounted
+from everlog.stores.sqlite.identity import place_in, read_identity, write_identity, write_place
 from everlog.stores.sqlite.insert import Inserter
 from everlog.stores.sqlite.queries import (
     INDEXED,
@@ -83,13 +85,16 @@ class SqliteStore:
         self._head: Position | None = None
         self._clock: int | None = None
         self._links: dict[str, Link] = {}
+        self._settled = False  # whether it is known that the log was not put back
+        self._identity_before: Identity | None = None  # if this write changes it
         beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
         waiting = WaitingLines(
             self._files, self.path.with_name(self.path.name + "-refusals"), lambda: self._identity.log_id
         )
         self.small_state = StoreState(beside, lambda: StateTable(self._fetch, self.open_write), waiting)
         if not self._files.exists(self.path):
-            make_log(self._files, self._lock, self.path, identity or new_identity(now_us()), allowed=create)
+            made = identity or new_identity(now_us())
+            make_log(self._files, self._lock, self.path, made, allowed=create, stays=identity is None)
         self._inode = connection.open_files.enter(self._files, self.path)
         try:
             self._identity = self._read_identity()
@@ -180,7 +185,9 @@ class SqliteStore:
                     self._writing_thread = threading.get_ident()
                     head = self.head() if self._head is None else self._head
                     clock = self._last_clock() if self._clock is None else self._clock
-                    staged = OpenWrite(self, now_us=self._now_us(), head=head, clock=clock)
+                    staged = OpenWrite(
+                        self, now_us=self._now_us(), head=head, clock=clock, settle=self._settle_origin
+                    )
                     yield staged
                     self._commit(staged)
                 except BaseException:
@@ -368,6 +375,7 @@ class SqliteStore:
             self._head = None
             self._clock = None
             self._links = {}
+            self._settled = False
             self._inserter.catch_up()
             self._refuse_cut_log(writer)
             self._tail.catch_up(self._writer_fetch)
@@ -382,6 +390,7 @@ class SqliteStore:
         assert writer is not None
         if not staged.dirty:
             writer.execute("ROLLBACK")
+            self._unsettle()
             return
         self._has_written = True
         try:
@@ -396,18 +405,50 @@ class SqliteStore:
         self._head = staged.position
         self._clock = staged.clock
         self._links.update(staged.links)
+        self._identity_before = None
+        if self._settled and (own := staged.links.get(self._identity.origin)) is not None:
+            remember_end(self._lock, OwnEnd(self._identity.origin, own.origin_seq))
         self._tail.committed(staged)
         self._inserter.committed()
+
+    def _settle_origin(self) -> None:
+        """Make sure that own events continue the chain: another process may have changed the origin, and a log that
+        was put back takes a new one, with this write."""
+        if self._settled:
+            return
+        writer = self._writer
+        assert writer is not None
+        with connection.own_errors(self.path, "writing to"):
+            before, place = read_identity(self._writer_fetch, self.path), place_in(self._writer_fetch)
+            link = self._link(before.origin)
+            self._identity, here = settle(
+                self._lock, before, place, link=link, head=self.head(), now_us=self._now_us()
+            )
+            if self._identity != before:
+                write_identity(writer, self._identity)
+            if here != place:
+                write_place(writer, here)
+            if (self._identity, here) != (before, place):
+                self._identity_before = before
+        self._settled = bool(here)
+
+    def _unsettle(self) -> None:
+        """Take back what settling the origin changed: the write was undone."""
+        if self._identity_before is not None:
+            self._identity, self._identity_before = self._identity_before, None
+            self._settled = False
 
     def _roll_back(self) -> None:
         """Undo an open transaction, and forget what was remembered on the strength of it."""
         self._forget_committed()
+        self._unsettle()
         self._writing_thread = 0
         if self._writer is not None and self._writer.in_transaction:
             self._writer.execute("ROLLBACK")
 
     def _forget_committed(self) -> None:
         self._data_version = -1
+        self._settled = False
         self._head = None
         self._clock = None
         self._links = {}
@@ -457,13 +498,8 @@ class SqliteStore:
     def _read_identity(self) -> Identity:
         with connection.own_errors(self.path, "opening"), self._reader() as reader:
             connection.refuse_foreign_database(self.path, reader)
-            row = reader.execute("SELECT log_id, origin, epoch, created_us FROM identity").fetchone()
-            digest = reader.execute("SELECT hash FROM state WHERE name = 'identity'").fetchone()
-        if row is None or (digest is not None and digest[0] != identity_hash(Identity(*row))):
-            raise Damaged(
-                f"{self.path} is damaged",
-                why="who the log is, is not as it was made",
-                hint="restore a backup",
-                path=str(self.path),
-            )
-        return Identity(*row)
+
+            def fetch(sql: str, values: tuple[Any, ...]) -> list[Any]:
+                return reader.execute(sql, values).fetchall()
+
+            return read_identity(fetch, self.path)

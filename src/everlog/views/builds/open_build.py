@@ -375,7 +375,9 @@ class OpenBuild(BuildInMemory):
 def _proof_of(write: OpenWrite) -> str:
     """Return the proof of the last position of a write, if that is an event."""
     last = write.records[-1][0] if write.records else None
-    return proof_of(last.event.id) if last is not None and last.position == write.position else ""
+    if last is None or last.position != write.position:
+        return ""
+    return proof_of(last.event.id, write.identity.life_at(last.position))
 
 
 class _Unpublished:

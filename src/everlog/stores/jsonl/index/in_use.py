@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from everlog.errors import LogClosed, StorageFull
-from everlog.files import leftover_temps
+from everlog.files import Lock, leftover_temps
 from everlog.stores.jsonl import purge
 from everlog.stores.jsonl.day_files import OpenDayFile
 from everlog.stores.jsonl.folder import Folder
@@ -31,13 +31,16 @@ from everlog.stores.jsonl.index.schema import (
     is_full,
     put_in_place,
 )
+from everlog.stores.jsonl.own_origins import OwnOrigins
 
 _FULL_DISK_S = 10.0  # after which a writer checks for free space again
 _logger = logging.getLogger("everlog")
 
 
 class IndexInUse:
-    def __init__(self, folder: Folder, tail: OpenDayFile, *, in_memory: bool, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, folder: Folder, lock: Lock, tail: OpenDayFile, *, in_memory: bool, now_us: Callable[[], int]
+    ) -> None:
         self._folder = folder
         self._files = folder.files
         self._tail = tail
@@ -53,7 +56,7 @@ class IndexInUse:
         self._ends = FileEnds(folder, tail)
         self._git = GitState(folder)
         self._kept = Kept(folder)
-        self._origins = folder.origins()
+        self.own = OwnOrigins(folder, lock, now_us)
         self.index_replaced: Callable[[], None] = lambda: None
         self.first_epoch = ""  # a new copy of a log uses the epoch of the original
 
@@ -66,7 +69,7 @@ class IndexInUse:
 
     @property
     def origin(self) -> str:
-        return self._origins[0]
+        return self.own.names[0]
 
     # ---- opening and building
 
@@ -157,7 +160,7 @@ class IndexInUse:
         self._ends.torn = ""
         reads = read_whole(self._files, self._folder.events, own=self.origin, repair=repair, today=self._look.today())
         try:
-            fill_new(index, reads, own=self._origins, causal=causal)
+            fill_new(index, reads, own=self.own.names, causal=causal)
         except OutOfOrder:
             index.close()
             raise
@@ -189,7 +192,7 @@ class IndexInUse:
 
     def _install(self, source: Index, epoch: str, branch: str, origin: str) -> None:
         """Use a copy of an index."""
-        self._set_origin(origin)  # first: an index with another origin is refused
+        self.own.use(origin, read_only=self._read_only)  # first: an index with another origin is refused
         path = None if self._in_memory or self._read_only else self._folder.index_file
         if path is None:
             index = source.copy()
@@ -203,14 +206,3 @@ class IndexInUse:
             index = put_in_place(self._files, path, draft, origin=self.origin)
         self._drop_index()
         self._use(index)
-
-    def _set_origin(self, origin: str) -> None:
-        if self._read_only:
-            self._origins = (origin, *[each for each in self._origins if each and each != origin])
-        else:
-            self._folder.set_origin(origin)
-            self._origins = self._folder.origins()
-
-    def _begin_origin(self) -> None:
-        self._folder.new_origin(self._now_us())
-        self._origins = self._folder.origins()

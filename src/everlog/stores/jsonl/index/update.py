@@ -59,7 +59,7 @@ class IndexUpdater(IndexInUse):
     def __init__(
         self, folder: Folder, lock: Lock, tail: OpenDayFile, *, in_memory: bool, now_us: Callable[[], int]
     ) -> None:
-        super().__init__(folder, tail, in_memory=in_memory, now_us=now_us)
+        super().__init__(folder, lock, tail, in_memory=in_memory, now_us=now_us)
         self._lock = lock
         self._closed = False
         self._stopped = False
@@ -226,9 +226,9 @@ class IndexUpdater(IndexInUse):
         self._note_branch()
         if not self.origin:
             # Another process of this copy may have been the first to write.
-            self._origins = self._folder.origins()
+            self.own.read()
             if not self.origin:
-                self._begin_origin()
+                self.own.begin()
             self.index.set_origin(self.origin)
         refuse_damage(self._folder, self.index)
         self._checked_branch = self._git.branch()
@@ -312,7 +312,7 @@ class IndexUpdater(IndexInUse):
             return self._index is not None and not self._index.broken
         try:
             with self.index.change() as connection:
-                recorded = self._pending.record(self.index, connection, own=self._origins)
+                recorded = self._pending.record(self.index, connection, own=self.own.names)
                 if recorded:
                     remove_purged(connection, purged)
                 else:
@@ -341,7 +341,7 @@ class IndexUpdater(IndexInUse):
             self._tail.flush()
         if change:
             with suppress(Outdated):  # somebody else has recorded them
-                record_change(self.index, change, own=self._origins, origin=own)
+                record_change(self.index, change, own=self.own.names, origin=own)
 
     def finish_purge(self, plan: purge.Plan) -> None:
         """Run steps 3 to 5 of a purge, and update the index."""
@@ -361,11 +361,11 @@ class IndexUpdater(IndexInUse):
         self._checked_branch = None  # there may be damage now
         if self._was_replaced():
             self._drop_index()
-            self._origins = self._folder.origins()  # the process that rebuilt it may have created a new origin
+            self.own.read()  # the process that rebuilt it may have created a new origin
         if not self.origin or self._index is None:
             # Another process of this copy may have been the first to write and then killed: its unfinished write is
             # torn, and did not come through git. Or it has followed git to another branch.
-            self._origins = self._folder.origins()
+            self.own.read()
         if self._index is None:
             self._open_index()
         if not self._read_only:
@@ -406,7 +406,7 @@ class IndexUpdater(IndexInUse):
             change = self._find_change(repair=repair, own=self.origin, today=today)
         if change:
             going = purge.pending_lines(self._files, self._folder.purge_file)
-            record_change(self.index, change, own=self._origins, origin=self.origin, purged=going)
+            record_change(self.index, change, own=self.own.names, origin=self.origin, purged=going)
             if self.index.has_holes():
                 self._drop_index()
                 self._build_index()
@@ -427,7 +427,7 @@ class IndexUpdater(IndexInUse):
             self._install(self.index, new_epoch(), following.branch, "")
         else:
             _logger.info("%s: other events are checked out; they get a new epoch", self._folder.path)
-            self._set_origin("")
+            self.own.use("", read_only=self._read_only)
             self._drop_index()
             self._build_index()
 
@@ -435,7 +435,7 @@ class IndexUpdater(IndexInUse):
         """Use the kept index of the branch. A kept index of another branch is copied with a new epoch and origin."""
         if kept.branch == branch:
             epoch = kept.epoch
-            self._install(kept, epoch, branch, kept.origin)
+            self._install(kept, epoch, branch, kept.origin if self._folder.may_continue(kept.origin) else "")
             if not self._read_only:
                 self._kept.remove(epoch)
         else:
@@ -475,7 +475,7 @@ class IndexUpdater(IndexInUse):
                 if missing and not accept_missing:
                     raise missing_error(self._folder, len(missing))
                 if missing:
-                    self._begin_origin()
+                    self.own.begin()
                 self.rebuild_locked()
         finally:
             self._lock.release()

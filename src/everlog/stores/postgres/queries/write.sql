@@ -6,7 +6,14 @@
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 
 -- name: take_lock
-SELECT head, clock FROM state FOR UPDATE
+SELECT head, clock, tableoid FROM state FOR UPDATE
+
+-- Before the first event of this log on a connection: a log that was put back takes the new origin.
+-- name: settle
+SELECT settle(%(origin)s)
+
+-- name: identity
+SELECT log_id, origin, epoch, created_us, former, heads FROM identity
 
 -- name: last_sequences
 SELECT asked, greatest(

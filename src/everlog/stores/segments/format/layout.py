@@ -90,6 +90,7 @@ class Layout:
 class Manifest(msgspec.Struct, frozen=True):
     identity: Identity
     newest: int  # there is no log without this segment, whatever else is there
+    place: str = ""  # the lock file that the log lives beside: see `everlog.stores.put_back`
     format: int = FORMAT
 
 
@@ -123,11 +124,11 @@ _OURS = {"log.json", "lock", "lock.queue", "refusals.jsonl", "segments", "index"
 
 
 def identity_of(files: Files, layout: Layout) -> tuple[Identity, int]:
-    """Return the identity of the log and its newest segment, from log.json or from the first readable head."""
+    """Return the identity of the log and its newest segment, from log.json or from the last readable head."""
     manifest = read_manifest(files, layout)
     if manifest is not None:
         return manifest.identity, manifest.newest
-    for number, archived in layout.numbers(files).items():
+    for number, archived in reversed(layout.numbers(files).items()):  # the newest: the origin may have changed
         path = layout.archive(number) if archived else layout.segment(number)
         try:
             source = ArchiveSource(files, path) if archived else PlainSource(files, path)

@@ -1,0 +1,65 @@
+-- A log that was put back from a dump continues under a new origin, so that no number of its chain is given twice.
+
+ALTER TABLE identity
+    ADD COLUMN former text[] NOT NULL DEFAULT '{}',    -- the origins that it had before
+    ADD COLUMN heads  bigint[] NOT NULL DEFAULT '{}',  -- the head when each of them ended
+    ADD COLUMN place  text NOT NULL DEFAULT '';        -- where it made its last events
+
+-- The cluster, its timeline, the database and the table: a restored dump has another table, a promoted standby and a
+-- recovery to a point in time have another timeline.
+CREATE FUNCTION place_here() RETURNS text LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT concat_ws('.', (SELECT system_identifier FROM pg_control_system()),
+        left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+        (SELECT oid FROM pg_database WHERE datname = current_database()), 'state'::regclass::oid)
+$$;
+
+-- Record the place of the log. If it was at another one, it continues under the given origin, which must be new.
+CREATE FUNCTION settle(new_origin text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    here text := place_here();
+BEGIN
+    IF EXISTS (SELECT FROM identity WHERE place = here) THEN
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM chains WHERE chains.origin = new_origin) THEN
+        RAISE EXCEPTION 'everlog: the origin % is in use', new_origin USING ERRCODE = 'EV004';
+    END IF;
+    UPDATE identity SET place = here,
+        former = CASE WHEN place = '' THEN former ELSE former || origin END,
+        heads = CASE WHEN place = '' THEN heads ELSE heads || (SELECT head FROM state) END,
+        origin = CASE WHEN place = '' THEN origin ELSE new_origin END;
+END $$;
+
+REVOKE ALL ON FUNCTION place_here(), settle(text) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION grant_writer(writer name) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM grant_reader(writer);
+    -- Every column but the derived one; events_follow_on looks at every row.
+    EXECUTE format(
+        'GRANT INSERT (position, id, stream, sequence, type, scope, received_us, header, payload, salt, signature,'
+        ' path) ON events TO %I', writer);
+    EXECUTE format(
+        'GRANT EXECUTE ON FUNCTION claim(uuid[], bigint[], integer[], bigint), move_clock(bigint),'
+        ' forget_claims(bigint, bigint), keep_notes(text[], bytea[], bigint[]), forget_notes(bigint), settle(text)'
+        ' TO %I', writer);
+    -- To lock the row: this column is true in every row there can be.
+    EXECUTE format('GRANT UPDATE (one) ON state TO %I', writer);
+    EXECUTE format('GRANT INSERT, UPDATE ON projection_checkpoints TO %I', writer);
+END $$;
+
+-- Roles that may write already.
+DO $$
+DECLARE
+    the_role name;
+BEGIN
+    FOR the_role IN
+        SELECT DISTINCT rolname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid, aclexplode(attacl) AS given
+            JOIN pg_roles ON pg_roles.oid = given.grantee
+        WHERE pg_class.oid = 'events'::regclass AND privilege_type = 'INSERT' AND grantee <> relowner
+    LOOP
+        PERFORM grant_writer(the_role);
+    END LOOP;
+END $$;
