@@ -48,7 +48,7 @@ def test_an_export_of_format_1_becomes_a_log_that_is_verified(name: str, tmp_pat
     assert log.verify().ok
     found = events_of(log)
     other = [event for event in found.values() if event != upgraded[event.id]]
-    # Who comes before the first of these is not known when it is read: it keeps what it had, and so do its followers.
+    # The event before the first of these is read after it, so it keeps `previous`, and the others follow from it.
     assert [event.origin_seq for event in other] == [OUT_OF_ORDER, OUT_OF_ORDER + 1, OUT_OF_ORDER + 2]
     assert [without_previous(event) for event in found.values()] == [
         without_previous(upgraded[event_id]) for event_id in found

@@ -48,7 +48,7 @@ def test_of_two_upgrades_at_once_one_does_it(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", IN_FILES)
-def test_whoever_opens_the_log_meanwhile_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_program_that_opens_the_log_meanwhile_is_refused(name: str, tmp_path: Path) -> None:
     base = fresh(name, tmp_path / "log")
     seen: list[int] = []
 
