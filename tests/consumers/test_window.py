@@ -6,7 +6,8 @@ import pytest
 from tests.consumers.world import World, fill
 
 from everlog.consumers import Group
-from everlog.core.query import Query
+from everlog.consumers.group_state import read_progress
+from everlog.core.query import Cursor, Query, proof_of
 from everlog.errors import NotFound
 from everlog.log.log import Log
 from everlog.stores.small_state import read_notes
@@ -113,3 +114,36 @@ def test_a_purge_takes_the_dead_letters_of_its_stream_along() -> None:
     world.purge(1)
     assert world.group.dead_letters(decided=True) == []
     assert "poison" not in str(dict(read_notes(world.log._store.small_state, "")))
+
+
+def test_the_stored_progress_has_the_proof_of_its_position() -> None:
+    """Without it, a log that was restored by hand and has grown since would be read on as if it were the same."""
+    world = World(partitions=1)
+
+    def stored() -> Cursor:
+        progress = read_progress(world.log.writer.small_state, "mailer", 0)
+        assert progress is not None
+        return Cursor.of(progress.cursor)
+
+    world.append(1)
+    world.append(2)
+    world.join("a", 1)
+    for position in (1, 2):  # the proof of an event that was handled
+        world.take("a")
+        world.settle_one("a", 0)
+        world.take("a")
+        assert (stored().position, stored().proof) == (position, proof_of(world.events[position].event.id))
+    world.append_other()
+    other = list(world.log.read())[-1]
+    world.take("a")
+    world.leave("a")  # the proof of an event that matches nothing
+    assert (stored().position, stored().proof) == (3, proof_of(other.event.id))
+    world.join("b", 1)
+    world.append(1, poison=True)
+    world.take("b")
+    world.settle_one("b", 0)
+    world.leave("b")  # a failure is stored, and the position stays
+    progress = read_progress(world.log.writer.small_state, "mailer", 0)
+    assert progress is not None
+    assert list(progress.attempts) == [4]
+    assert (stored().position, stored().proof) == (3, proof_of(other.event.id))
