@@ -17,12 +17,13 @@ from everlog.core.query import Newest, Query
 from everlog.errors import InvalidField, KeyReuse, QueryMatched, RuleRefused
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
+from everlog.log.write.guard import ATTEMPTS
 from everlog.programs.agents import PROGRAM
 from everlog.programs.agents.commands import Approve, Execute, Propose
 from everlog.programs.agents.events import Approved, Proposed
 from everlog.programs.agents.questions import List
 from everlog.programs.command import By, Decision, On
-from everlog.programs.perform import ATTEMPTS, History, ask, decide, perform
+from everlog.programs.perform import History, ask, decide, perform
 
 PROPOSAL = Proposed(agent_id="builder", tool_name="pytest")
 ASKED = Propose(agent_id="builder", tool_name="pytest")
