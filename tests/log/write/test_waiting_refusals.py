@@ -24,6 +24,8 @@ from everlog.errors import InvalidField, StorageFull
 from everlog.files import DiskFiles
 from everlog.lock_file import FILE_MODE
 from everlog.log.log import Log
+from everlog.log.write import refusals
+from everlog.log.write.refusal_rows import rows_of
 from everlog.stores import waiting_lines
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.memory import MemoryStore
@@ -273,6 +275,58 @@ def test_a_kill_before_the_commit_leaves_the_file_as_it_was(reopen: Opener, file
         log.writer._stages.run = undo  # type: ignore[method-assign]
         attempt(log)
         assert (len(log.refusals()), kept(log), file.exists()) == (3, 3, False)
+
+
+@pytest.mark.parametrize("ended_by", [StorageFull, KeyboardInterrupt])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "in a group"])
+def test_a_write_of_refusals_that_fails_leaves_the_file_as_it_was(
+    reopen: Opener, file: Path, monkeypatch: pytest.MonkeyPatch, beside: bool, ended_by: type[BaseException]
+) -> None:
+    leave(reopen, 2)
+    before = file.read_bytes()
+    with reopen() as log:
+        refuse(log, 1)
+        ours, made = log.writer.refusals, []
+
+        def fail(*given: Any) -> Any:
+            made.append(given)
+            if len(made) == 2:  # after those of the file, for those that wait here
+                raise ended_by("the disk is full")
+            return rows_of(*given)
+
+        def in_a_group(write: Any) -> None:
+            with pytest.raises(ended_by), write.attempt():
+                ours._write(write)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(refusals, "rows_of", fail)
+            if beside:
+                log.writer.write(in_a_group)
+            else:
+                with pytest.raises(ended_by):
+                    log.writer.write(ours._write)
+        assert len(made) == 2
+        log.writer.write(lambda write: None)  # records nothing
+        assert (file.read_bytes(), kept(log), len(log.refusals())) == (before, 0, 3)
+        attempt(log)
+        assert (file.exists(), kept(log), len(log.refusals())) == (False, 3, 3)
+
+
+def test_a_write_that_is_interrupted_after_the_refusals_were_staged_leaves_the_file(
+    reopen: Opener, file: Path
+) -> None:
+    leave(reopen, 2)
+
+    def work(write: Any) -> None:
+        log.writer.refusals._write(write)
+        raise KeyboardInterrupt
+
+    with reopen() as log:
+        refuse(log, 1)
+        with pytest.raises(KeyboardInterrupt):
+            log.writer.write(work)
+        log.writer.write(lambda write: None)  # records nothing
+        assert (file.exists(), kept(log), len(log.refusals())) == (True, 0, 3)
 
 
 def test_what_is_added_between_the_commit_and_the_emptying_stays(

@@ -191,7 +191,10 @@ class Refusals:
 
     def run(self, write: OpenWrite) -> None:
         """Write what waits, here and in the file, within a write that records something anyway."""
-        if write is self._written_in or not write.dirty:
+        if write is self._written_in:
+            return
+        self.undone()  # an earlier write that failed before its stages ran has left something
+        if not write.dirty:
             return
         if not self._waiting and (self._file is None or not self._file.is_there()):
             return
@@ -200,7 +203,6 @@ class Refusals:
                 self._write(write)
         except Exception as error:  # nobody's append fails because of it
             _logger.warning("%d refusals could not be recorded: %s", len(self._waiting), error)
-            self._being_written, self._taken = [], b""
 
     def committed(self) -> None:
         self._written_in = None
@@ -227,6 +229,16 @@ class Refusals:
             self._written_in = write
             some = list(self._waiting)
             self._beyond.clear()  # what is counted from here on is written next time
+        try:
+            taken = self._write_rows(write, some)
+        except BaseException:  # nothing of it is kept, although others may commit the same write
+            self.undone()
+            raise
+        self._being_written, self._taken = some, taken
+
+    def _write_rows(self, write: OpenWrite, some: list[Waiting]) -> bytes:
+        """Write what waits in the file, and these; return the content of the file."""
+        data = b""
         purged, purges = {purge.stream for purge, _ in write.staged_purges}, write.purges()
 
         def not_purged(waiting: Sequence[Waiting]) -> list[Waiting]:
@@ -241,9 +253,8 @@ class Refusals:
                 _logger.warning(
                     "%s: %d lines cannot be read; they are left out", self._file.path, found.newly_damaged
                 )
-            self._taken = data
         _put(write, rows_of(write, not_purged(some)))
-        self._being_written = some
+        return data
 
     # ---- reading
 
