@@ -59,11 +59,11 @@ class Crowd:
         self.prepared_by.append((threading.current_thread().name, len(drafts)))
         return prepare(drafts, *args, **options)
 
-    def calls(self, name: str, type: str, payload: dict[str, Any], *, drafts: int = 1) -> None:
+    def calls(self, name: str, type: str, payload: dict[str, Any], *, drafts: int = 1, dry_run: bool = False) -> None:
         def call() -> None:
             try:
                 made = [Draft(type, f"thing/{name}", payload) for _ in range(drafts)]
-                self.outcomes[name] = self.log.append_batch(made, key=name)
+                self.outcomes[name] = self.log.append_batch(made, key=name, dry_run=dry_run)
             except Exception as error:
                 self.outcomes[name] = error
 
@@ -365,6 +365,16 @@ def test_a_write_that_asks_for_another_is_refused_and_does_not_wait_for_itself()
         log.writer.write(lambda writer: log.append("thing.said", stream="thing/1", payload={"text": "a"}))
     log.append("thing.said", stream="thing/1", payload={"text": "b"})
     assert log.head() == 1
+
+
+def test_dry_runs_among_those_that_wait_record_nothing(crowd: Crowd) -> None:
+    names = ["dry1", "dry2", "real1", "dry3", "real2"]
+    for waiting, name in enumerate(names, start=1):
+        crowd.calls(name, "thing.said", {"text": name}, dry_run=name.startswith("dry"))
+        crowd.wait_for(waiting)  # so that they are neighbours in this order
+    crowd.end()
+    assert [len(crowd.outcomes[name]) for name in names] == [1] * 5
+    assert [recorded.event.stream for recorded in crowd.log.read()] == ["thing/first", "thing/real1", "thing/real2"]
 
 
 def test_a_waiting_request_under_a_used_key_is_answered_again(crowd: Crowd) -> None:
