@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import hashlib
 import json
+import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -130,6 +131,23 @@ def test_a_replay_never_mixes_two_branches(tmp_path: Path, monkeypatch: pytest.M
             run(replay())
         assert not [text for text in seen if text.startswith("side")]
         assert texts(aio.EventStore(log).replay_from())[1] == "side 0"
+
+
+def test_a_log_that_was_put_back_is_replayed_from_any_of_its_events(tmp_path: Path) -> None:
+    place, backup = tmp_path / "log", tmp_path / "backup"
+    with everlog.open(f"segments:{place}") as log:
+        log.append_batch([note("one"), note("two")])
+    shutil.copytree(place, backup)
+    with everlog.open(f"segments:{place}") as log:
+        log.append_batch([note("lost")])
+    shutil.rmtree(place)
+    shutil.copytree(backup, place)
+    with everlog.open(f"segments:{place}") as log:
+        log.append_batch([note("three"), note("four")])
+        assert log.identity.lives
+        for recorded in log.read():
+            expected = ["one", "two", "three", "four"][recorded.position - 1 :]
+            assert texts(aio.EventStore(log).replay_from(recorded.event.id)) == expected
 
 
 def test_events_are_found_by_time_of_arrival_and_by_type(store: aio.EventStore, log: Log) -> None:

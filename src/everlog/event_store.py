@@ -113,7 +113,7 @@ class EventStore:
         """Yield every event from an id on, with the event itself; or after a position; or after a snapshot."""
         start = start_event_id
         if isinstance(start, str):
-            epoch = (await asyncio.to_thread(lambda: self.log.identity)).epoch
+            identity = await asyncio.to_thread(lambda: self.log.identity)
             first = await asyncio.to_thread(self.log.get, start)
             if first is None:
                 raise NotFound(
@@ -122,7 +122,8 @@ class EventStore:
                     hint="everlog log",
                 )
             yield first
-            after = Cursor(first.position, START, epoch, proof_of(first.event.id))
+            proof = proof_of(first.event.id, identity.life_at(first.position))
+            after = Cursor(first.position, START, identity.epoch, proof)
         elif isinstance(start, Snapshot):
             await asyncio.to_thread(self._require_fit, start, "given")
             after = _cursor_of(start)
