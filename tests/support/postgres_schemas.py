@@ -105,7 +105,7 @@ def postgres_schemas() -> Iterator[Schemas]:
         yield from _schemas_of(given)
         return
     try:
-        server = start_server(where=_in_memory())
+        server = start_server(where=_in_memory(), max_connections="400")
     except NoServer as error:
         pytest.skip(f"no PostgreSQL: {error}")
     with server:

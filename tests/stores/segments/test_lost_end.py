@@ -213,7 +213,7 @@ def test_dump_calls_a_part_of_the_mark_what_it_is(closed: tuple[Path, list[int]]
     for content, kind in (
         (whole[:-1], "cut"),
         (whole[: ends[-1] + 10], "cut"),
-        (whole[:-5] + b"?" + whole[-4:], "damaged"),
+        (whole[:-5] + bytes([whole[-5] ^ 0x0F]) + whole[-4:], "damaged"),
     ):
         file.write_bytes(content)
         *_, last = dump(DiskFiles(), file)
