@@ -74,14 +74,17 @@ class SteeredFiles(DiskFiles):
     def __init__(self) -> None:
         self._fail_flush = False
         self._reads_left = -1
+        self._reader = 0
         self._meanwhile: Callable[[], None] = lambda: None
 
     def fail_next_flush(self, fail: bool = True) -> None:
         self._fail_flush = fail
 
-    def meanwhile(self, reads: int, what: Callable[[], None]) -> None:
-        """Have something happen before that many looks at a file from now."""
-        self._reads_left, self._meanwhile = reads, what
+    def meanwhile(self, reads: int, what: Callable[[], None], *, reader: int | None) -> None:
+        """Have something happen before that many looks at a file from now, in the thread that carries out what a
+        handle is asked. A thread of the log itself, such as that of a live view, would let the handle answer before
+        it has ended."""
+        self._reads_left, self._meanwhile, self._reader = reads, what, reader or 0
 
     def flush(self, handle: Handle) -> None:
         self._fail(handle)
@@ -110,7 +113,7 @@ class SteeredFiles(DiskFiles):
             raise failed_flush(OSError(5, "Input/output error"), handle.path)
 
     def _look(self) -> None:
-        if self._reads_left > 0:
+        if self._reads_left > 0 and threading.get_ident() == self._reader:
             self._reads_left -= 1
             if self._reads_left == 0:
                 self._meanwhile()
@@ -332,6 +335,7 @@ class ThreadHandle:
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
+        self.ident = self._thread.ident
 
     def begin(self, name: str, /, **asked: Any) -> None:
         self._asked.put((name, asked))

@@ -474,9 +474,10 @@ class HandlesMachine(RuleBasedStateMachine):
             except BaseException as error:
                 wrong.append(error)
 
-        self.threads[reader].operations.files.meanwhile(reads, meanwhile)
+        handle = self.threads[reader]
+        handle.operations.files.meanwhile(reads, meanwhile, reader=handle.ident)
         answer = self.ask(reader, "view" if view else "look", **({"name": "streams"} if view else {}))
-        self.threads[reader].operations.files.meanwhile(0, lambda: None)
+        handle.operations.files.meanwhile(0, lambda: None, reader=handle.ident)
         for error in wrong:
             raise error
         assert answer[0] == "ok"
