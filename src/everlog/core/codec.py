@@ -17,10 +17,10 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple, force_setattr
+from msgspec.structs import force_setattr
 
 from everlog.core.canonical import canonical
-from everlog.core.event import Event, Header, Position, Recorded
+from everlog.core.event import EVENT_FIELDS, Event, Header, Position, Recorded, values_of
 from everlog.core.ids import EventId
 from everlog.errors import CommitmentMismatch, Damaged, NotCanonical
 
@@ -48,12 +48,14 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     salt: bytes
     signature: bytes = b""
     path: tuple[bytes, ...] = ()
+    erased_by: str = ""
+    signed_with: tuple[int, int] = (0, 0)  # if the signature is that of its group: the group's first number and count
 
 
 def header_bytes(event: Header) -> bytes:
     """Return the bytes that are hashed and signed."""
-    if type(event) is not Header:
-        event = Header(*astuple(event)[:_HEADER_LENGTH])
+    if isinstance(event, Event):
+        return encode_header(values_of(event)[:_HEADER_LENGTH])
     return encode_header(event)
 
 
@@ -79,16 +81,25 @@ def read_payload(data: bytes | str) -> dict[str, Any]:
 
 
 def assemble(
-    header: bytes | str, payload: bytes | str, salt: bytes, signature: bytes = b"", path: tuple[bytes, ...] = ()
+    header: bytes | str,
+    payload: bytes | str,
+    salt: bytes,
+    signature: bytes = b"",
+    path: tuple[bytes, ...] = (),
+    erased_by: str = "",
 ) -> Event:
     """Return the event of stored bytes."""
     event = _decode_event(header)
+    if event.commitment is None or event.previous is None or event.occurred_at is None:
+        raise msgspec.ValidationError("a header has a time, a commitment and the hash before it")
     # The two pieces are decoded separately; building all fields a second time would cost as much as decoding.
     force_setattr(event, "payload", _decode_payload(payload) if payload else {})
     force_setattr(event, "salt", salt)
     if signature:
         force_setattr(event, "signature", signature)
         force_setattr(event, "path", path)
+    if erased_by:
+        force_setattr(event, "erased_by", erased_by)
     return event
 
 
@@ -119,7 +130,7 @@ def _array(texts: Sequence[bytes] | Sequence[str]) -> bytes | str:
 def unpack(packed: Packed) -> Recorded:
     """Return the record of stored bytes; raise Damaged, with the position, if they are not a record."""
     try:
-        event = assemble(packed.header, packed.payload, packed.salt, packed.signature, packed.path)
+        event = assemble(packed.header, packed.payload, packed.salt, packed.signature, packed.path, packed.erased_by)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(
             f"the event at position {packed.position} cannot be read",
@@ -144,6 +155,7 @@ def pack(recorded: Recorded) -> Packed:
         event.salt,
         event.signature,
         event.path,
+        event.erased_by,
     )
 
 
@@ -167,7 +179,7 @@ _unpack_event = msgspec.msgpack.Decoder(Event).decode
 
 
 def to_msgpack(event: Event) -> bytes:
-    return _pack_event(event)
+    return _pack_event(values_of(event))
 
 
 def from_msgpack(data: bytes) -> Event:
@@ -175,6 +187,8 @@ def from_msgpack(data: bytes) -> Event:
         event = _unpack_event(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NotCanonical("$", f"it is not an event in MessagePack: {error}") from error
+    if event.commitment is None or event.previous is None or event.occurred_at is None:
+        raise NotCanonical("$", "it is not an event in MessagePack: a time or a hash is missing")
     canonical(event.payload)  # refuses what has no JSON form: extension types, bytes, keys that are not strings
     return event
 
@@ -206,11 +220,12 @@ class EventObject(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
     previous: bytes = b""
     signature: bytes = b""
     path: tuple[bytes, ...] = ()
+    erased_by: str = ""
 
 
 def event_object(event: Event) -> dict[str, Any]:
     """Return the event as a JSON-ready dict with names."""
-    fields = {name: getattr(event, name) for name in Event.__struct_fields__}
+    fields = dict(zip(EVENT_FIELDS, values_of(event), strict=True))
     found: dict[str, Any] = msgspec.to_builtins(EventObject(**fields))
     if event.salt and not event.payload:  # without a salt the payload was erased, and is not known
         found["payload"] = {}
@@ -235,7 +250,7 @@ def event_from_object(found: Mapping[str, Any]) -> Event:
     except msgspec.ValidationError as error:
         raise NotCanonical("$", f"it is not an event: {error}") from error
     canonical(known.payload)
-    return Event(*[getattr(known, name) for name in Event.__struct_fields__])
+    return Event(*[getattr(known, name) for name in EVENT_FIELDS])
 
 
 _PLACE = frozenset(("position", "sequence", "received_at"))

@@ -3,17 +3,34 @@
 A `Header` is what is hashed, chained and signed. It has everything except the payload, for which it has a
 commitment: SHA-256 over a random salt and the payload's canonical bytes. So a payload can be erased later, and
 the chain, the proofs and the signatures remain valid.
+
+A store need not keep what follows from the rest. An event that was read from a commit group (`everlog.core.group`)
+has the group instead of its origin, time, commitment, previous hash and signature: each is computed when it is asked
+for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, NewType, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NewType, TypeVar
 
 import msgspec
 
 from everlog.core.ids import EventId
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from everlog.core.group import Group
+
+    _Moment: TypeAlias = datetime
+    _Hash: TypeAlias = bytes
+    _Group: TypeAlias = Group | None
+else:
+    # In a stored event, nothing means: as its group has it. A reader never sees that.
+    _Moment, _Hash = datetime | None, bytes | None
+    _Group = None  # never decoded: it is set by the store that reads the event
 
 Position = NewType("Position", int)
 """The number of an event in the order of arrival of one log, from 1. It is local to that log: never signed or
@@ -35,7 +52,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lamport: int
     origin: str
     origin_seq: int
-    occurred_at: datetime
+    occurred_at: _Moment
     actor: str
     scope: str
     request_id: str
@@ -43,17 +60,29 @@ class Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     correlation_id: str
     idempotency_key: str
     tags: Mapping[str, str]
-    commitment: bytes
-    previous: bytes
+    commitment: _Hash
+    previous: _Hash
 
 
-class Event(Header, frozen=True, array_like=True, gc=False):
+class Event(Header, frozen=True, array_like=True, gc=False, eq=False):
     """An immutable fact, portable between logs."""
 
     payload: dict[str, Any] = {}
     salt: bytes = b""
     signature: bytes = b""
     path: tuple[bytes, ...] = ()
+    erased_by: str = ""  # the id of the event that allowed the erasure of payload and salt
+    group: _Group = None  # what it was read with, for the fields that it leaves out
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Event):
+            return NotImplemented
+        return self is other or values_of(self) == values_of(other)
+
+    __hash__ = None  # type: ignore[assignment] # a payload is a dict
+
+    def __reduce__(self) -> tuple[type[Event], tuple[Any, ...]]:
+        return Event, values_of(self)
 
     @property
     def kind(self) -> str:
@@ -66,12 +95,77 @@ class Event(Header, frozen=True, array_like=True, gc=False):
         return (self.lamport, self.id)
 
 
+EVENT_FIELDS = Event.__struct_fields__[:-1]
+"""The fields of an event. Its group is none of them."""
+
+
+def _origin(event: Event) -> str:
+    found: str = _stored_origin(event)
+    return found if found or event.group is None else event.group.origin
+
+
+def _occurred_at(event: Event) -> datetime:
+    found: datetime | None = _stored_occurred_at(event)
+    return found if found is not None or event.group is None else event.group.received_at  # type: ignore[return-value]
+
+
+def _commitment(event: Event) -> bytes:
+    found: bytes | None = _stored_commitment(event)
+    return found if found is not None or event.group is None else event.group.link(event).commitment  # type: ignore[return-value]
+
+
+def _previous(event: Event) -> bytes:
+    found: bytes | None = _stored_previous(event)
+    return found if found is not None or event.group is None else event.group.link(event).previous  # type: ignore[return-value]
+
+
+def _signature(event: Event) -> bytes:
+    found: bytes = _stored_signature(event)
+    return found if found or event.group is None else event.group.signature
+
+
+def _path(event: Event) -> tuple[bytes, ...]:
+    found: tuple[bytes, ...] = _stored_path(event)
+    if found or event.group is None or not event.group.signature or _stored_signature(event):
+        return found
+    return event.group.path(event)
+
+
+# msgspec decodes into the slots of a struct directly. So a property in front of a slot costs a reader nothing until
+# it asks for the field, and every function of msgspec still sees what is stored.
+_stored_origin = Header.__dict__["origin"].__get__
+_stored_occurred_at = Header.__dict__["occurred_at"].__get__
+_stored_commitment = Header.__dict__["commitment"].__get__
+_stored_previous = Header.__dict__["previous"].__get__
+_stored_signature = Event.__dict__["signature"].__get__
+_stored_path = Event.__dict__["path"].__get__
+for _owner, _name, _getter in (
+    (Header, "origin", _origin),
+    (Header, "occurred_at", _occurred_at),
+    (Header, "commitment", _commitment),
+    (Header, "previous", _previous),
+    (Event, "signature", _signature),
+    (Event, "path", _path),
+):
+    setattr(Event, _name, property(_getter, _owner.__dict__[_name].__set__))  # `force_setattr` uses the setter
+
+
+def values_of(event: Event) -> tuple[Any, ...]:
+    """Return the values of `EVENT_FIELDS`, computed where they are not stored."""
+    return tuple([getattr(event, name) for name in EVENT_FIELDS])
+
+
+def whole(event: Event) -> Event:
+    """Return an event that needs no group: with every field, for an encoder of msgspec or another process."""
+    return event if event.group is None else Event(*values_of(event))
+
+
 def imported_order(event: Event) -> tuple[int, str]:
     """Return the order of events of a program without a logical clock: by their time, then by their original ids."""
     return (microseconds(event.occurred_at), event.tags.get("was.event_id") or event.id)
 
 
-class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False, eq=False):
     """A record: an event with its position in one log."""
 
     position: Position
@@ -79,9 +173,30 @@ class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False):
     received_us: int
     event: Event
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Recorded):
+            return NotImplemented
+        mine, theirs = (
+            (self.position, self.sequence, self.received_us),
+            (other.position, other.sequence, other.received_us),
+        )
+        return mine == theirs and self.event == other.event
+
+    __hash__ = None  # type: ignore[assignment]
+
     @property
     def received_at(self) -> datetime:
-        return _EPOCH + timedelta(microseconds=self.received_us)
+        return moment(self.received_us)
+
+
+def _received_us(recorded: Recorded) -> int:
+    found: int = _stored_received_us(recorded)
+    group = recorded.event.group
+    return found if found or group is None else group.received_us
+
+
+_stored_received_us = Recorded.__dict__["received_us"].__get__
+setattr(Recorded, "received_us", property(_received_us))  # noqa: B010 - mypy takes it for a field
 
 
 class TypedRecord(msgspec.Struct, Generic[P], frozen=True):
@@ -108,7 +223,7 @@ class TypedRecord(msgspec.Struct, Generic[P], frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """The end of the chain of one origin: the number of its events, and the hash of the last."""
+    """The contiguous end of the chain of one origin: the last number with none missing before it, and its hash."""
 
     origin_seq: int
     hash: bytes
@@ -131,6 +246,8 @@ class Purged(msgspec.Struct, frozen=True, gc=False):
     lamport: int
     reserved: Position = START  # the purge that removed it, by its reserved position
     hash_format: int = 2  # 1 if it was removed in format 1, whose hash has no zero byte in front of the header
+    signature: bytes = b""  # of the group that it was in, which a purge leaves
+    signed_with: tuple[int, int] = (0, 0)  # the first number and the count of that group
 
 
 class Purge(msgspec.Struct, frozen=True, gc=False):
@@ -147,7 +264,12 @@ class Purge(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def purged_at(self) -> datetime:
-        return _EPOCH + timedelta(microseconds=self.purged_us)
+        return moment(self.purged_us)
+
+
+def moment(us: int) -> datetime:
+    """Return whole microseconds since 1970 as a moment."""
+    return _EPOCH + timedelta(microseconds=us)
 
 
 def microseconds(moment: datetime) -> int:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from everlog.core.canonical import canonical_pair
+from everlog.core.chain import Chain
 from everlog.core.codec import Packed, header_bytes, header_hash
-from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded
+from everlog.core.event import START, Event, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 
@@ -99,6 +100,15 @@ CLAIMS_KEPT_US_MIN = 24 * 60 * 60 * 1_000_000
 """How long a store remembers a claim at the least: the seeds' minimum for an idempotency key."""
 
 
+class Erasure(NamedTuple):
+    """The erasure of one payload: where it was, the event that allowed it, and the commitment, which stays."""
+
+    position: Position
+    id: EventId
+    by: EventId
+    commitment: bytes
+
+
 class Known(NamedTuple):
     """An event id that the log has or had."""
 
@@ -118,7 +128,7 @@ class Ends(msgspec.Struct, frozen=True, gc=False):
 
     clock: int
     sequences: Mapping[str, int] = {}  # of streams; 0 if a stream never had an event; a purge does not take it back
-    links: Mapping[str, Link] = {}  # the ends of the chains of origins
+    chains: Mapping[str, Chain] = {}  # of origins
     known: Mapping[EventId, Known] = {}  # of ids
     removable: Removable | None = None
 

@@ -8,8 +8,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from everlog.core.chain import NO_CHAIN, Chain
 from everlog.core.codec import Packed, header_hash, pack, unpack
-from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
+from everlog.core.event import START, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import LogClosed
@@ -30,7 +31,7 @@ class MemoryStore:
         self._by_id: dict[EventId, int] = {}  # id -> index in _slots
         self._by_stream: dict[str, list[int]] = {}  # likewise, growing
         self._sequences: dict[str, int] = {}
-        self._links: dict[str, Link] = {}
+        self._chains: dict[str, Chain] = {}
         self._purges: list[Purge] = []
         self._claims: dict[bytes, Claim] = {}
         self._notes: dict[str, tuple[str, int | None]] = {}
@@ -123,8 +124,8 @@ class MemoryStore:
         self._require_open()
         known = {event_id: self._known(self._by_id[event_id]) for event_id in ids if event_id in self._by_id}
         sequences = {stream: self._sequences.get(stream, 0) for stream in streams}
-        links = {origin: self._links.get(origin, BEGINNING) for origin in origins}
-        return Ends(self._clock, sequences, links, known, self._removable(purging) if purging else None)
+        chains = {origin: self._chains.get(origin, NO_CHAIN) for origin in origins}
+        return Ends(self._clock, sequences, chains, known, self._removable(purging) if purging else None)
 
     def _known(self, index: int) -> Known:
         slot = self._slots[index]
@@ -212,7 +213,7 @@ class MemoryStore:
                 self._notes[key] = (value, expires)
         if staged.state_changes is not None:
             self._derived.take(staged.state_changes)
-        self._links.update(staged.links)
+        self._chains.update(staged.chains)
         self._clock = staged.clock
         self._head = staged.position
 

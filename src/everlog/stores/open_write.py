@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import force_setattr, replace
 
+from everlog.core.chain import Chain, Run
 from everlog.core.clock import receive, send
 from everlog.core.codec import Packed, header_hash, unpack
-from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
+from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded, whole
+from everlog.core.group import SignedGroup
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
-from everlog.stores.contract import Claim, Encoded, Identity, Removable
+from everlog.stores.contract import Claim, Encoded, Erasure, Identity, Removable
 from everlog.stores.small_state import CLAIMS, NOTES, StateChanges, claim_of, claims_as_rows
+from everlog.stores.staged_group import StagedGroup, staged_groups
 
 if TYPE_CHECKING:
     from everlog.stores.contract import Store
@@ -41,6 +44,11 @@ class _Attempt:
             self._staged.back_to(self._marker)
 
 
+def erased(event: Event, by: str) -> Event:
+    """Return an event without its payload and salt, and with the id of the event that allowed it."""
+    return replace(whole(event), payload={}, salt=b"", erased_by=by)
+
+
 class OpenWrite:
     """What is committed, and what this write has staged."""
 
@@ -57,17 +65,19 @@ class OpenWrite:
         self._settle = settle
         self._small_state = store.small_state
         self._known_sequences: dict[str, int] = {}  # as committed, of the streams that were asked for
-        self._known_links: dict[str, Link] = {}
+        self._known_chains: dict[str, Chain] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self._sequences: dict[str, int] = {}
         self._ids: dict[EventId, bytes] = {}
         self.now_us = now_us  # what its events carry as their time of arrival
         self.position = head
         self.clock = clock  # the Lamport clock
-        self.links: dict[str, Link] = {}
+        self.chains: dict[str, Chain] = {}  # as this write leaves them, of the origins that it adds to
         self.records: list[tuple[Recorded, Encoded]] = []
         self.staged_purges: list[tuple[Purge, list[Purged]]] = []
         self.placed_purged: list[Purged] = []  # what another log had left of purged events, in order
+        self.signatures: dict[tuple[str, int], tuple[int, bytes]] = {}  # of groups: origin, first number: count
+        self.erasures: dict[Position, Erasure] = {}
         self.staged_claims: dict[bytes, Claim] = {}
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
         self.state_changes: StateChanges | None = (
@@ -77,11 +87,17 @@ class OpenWrite:
         self.clock_before = self.clock
 
     @property
+    def links(self) -> dict[str, Link]:
+        """The greatest known numbers of the origins that this write adds to."""
+        return {origin: chain.greatest for origin, chain in self.chains.items()}
+
+    @property
     def dirty(self) -> bool:
         return bool(
             self.records
             or self.staged_purges
             or self.placed_purged
+            or self.erasures
             or self.staged_notes
             or self.staged_claims
             or self.state_changes
@@ -91,7 +107,9 @@ class OpenWrite:
     @property
     def may_be_lost(self) -> bool:
         """Whether a power cut may take this write back: it holds notes alone, and all of them allow it."""
-        if self.records or self.staged_purges or self.placed_purged or self.staged_claims or self.state_changes:
+        if self.records or self.staged_purges or self.placed_purged or self.erasures:
+            return False
+        if self.staged_claims or self.state_changes:
             return False
         return self.clock == self.clock_before and self._lasting_notes.isdisjoint(self.staged_notes)
 
@@ -116,7 +134,7 @@ class OpenWrite:
             and query.matches(recorded)
         ]
         committed = (
-            recorded
+            self._as_left(recorded)
             for recorded in self._store.read(
                 query, after=after, upto=upto, limit=None if gone else limit, newest_first=newest_first
             )
@@ -138,7 +156,12 @@ class OpenWrite:
             if recorded.event.id == event_id:
                 return recorded
         found = self._store.get(event_id)
-        return None if found is not None and found.event.stream in gone else found
+        return None if found is None or found.event.stream in gone else self._as_left(found)
+
+    def _as_left(self, recorded: Recorded) -> Recorded:
+        """Return a committed record as this write leaves it."""
+        erasure = self.erasures.get(recorded.position) if self.erasures else None
+        return recorded if erasure is None else replace(recorded, event=erased(recorded.event, erasure.by))
 
     def head(self) -> Position:
         return self.position
@@ -213,12 +236,12 @@ class OpenWrite:
 
     def learn(self, streams: Collection[str], origin: str) -> Link:
         """Ask the store at once for the ends of streams and of a chain; return the end of the chain."""
-        if not self._known_links:  # as for nearly every write: nothing is known yet
+        if not self._known_chains:  # as for nearly every write: nothing is known yet
             ends = self._store.ends(streams=streams, origins=(origin,))
             self._known_sequences.update(ends.sequences)
-            self._known_links.update(ends.links)
-            return self.link(origin) if self.links else ends.links[origin]
-        self._learn_streams(streams)
+            self._known_chains.update(ends.chains)
+        else:
+            self._learn_streams(streams)
         return self.link(origin)
 
     def _learn_streams(self, streams: Collection[str]) -> None:
@@ -227,12 +250,17 @@ class OpenWrite:
             self._known_sequences.update(self._store.ends(streams=new).sequences)
 
     def link(self, origin: str) -> Link:
-        """Return the end of an origin's chain."""
-        found = self.links.get(origin)
+        """Return the contiguous end of an origin's chain."""
+        return self.chain(origin).end
+
+    def chain(self, origin: str) -> Chain:
+        """Return the chain of an origin, as far as it is here."""
+        found = self.chains.get(origin)
         if found is None:
-            if origin not in self._known_links:
-                self._known_links.update(self._store.ends(origins=(origin,)).links)
-            found = self._known_links[origin]
+            found = self._known_chains.get(origin)
+            if found is None:
+                self._known_chains.update(self._store.ends(origins=(origin,)).chains)
+                found = self._known_chains[origin]
         return found
 
     def sequence(self, stream: str) -> int:
@@ -255,7 +283,6 @@ class OpenWrite:
             events = self._without_known(events)
         if not fresh and len(events) > 1:  # the streams of new events are known: their sequences were just asked for
             self._learn_streams({encoded.event.stream for encoded in events})
-        ends: dict[str, Encoded] = {}
         for encoded in events:
             event = encoded.event
             stream = event.stream
@@ -273,26 +300,38 @@ class OpenWrite:
             new.append(recorded)
             if event.lamport > clock:
                 clock = event.lamport
-            if event.origin not in ends or event.origin_seq > ends[event.origin].event.origin_seq:
-                ends[event.origin] = encoded
         self.position, self.clock = position, clock  # the clock is never below an event that is here
-        for origin, end in ends.items():
-            link = Link(end.event.origin_seq, end.hash)
-            before_it = self.links.get(origin) or self._known_links.get(origin)
-            if before_it is not None and link.origin_seq > before_it.origin_seq:
-                undo.append((self.links, origin, self.links.get(origin)))
-                self.links[origin] = link
-            else:
-                self._go_on_after(origin, link)
+        self._extend_chains(events, new, fresh=fresh)
         return new
 
-    def set_proof(self, recorded: Recorded, signature: bytes, path: tuple[bytes, ...]) -> None:
-        """Set signature and path on an event of this write, for the stage `seal`.
+    def _extend_chains(self, events: Sequence[Encoded], new: Sequence[Recorded], *, fresh: bool) -> None:
+        if fresh and events:  # made by this log just now, in order: one run
+            first, last = events[0], events[-1]
+            event = first.event
+            run = Run(event.origin_seq, event.previous, last.event.origin_seq, last.hash, new[-1].position)
+            self._join(event.origin, run)
+            return
+        for encoded, recorded in zip(events, new, strict=True):
+            event = encoded.event
+            number = event.origin_seq
+            self._join(event.origin, Run(number, event.previous, number, encoded.hash, recorded.position))
 
-        The header does not cover them. The event is changed in place, so every receipt of this write has them, too.
-        """
-        force_setattr(recorded.event, "signature", signature)
-        force_setattr(recorded.event, "path", path)
+    def _join(self, origin: str, run: Run) -> None:
+        self._set(self.chains, origin, self.chain(origin).joined(run))
+
+    # ---- signatures, for the stage `seal`
+
+    def groups(self) -> list[StagedGroup]:
+        """Return the events of this write as they are stored: see `everlog.core.group`."""
+        return staged_groups(self.records, self.signatures, self.placed_purged)
+
+    def sign(self, group: StagedGroup, signature: bytes) -> None:
+        """Sign a group of this write. Every receipt of its events has the signature, too."""
+        facts = group.facts
+        self._set(self.signatures, (facts.origin, facts.first_seq), (facts.count, signature))
+        signed = SignedGroup(replace(facts, signature=signature), group.hashes)
+        for recorded, _ in group.records:
+            force_setattr(recorded.event, "group", signed)
 
     def copy_in(self, places: Sequence[Packed | Purged | Purge]) -> None:
         for place in places:
@@ -310,7 +349,9 @@ class OpenWrite:
                 case Purged():
                     self.placed_purged.append(place)
                     self.clock = max(self.clock, place.lamport)  # its value is not used again
-                    self._go_on_after(place.origin, Link(place.origin_seq, place.hash))
+                    number = place.origin_seq
+                    self._join(place.origin, Run(number, place.previous, number, place.hash, place.position))
+                    self._keep_signature(place.origin, place.signature, place.signed_with)
                 case Purge():
                     self.staged_purges.append((place, []))  # what it removed is placed by itself
                     self._set(self._sequences, place.stream, place.sequence)
@@ -331,11 +372,36 @@ class OpenWrite:
         self.records.append((recorded, Encoded(event, place.header, place.payload, digest)))
         self._set(self._sequences, event.stream, place.sequence)
         self.clock = max(self.clock, event.lamport)
-        self._go_on_after(event.origin, Link(event.origin_seq, digest))
+        number = event.origin_seq
+        self._join(event.origin, Run(number, event.previous, number, digest, place.position))
+        self._keep_signature(event.origin, place.signature, place.signed_with)
 
-    def _go_on_after(self, origin: str, link: Link) -> None:
-        if link.origin_seq > self.link(origin).origin_seq:
-            self._set(self.links, origin, link)
+    def _keep_signature(self, origin: str, signature: bytes, signed_with: tuple[int, int]) -> None:
+        first_seq, count = signed_with
+        if first_seq and (origin, first_seq) not in self.signatures:
+            self._set(self.signatures, (origin, first_seq), (count, signature))
+
+    def erase(self, event_ids: Collection[EventId], *, by: EventId) -> list[Position]:
+        """Erase the payloads and salts of committed events, and return the positions of those that had one.
+
+        The headers and commitments stay, so chains, proofs and signatures remain valid. `by` is the id of the event
+        that allows it, which stays on record with each of them.
+        """
+        found = []
+        for event_id in event_ids:
+            recorded = self._store.get(event_id)
+            if recorded is None:
+                raise NotFound(
+                    f"there is no event {event_id} whose payload could be erased",
+                    why="it was never recorded here, or it was purged",
+                    hint=f"everlog show {event_id}",
+                    id=event_id,
+                )
+            if recorded.event.salt and recorded.position not in self.erasures:
+                erasure = Erasure(recorded.position, event_id, by, recorded.event.commitment)
+                self._set(self.erasures, recorded.position, erasure)
+                found.append(recorded.position)
+        return found
 
     def purge(self, stream: str, *, actor: str, reason: str) -> Purge:
         if any(recorded.event.stream == stream for recorded, _ in self.records):

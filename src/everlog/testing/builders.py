@@ -32,6 +32,7 @@ def event(
     correlation_id: str = "",
     tags: Mapping[str, str] | None = None,
     salt: bytes = _SALT,
+    occurred_at: datetime = NOON,
 ) -> Event:
     """Return one event with a valid commitment; everything that is not given has a fixed value, except the id."""
     content = dict({"text": "hello"} if payload is None else payload)
@@ -43,7 +44,7 @@ def event(
         lamport=lamport,
         origin=origin,
         origin_seq=origin_seq,
-        occurred_at=NOON,
+        occurred_at=occurred_at,
         actor=actor,
         scope=scope,
         request_id="",

@@ -13,6 +13,7 @@ from tests.conftest import CATALOG
 from everlog import aio
 from everlog.core.codec import Packed, header_bytes, header_hash
 from everlog.core.event import Event, Recorded
+from everlog.core.merkle import root, root_of_path
 from everlog.errors import InvalidField
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
@@ -60,12 +61,8 @@ def open_log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
         log.close()
 
 
-def pair(left: bytes, right: bytes) -> bytes:
-    return hashlib.sha256(b"pair" + left + right).digest()
-
-
 class SignTheRoot:
-    """A made-up seal: a tree over the header hashes of the write's own events, whose root is signed once."""
+    """A made-up seal: the root over the hashes of each group of the write's own events is signed."""
 
     name = "seal"
 
@@ -74,21 +71,10 @@ class SignTheRoot:
         self.groups: list[int] = []
 
     def run(self, write: OpenWrite) -> None:
-        own = [entry for entry in write.records if entry[0].event.origin == self._log.identity.origin]
-        if not own:
-            return
-        self.groups.append(len(own))
-        level = [encoded.hash for _, encoded in own]
-        paths: list[list[bytes]] = [[] for _ in own]
-        at = list(range(len(own)))
-        while len(level) > 1:
-            level += level[-1:] * (len(level) % 2)
-            for index, path in enumerate(paths):
-                path.append(level[at[index] ^ 1])
-                at[index] //= 2
-            level = [pair(*level[start : start + 2]) for start in range(0, len(level), 2)]
-        for (recorded, _), path in zip(own, paths, strict=True):
-            write.set_proof(recorded, signed(level[0]), tuple(path))
+        for group in write.groups():
+            if group.facts.origin == self._log.identity.origin:
+                self.groups.append(group.facts.count)
+                write.sign(group, signed(root(group.hashes)))
 
     def committed(self) -> None: ...
 
@@ -100,11 +86,10 @@ def signed(root: bytes) -> bytes:
 
 
 def is_signed(event: Event) -> bool:
-    """Whether the signature is that of a root that the path leads to, from the left or from the right each time."""
-    roots = {header_hash(header_bytes(event))}
-    for other in event.path:
-        roots = {root for one in roots for root in (pair(one, other), pair(other, one))}
-    return event.signature in {signed(root) for root in roots}
+    """Whether the signature is that of a root that the path leads to, from some place in some group."""
+    leaf = header_hash(header_bytes(event))
+    roots = {root_of_path(leaf, index, count, event.path) for count in range(1, 129) for index in range(count)}
+    return event.signature in {signed(found) for found in roots if found is not None}
 
 
 def one(log: Log) -> list[Recorded]:
@@ -217,7 +202,7 @@ def test_a_stage_that_raises_leaves_nothing_behind(
 
 def test_nothing_changes_a_write_after_seal(open_log: Callable[[], Log], monkeypatch: pytest.MonkeyPatch) -> None:
     changes: list[str] = []
-    for name in ("append", "claim", "put", "purge", "copy_in", "tick", "set_proof"):
+    for name in ("append", "claim", "put", "purge", "copy_in", "tick", "sign", "erase"):
         real = getattr(OpenWrite, name)
 
         def noticed(

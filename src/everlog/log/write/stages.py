@@ -2,7 +2,7 @@
 
     refusals    write the refusals that wait, if the write records something anyway
     derive      fold the new events into the views that are kept with the events
-    seal        sign: set signature and path on the staged events with `write.set_proof`. Nothing runs after it.
+    seal        sign the groups of the write with `write.sign`. Nothing runs after it.
 
 A signature covers the hashes of events, and so their headers, which commit to the payloads. No header covers the
 signature or the path.

@@ -18,7 +18,7 @@ from pyspark.sql import types as spark
 
 from everlog.core.canonical import canonical, encode_plain
 from everlog.core.codec import Packed, header_bytes, read_payload
-from everlog.core.event import Event, Header, Position, Recorded, microseconds
+from everlog.core.event import EVENT_FIELDS, Event, Header, Position, Recorded, microseconds
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 
@@ -125,9 +125,11 @@ def records_of(batch: pa.RecordBatch) -> list[Recorded]:
     """
     columns = {name: _values(batch.column(name), name) for name in COLUMNS}
     columns["payload"] = [{} if text is None else read_payload(text) for text in columns["payload"]]
-    events = map(Event, *(columns[name] for name in Event.__struct_fields__))
+    events = map(Event, *(columns[name] for name in _EVENT_COLUMNS))
     return list(map(Recorded, columns["position"], columns["sequence"], columns["received_at"], events))
 
+
+_EVENT_COLUMNS = EVENT_FIELDS[: EVENT_FIELDS.index("erased_by")]  # which event allowed an erasure is not in the lake
 
 _OFTEN_ONE = frozenset(
     [

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.codec import HEADER_FIELDS, encode_header
-from everlog.core.event import Event, Position
+from everlog.core.event import EVENT_FIELDS, Event, Position, values_of
 from everlog.core.query import EVERYTHING, Query
 from everlog.stores.contract import Block
 from everlog.stores.jsonl.index.read import (
@@ -132,7 +132,7 @@ def _events(rows: list[Row], data: bytes) -> list[tuple[Any, ...]]:
 
 
 def _values(event: Event) -> tuple[Any, ...]:
-    values = {name: getattr(event, name) for name in Event.__struct_fields__}
+    values = dict(zip(EVENT_FIELDS, values_of(event), strict=True))
     text = encode_header(event.occurred_at).strip(b'"').decode()
     values.update(occurred_at=text, tags=encode_header(event.tags), payload=payload_text(event.payload))
     return tuple(values.values())

@@ -32,7 +32,7 @@ from msgspec.structs import astuple
 
 from everlog.core.canonical import canonical
 from everlog.core.clock import LAMPORT_MAX
-from everlog.core.event import Event
+from everlog.core.event import EVENT_FIELDS, Event, values_of
 from everlog.core.ids import EventId
 from everlog.errors import EverlogError
 from everlog.stores.contract import Encoded
@@ -115,6 +115,7 @@ class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=Fal
     salt: bytes = b""
     signature: bytes = b""
     path: tuple[bytes, ...] = ()
+    erased_by: str = ""
     received_at: datetime
     via: str = ""
     batch: Batch | None = None
@@ -125,8 +126,8 @@ class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=Fal
         return Event(*astuple(self)[:_EVENT_FIELDS])
 
 
-_EVENT_FIELDS = len(Event.__struct_fields__)
-assert EventLine.__struct_fields__[:_EVENT_FIELDS] == Event.__struct_fields__
+_EVENT_FIELDS = len(EVENT_FIELDS)
+assert EventLine.__struct_fields__[:_EVENT_FIELDS] == EVENT_FIELDS
 
 
 # Only what a replay needs of a line: every member that is decoded costs time.
@@ -152,9 +153,10 @@ class _Replayed(msgspec.Struct, kw_only=True, gc=False):
     salt: bytes = b""
     signature: bytes = b""
     path: tuple[bytes, ...] = ()
+    erased_by: str = ""
 
 
-assert _Replayed.__struct_fields__ == Event.__struct_fields__
+assert _Replayed.__struct_fields__ == EVENT_FIELDS
 
 
 # The same for columns: members that need no decoding stay text.
@@ -180,9 +182,10 @@ class _Scanned(msgspec.Struct, kw_only=True, gc=False):
     salt: bytes = b""
     signature: bytes = b""
     path: tuple[bytes, ...] = ()
+    erased_by: str = ""
 
 
-assert _Scanned.__struct_fields__ == Event.__struct_fields__
+assert _Scanned.__struct_fields__ == EVENT_FIELDS
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode_replayed = msgspec.json.Decoder(_Replayed).decode_lines
@@ -395,7 +398,7 @@ def _seed_line(data: bytes) -> EventLine:
         raise BadLine(f"it has the shape of another program's event, but {error}") from error
     if not 0 <= event.lamport <= LAMPORT_MAX:
         raise BadLine(f"its clock value is {event.lamport}, and values from 0 to {LAMPORT_MAX} are possible")
-    fields = {name: getattr(event, name) for name in Event.__struct_fields__}
+    fields = dict(zip(EVENT_FIELDS, values_of(event), strict=True))
     return EventLine(**fields, received_at=event.occurred_at)
 
 

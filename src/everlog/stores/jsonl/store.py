@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from everlog.core.chain import simple_chains
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
 from everlog.core.codec import Packed, header_bytes, header_hash
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
@@ -254,9 +255,9 @@ class JsonlStore:
         sequences = {stream: self._sequence(stream) for stream in streams}
         links = {origin: self._link(origin) for origin in origins}
         if not ids and not purging:
-            return Ends(clock, sequences, links)
+            return Ends(clock, sequences, simple_chains(links))
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
-        return Ends(clock, sequences, links, known, self._removable(purging) if purging else None)
+        return Ends(clock, sequences, simple_chains(links), known, self._removable(purging) if purging else None)
 
     def _last_clock(self) -> int:
         if self._in_write() and self._clock is not None:

@@ -150,7 +150,7 @@ class Inserter:
         """Send the purged slots of a copied log before its events, which need them. Only the owner can do this."""
         with connection.cursor() as cursor:
             purged = [
-                (*astuple(gone)[:2], uuid.UUID(int=id_value(gone.id)), *astuple(gone)[3:])
+                (*astuple(gone)[:2], uuid.UUID(int=id_value(gone.id)), *astuple(gone)[3:10])
                 for gone in staged.placed_purged
             ]
             cursor.executemany(self._sql["place_purged"], purged)

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import psycopg
 
+from everlog.core.chain import simple_chains
 from everlog.core.codec import Packed, assemble, header_hash
 from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId, id_value
@@ -209,7 +210,7 @@ class PostgresStore:
         return Ends(
             self._last_clock(),
             {stream: self._sequences.get(stream, 0) for stream in streams},
-            {origin: self._link(origin) for origin in origins},
+            simple_chains({origin: self._link(origin) for origin in origins}),
             {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None},
             self._removable(purging) if purging else None,
         )

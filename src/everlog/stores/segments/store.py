@@ -15,6 +15,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from everlog.core.chain import simple_chains
 from everlog.core.codec import Packed, header_hash
 from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
@@ -250,9 +251,9 @@ class SegmentsStore:
             with self._mutex:
                 clock = self._now().clock
         if not ids and not purging:
-            return Ends(clock, sequences, links)
+            return Ends(clock, sequences, simple_chains(links))
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
-        return Ends(clock, sequences, links, known, self._removable(purging) if purging else None)
+        return Ends(clock, sequences, simple_chains(links), known, self._removable(purging) if purging else None)
 
     def _sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)

@@ -10,8 +10,10 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from everlog.core.codec import header_bytes, payload_bytes
-from everlog.core.event import Position, Recorded
+from everlog.core.event import Position, Recorded, whole
 from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
 from everlog.files import Files, leftover_temps, replace_file
 from everlog.stores.contract import Claim, Encoded, Identity
@@ -178,7 +180,10 @@ class Writer:
         """Write everything that was staged as one frame. When this returns it is on the disk; if it raises, it is
         not."""
         self._rotate_if_due(now_us)
-        records = [record for record, _ in staged.records]
+        records = [
+            record if record.event.group is None else replace(record, event=whole(record.event))
+            for record, _ in staged.records
+        ]
         rest = _rest(staged, self._state)
         at = self._state.live.end
         frame = Frame(self._mark, at, self.fence, staged.clock, records, rest) if rest is not None else None

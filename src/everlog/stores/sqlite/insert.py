@@ -59,7 +59,7 @@ class Inserter:
             self._insert_events(writer, staged)
         self._tail.index(writer, staged)
         if staged.placed_purged:
-            writer.executemany(_PURGED, [astuple(gone) for gone in staged.placed_purged])
+            writer.executemany(_PURGED, [astuple(gone)[:10] for gone in staged.placed_purged])
         for purge, removed in staged.staged_purges:
             writer.execute(
                 "INSERT INTO purges VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -74,7 +74,7 @@ class Inserter:
                     purge.count,
                 ),
             )
-            writer.executemany(_PURGED, [astuple(gone) for gone in removed])
+            writer.executemany(_PURGED, [astuple(gone)[:10] for gone in removed])
             places = [(gone.position,) for gone in removed]
             writer.executemany("DELETE FROM events WHERE position = ?", places)
             self._meet(writer, STREAM, {purge.stream})

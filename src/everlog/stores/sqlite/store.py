@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from everlog.core.chain import simple_chains
 from everlog.core.codec import Packed, assemble, header_hash
 from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
@@ -238,9 +239,11 @@ class SqliteStore:
         for origin in origins:
             links[origin] = self._links.get(origin) or self._link(origin)
         if links and self._clock is not None and not ids and not purging:  # inside a write: the clock is known
-            return Ends(self._clock, sequences, links)
+            return Ends(self._clock, sequences, simple_chains(links))
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
-        return Ends(self._last_clock(), sequences, links, known, self._removable(purging) if purging else None)
+        return Ends(
+            self._last_clock(), sequences, simple_chains(links), known, self._removable(purging) if purging else None
+        )
 
     def _last_clock(self) -> int:
         if not self._in_write():
