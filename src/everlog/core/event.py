@@ -176,11 +176,9 @@ class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False, eq=False)
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Recorded):
             return NotImplemented
-        mine, theirs = (
-            (self.position, self.sequence, self.received_us),
-            (other.position, other.sequence, other.received_us),
-        )
-        return mine == theirs and self.event == other.event
+        if (self.position, self.sequence) != (other.position, other.sequence):
+            return False
+        return self.received_us == other.received_us and self.event == other.event
 
     __hash__ = None  # type: ignore[assignment]
 
