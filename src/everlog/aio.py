@@ -275,7 +275,7 @@ class _LoopWaker:
     def _commit_gathered(self, log: Log) -> None:
         gathered = self._waiting.pop(log)
         try:
-            log.writer.prepare([request for request in gathered if not request.prepared])
+            log.writer.prepare([request for request in gathered if not request.prepared_with])
             ready = []
             for request in gathered:
                 if request.error is None:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from everlog.catalog.models import (
+    CheckAll,
     PayloadModel,
     doc_of,
     name_of,
@@ -68,6 +69,7 @@ class Catalog:
         self._ready: dict[tuple[str, int], PayloadModel] = {}
         self._checks: dict[str, tuple[int, Callable[[Any], dict[str, Any]]]] = {}
         self.quick: set[str] = set()  # types that were used, and whose check runs no user code
+        self.at_once: dict[str, tuple[int, CheckAll]] = {}  # of types that were used: see `PayloadModel.check_all`
         self._defaults: dict[str, dict[str, Any]] = {}  # of the latest models, once an old event was read
         self._types_of_models: dict[type[Any], str] = {}  # a cache of `type_of_model`
         self._later: dict[str, Callable[[], Catalog]] = {}
@@ -358,6 +360,7 @@ class Catalog:
         self._checks.pop(event_type, None)
         self._defaults.pop(event_type, None)
         self.quick.discard(event_type)
+        self.at_once.pop(event_type, None)
 
     def _prepared(self, event_type: str) -> tuple[int, Callable[[Any], dict[str, Any]]]:
         version = self._known_version(event_type)
@@ -365,6 +368,8 @@ class Catalog:
         self._checks[event_type] = prepared = (version, model.check)
         if not model.runs_user_code:
             self.quick.add(event_type)
+        if model.check_all is not None:
+            self.at_once[event_type] = (version, model.check_all)
         return prepared
 
     def _model(self, event_type: str, version: int) -> PayloadModel:

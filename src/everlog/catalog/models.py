@@ -30,6 +30,10 @@ Payload: TypeAlias = msgspec.Struct | PydanticPayload
 """A typed payload: an instance of a registered model."""
 
 
+CheckAll: TypeAlias = Callable[[list[Any]], list[dict[str, Any]]]
+"""Returns payloads as `PayloadModel.check` does. Raises anything if one of them is not a valid dict."""
+
+
 def is_payload(value: Any) -> bool:
     """Return whether a value is an instance of a model, registered or not."""
     return isinstance(value, msgspec.Struct) or hasattr(type(value), "__pydantic_validator__")
@@ -46,6 +50,11 @@ class PayloadModel(Protocol):
     @property
     def check(self) -> Callable[[Any], dict[str, Any]]:
         """Returns the payload as a JSON-ready dict with its defaults; raises InvalidPayload with every defect."""
+        ...
+
+    @property
+    def check_all(self) -> CheckAll | None:
+        """Checks many payloads with one call, if each can only hold texts, whole numbers, booleans and nothing."""
         ...
 
     def build(self, payload: Mapping[str, Any]) -> Any:
@@ -137,7 +146,9 @@ class StructModel:
         self._model = model
         self._top, self._definitions = _components(model)
         self.runs_user_code = not _is_plain(model)
-        self.check = _struct_check(event_type, model, self._top, self._definitions)
+        strict = _strict(model)
+        self.check = _struct_check(event_type, model, strict, self._top, self._definitions)
+        self.check_all = None if self.runs_user_code or _may_hold_floats(model) else _check_all(strict)
 
     def build(self, payload: Mapping[str, Any]) -> Any:
         return msgspec.convert(payload, self._model, str_keys=True)
@@ -154,17 +165,34 @@ def fixed_defaults(top: Mapping[str, Any]) -> dict[str, Any]:
     return {name: field["default"] for name, field in top.get("properties", {}).items() if "default" in field}
 
 
-def _struct_check(
-    event_type: str, model: type[msgspec.Struct], top: Mapping[str, Any], definitions: Mapping[str, Any]
-) -> Callable[[Any], dict[str, Any]]:
-    convert, to_builtins = msgspec.convert, msgspec.to_builtins
-    # A subclass that refuses unknown fields lets msgspec find them at no cost. It also writes every default.
-    strict = types.new_class(
+def _strict(model: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """Return a subclass that refuses unknown fields, so that msgspec finds them at no cost, and writes every
+    default."""
+    return types.new_class(
         model.__name__,
         (model,),
         {"forbid_unknown_fields": True, "omit_defaults": False},
         lambda body: body.update(__module__=model.__module__, __qualname__=model.__qualname__),
     )
+
+
+def _check_all(strict: type[msgspec.Struct]) -> CheckAll:
+    convert, to_builtins, many = msgspec.convert, msgspec.to_builtins, list[strict]  # type: ignore[valid-type]
+
+    def check_all(payloads: list[Any]) -> list[dict[str, Any]]:
+        return to_builtins(convert(payloads, many))  # type: ignore[no-any-return]
+
+    return check_all
+
+
+def _struct_check(
+    event_type: str,
+    model: type[msgspec.Struct],
+    strict: type[msgspec.Struct],
+    top: Mapping[str, Any],
+    definitions: Mapping[str, Any],
+) -> Callable[[Any], dict[str, Any]]:
+    convert, to_builtins = msgspec.convert, msgspec.to_builtins
 
     def check_flat(payload: Any) -> dict[str, Any]:
         given = payload if type(payload) is dict else _as_dict(event_type, model, payload)
@@ -216,6 +244,21 @@ def _is_plain(model: type[msgspec.Struct]) -> bool:
         and not hasattr(model, "__post_init__")
         and all(field.default_factory is msgspec.NODEFAULT and is_plain(field.type) for field in struct.fields)
     )
+
+
+def _may_hold_floats(model: type[msgspec.Struct]) -> bool:
+    """Return whether a field of a plain model takes a number with a fraction."""
+    from msgspec import inspect as found
+
+    def holds(kind: found.Type) -> bool:
+        if isinstance(kind, found.UnionType):
+            return any(map(holds, kind.types))
+        if isinstance(kind, found.EnumType):
+            return any(isinstance(member.value, float) for member in kind.cls)
+        return isinstance(kind, found.FloatType)
+
+    struct = found.type_info(model)
+    return not isinstance(struct, found.StructType) or any(holds(field.type) for field in struct.fields)
 
 
 def _parts(top: Mapping[str, Any]) -> list[Mapping[str, Any]]:

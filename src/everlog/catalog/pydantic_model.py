@@ -20,6 +20,7 @@ class PydanticModel:
     """A pydantic model as a payload model. The model decides how values are coerced (`strict` or not)."""
 
     runs_user_code = True  # its validators
+    check_all = None
 
     def __init__(self, event_type: str, model: type[BaseModel]) -> None:
         self._event_type = event_type

@@ -70,7 +70,7 @@ class CarryOut(Protocol):
 class Decision(msgspec.Struct, frozen=True):
     """What was recorded. `replayed`: an earlier attempt under the same key had recorded it."""
 
-    records: tuple[Recorded, ...]
+    records: Sequence[Recorded]
     replayed: bool = False
     dry_run: bool = False
 
@@ -87,7 +87,7 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
 
     result: R
     status: str
-    records: tuple[Recorded, ...]
+    records: Sequence[Recorded]
     next: tuple[str, ...] = ()
     replayed: bool = False
 

@@ -16,13 +16,14 @@ from everlog.core.chain import Chain, Run
 from everlog.core.clock import receive, send
 from everlog.core.codec import Packed, header_hash, unpack
 from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded, whole
-from everlog.core.group import SignedGroup
+from everlog.core.group import GROUP_MAX, SignedGroup
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
 from everlog.stores.contract import Claim, Encoded, Erasure, Identity, Removable
+from everlog.stores.own_events import OwnEvents
 from everlog.stores.small_state import CLAIMS, NOTES, StateChanges, claim_of, claims_as_rows
-from everlog.stores.staged_group import StagedGroup, staged_groups
+from everlog.stores.staged_group import Record, StagedGroup, staged_groups
 
 if TYPE_CHECKING:
     from everlog.stores.contract import Store
@@ -49,6 +50,9 @@ def erased(event: Event, by: str) -> Event:
     return replace(whole(event), payload={}, salt=b"", erased_by=by)
 
 
+_ORIGIN_SEQ = Event.__struct_fields__.index("origin_seq")
+
+
 class OpenWrite:
     """What is committed, and what this write has staged."""
 
@@ -68,12 +72,13 @@ class OpenWrite:
         self._known_chains: dict[str, Chain] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
         self._sequences: dict[str, int] = {}
-        self._ids: dict[EventId, bytes] = {}
+        self._ids: dict[EventId, bytes] = {}  # of the first `_parts_with_ids` parts
+        self._parts_with_ids = 0
         self.now_us = now_us  # what its events carry as their time of arrival
         self.position = head
         self.clock = clock  # the Lamport clock
         self.chains: dict[str, Chain] = {}  # as this write leaves them, of the origins that it adds to
-        self.records: list[tuple[Recorded, Encoded]] = []
+        self._parts: list[OwnEvents | list[Record]] = []  # what each append has staged, in order
         self.staged_purges: list[tuple[Purge, list[Purged]]] = []
         self.placed_purged: list[Purged] = []  # what another log had left of purged events, in order
         self.signatures: dict[tuple[str, int], tuple[int, bytes]] = {}  # of groups: origin, first number: count
@@ -92,9 +97,17 @@ class OpenWrite:
         return {origin: chain.greatest for origin, chain in self.chains.items()}
 
     @property
+    def records(self) -> Sequence[Record]:
+        """What this write records, with the bytes of each event. New events of this log become objects only here."""
+        if len(self._parts) == 1:
+            part = self._parts[0]
+            return part if isinstance(part, list) else part.records
+        return [record for part in self._parts for record in (part if isinstance(part, list) else part.records)]
+
+    @property
     def dirty(self) -> bool:
         return bool(
-            self.records
+            self._parts
             or self.staged_purges
             or self.placed_purged
             or self.erasures
@@ -107,7 +120,7 @@ class OpenWrite:
     @property
     def may_be_lost(self) -> bool:
         """Whether a power cut may take this write back: it holds notes alone, and all of them allow it."""
-        if self.records or self.staged_purges or self.placed_purged or self.erasures:
+        if self._parts or self.staged_purges or self.placed_purged or self.erasures:
             return False
         if self.staged_claims or self.state_changes:
             return False
@@ -271,18 +284,37 @@ class OpenWrite:
             found = self._known_sequences[stream]
         return found
 
-    def append(self, events: Sequence[Encoded], *, fresh: bool = False) -> list[Recorded]:
-        """Record the events that are new, and return their records; events that the log has are left out.
+    def sequences_of(self, streams: Collection[str]) -> dict[str, int]:
+        """Return the last sequences of streams that this write has asked for, what is staged included."""
+        staged, known = self._sequences, self._known_sequences
+        return {stream: staged[stream] if stream in staged else known[stream] for stream in streams}
 
-        `fresh` states that the ids were made by this log just now, so that they need not be looked for.
+    def append_own(self, events: OwnEvents, sequences: Mapping[str, int]) -> None:
+        """Record new events of this log. They continue its chain, and `sequences` are those of their streams then.
+
+        Their ids must be new.
         """
+        staged, undo = self._sequences, self._undo
+        undo.extend([(staged, stream, staged.get(stream)) for stream in sequences])
+        staged.update(sequences)
+        self._parts.append(events)
+        self.position = events.last
+        first, last = events.rows[0][3], events.rows[-1][3]
+        run = Run(first[_ORIGIN_SEQ], events.link_hash, last[_ORIGIN_SEQ], events.hashes[-1], self.position)
+        self._join(events.origin, run)
+
+    def append(self, events: Sequence[Encoded], *, fresh: bool = False) -> list[Recorded]:
+        """Record the events that are new, as they are, and return their records; events that the log has are left
+        out. `fresh` states that the ids are new, so that they need not be looked for."""
         new: list[Recorded] = []
-        sequences, undo, records, known = self._sequences, self._undo, self.records, self._known_sequences
+        records: list[Record] = []
+        sequences, undo, known = self._sequences, self._undo, self._known_sequences
         position, clock, now_us = self.position, self.clock, self.now_us
         if not fresh:
             events = self._without_known(events)
-        if not fresh and len(events) > 1:  # the streams of new events are known: their sequences were just asked for
-            self._learn_streams({encoded.event.stream for encoded in events})
+        if not events:
+            return []
+        self._learn_streams({encoded.event.stream for encoded in events})
         for encoded in events:
             event = encoded.event
             stream = event.stream
@@ -301,20 +333,12 @@ class OpenWrite:
             if event.lamport > clock:
                 clock = event.lamport
         self.position, self.clock = position, clock  # the clock is never below an event that is here
-        self._extend_chains(events, new, fresh=fresh)
-        return new
-
-    def _extend_chains(self, events: Sequence[Encoded], new: Sequence[Recorded], *, fresh: bool) -> None:
-        if fresh and events:  # made by this log just now, in order: one run
-            first, last = events[0], events[-1]
-            event = first.event
-            run = Run(event.origin_seq, event.previous, last.event.origin_seq, last.hash, new[-1].position)
-            self._join(event.origin, run)
-            return
-        for encoded, recorded in zip(events, new, strict=True):
+        self._parts.append(records)
+        for recorded, encoded in records:
             event = encoded.event
             number = event.origin_seq
             self._join(event.origin, Run(number, event.previous, number, encoded.hash, recorded.position))
+        return new
 
     def _join(self, origin: str, run: Run) -> None:
         self._set(self.chains, origin, self.chain(origin).joined(run))
@@ -323,6 +347,9 @@ class OpenWrite:
 
     def groups(self) -> list[StagedGroup]:
         """Return the events of this write as they are stored: see `everlog.core.group`."""
+        if len(self._parts) == 1 and isinstance(self._parts[0], OwnEvents) and not self.placed_purged:
+            events, signatures = self._parts[0], self.signatures
+            return list(events.groups(GROUP_MAX, lambda first: signatures.get((events.origin, first), (0, b""))[1]))
         return staged_groups(self.records, self.signatures, self.placed_purged)
 
     def sign(self, group: StagedGroup, signature: bytes) -> None:
@@ -334,6 +361,8 @@ class OpenWrite:
             force_setattr(recorded.event, "group", signed)
 
     def copy_in(self, places: Sequence[Packed | Purged | Purge]) -> None:
+        part: list[Record] = []
+        self._parts.append(part)
         for place in places:
             position = place.reserved if isinstance(place, Purge) else place.position
             if position != self.position + 1:
@@ -345,7 +374,7 @@ class OpenWrite:
                 )
             match place:
                 case Packed():
-                    self._place_event(place)
+                    part.append(self._place_event(place))
                 case Purged():
                     self.placed_purged.append(place)
                     self.clock = max(self.clock, place.lamport)  # its value is not used again
@@ -357,7 +386,7 @@ class OpenWrite:
                     self._set(self._sequences, place.stream, place.sequence)
             self.position = position
 
-    def _place_event(self, place: Packed) -> None:
+    def _place_event(self, place: Packed) -> Record:
         recorded = unpack(place)
         event = recorded.event
         last = self.sequence(event.stream)
@@ -369,12 +398,12 @@ class OpenWrite:
                 position=place.position,
             )
         digest = header_hash(place.header)
-        self.records.append((recorded, Encoded(event, place.header, place.payload, digest)))
         self._set(self._sequences, event.stream, place.sequence)
         self.clock = max(self.clock, event.lamport)
         number = event.origin_seq
         self._join(event.origin, Run(number, event.previous, number, digest, place.position))
         self._keep_signature(event.origin, place.signature, place.signed_with)
+        return recorded, Encoded(event, place.header, place.payload, digest)
 
     def _keep_signature(self, origin: str, signature: bytes, signed_with: tuple[int, int]) -> None:
         first_seq, count = signed_with
@@ -468,16 +497,17 @@ class OpenWrite:
 
     def marker(self) -> tuple[Position, int, int, int, int, int]:
         """Where this write stands, for `back_to`."""
-        lengths = len(self.records), len(self.staged_purges), len(self.placed_purged), len(self._undo)
+        lengths = len(self._parts), len(self.staged_purges), len(self.placed_purged), len(self._undo)
         return self.position, self.clock, *lengths
 
     def back_to(self, marker: tuple[Position, int, int, int, int, int]) -> None:
         """Undo everything since the marker."""
-        self.position, self.clock, records, purges, purged, undo = marker
-        del self.records[records:]
+        self.position, self.clock, parts, purges, purged, undo = marker
+        del self._parts[parts:]
         del self.staged_purges[purges:]
         del self.placed_purged[purged:]
-        self._ids.clear()  # rebuilt from `records` when it is asked for again
+        self._ids.clear()  # computed again when they are asked for
+        self._parts_with_ids = 0
         while len(self._undo) > undo:
             holder, key, old = self._undo.pop()
             if old is None:
@@ -493,31 +523,49 @@ class OpenWrite:
 
     def _without_known(self, events: Sequence[Encoded]) -> list[Encoded]:
         """The events whose id is new; the same id with other content is refused (G5)."""
-        if len(self._ids) != len(self.records):
-            self._ids = {recorded.event.id: encoded.hash for recorded, encoded in self.records}
-        staged = dict(self._ids)
+        staged = dict(self._staged_ids())
         new: list[Encoded] = []
         for encoded in events:
             event_id = encoded.event.id
-            known = staged.get(event_id)
-            if known is None:
-                found = self._store.ends(ids=(event_id,)).known.get(event_id)
-                if found is not None and found.purged:
-                    raise AlreadyPurged(
-                        f"event {event_id} was purged from this log",
-                        why="a purge is for good: neither a retry nor a peer brings an event back",
-                        hint="everlog log --purges",
-                        id=event_id,
-                    )
-                known = None if found is None else found.hash
+            known = staged.get(event_id) or self._known_hash(event_id)
             if known is None:
                 staged[event_id] = encoded.hash
                 new.append(encoded)
             elif known != encoded.hash:
-                raise IdConflict(
-                    f"the id {event_id} is taken by an event with other content",
-                    why="an id names one event for ever",
-                    hint=f"everlog show {event_id}",
-                    id=event_id,
-                )
+                raise _taken(event_id)
         return new
+
+    def refuse_known(self, event_ids: Sequence[EventId]) -> None:
+        """Refuse ids for new events that the log has or had, or that are given twice."""
+        staged = self._staged_ids()
+        for event_id in event_ids:
+            if event_id in staged or event_ids.count(event_id) > 1 or self._known_hash(event_id) is not None:
+                raise _taken(event_id)
+
+    def _staged_ids(self) -> dict[EventId, bytes]:
+        for part in self._parts[self._parts_with_ids :]:
+            records = part if isinstance(part, list) else part.records
+            self._ids.update((recorded.event.id, encoded.hash) for recorded, encoded in records)
+        self._parts_with_ids = len(self._parts)
+        return self._ids
+
+    def _known_hash(self, event_id: EventId) -> bytes | None:
+        """Return the hash of a committed event, or None if there is no such event; refuse a purged one."""
+        found = self._store.ends(ids=(event_id,)).known.get(event_id)
+        if found is not None and found.purged:
+            raise AlreadyPurged(
+                f"event {event_id} was purged from this log",
+                why="a purge is for good: neither a retry nor a peer brings an event back",
+                hint="everlog log --purges",
+                id=event_id,
+            )
+        return None if found is None else found.hash
+
+
+def _taken(event_id: EventId) -> IdConflict:
+    return IdConflict(
+        f"the id {event_id} is taken by an event with other content",
+        why="an id names one event for ever",
+        hint=f"everlog show {event_id}",
+        id=event_id,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import astuple
@@ -22,23 +22,33 @@ Signatures = Mapping[tuple[str, int], tuple[int, bytes]]
 """Of groups, by origin and first number: how many events the group has, and its signature."""
 
 
-class StagedGroup(NamedTuple):
+class StagedGroup:
     """One group of an open write: positions `first` to `last`. It has no records if all of them were purged."""
 
-    facts: GroupFacts
-    first: Position
-    last: Position
-    records: Sequence[Record]
+    __slots__ = ("_records", "facts", "first", "last")
+
+    def __init__(self, facts: GroupFacts, first: Position, last: Position, records: Sequence[Record]) -> None:
+        self.facts = facts
+        self.first = first
+        self.last = last
+        self._records = records
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return self._records
 
     @property
     def hashes(self) -> list[bytes]:
         return [encoded.hash for _, encoded in self.records]
 
-    def rows(self, payload_of: Callable[[Encoded], Any], *, own: str = "") -> Iterator[tuple[Any, ...]]:
+    def rows(self, payload_of: Callable[[Encoded], Any], *, own: str = "") -> Sequence[tuple[Any, ...]]:
         """Return the records as they are stored, for an encoder of msgspec: without what follows from the group.
 
-        The commitments of events of the `own` origin are known to be right: this log has just computed them.
+        The commitments of events of the `own` origin are known to be right: this log has computed them.
         """
+        return list(self._rows_of_records(payload_of, own))
+
+    def _rows_of_records(self, payload_of: Callable[[Encoded], Any], own: str) -> Iterator[tuple[Any, ...]]:
         facts = self.facts
         received_at = moment(facts.received_us)
         trusted = facts.origin == own

@@ -11,12 +11,12 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
 from everlog.core.codec import commitment
 from everlog.errors import InvalidField, InvalidPayload, SecretFound
-from everlog.log.write.draft import Draft, Limits, Prepared
+from everlog.log.write.draft import Draft, Limits, PreparedDraft
 from everlog.log.write.prepare import prepare
 
 
-def prepared(catalog: Catalog, *drafts: Draft, **limits: Any) -> list[Prepared]:
-    return prepare(drafts, catalog, actor="user:default", limits=Limits(**limits))
+def prepared(catalog: Catalog, *drafts: Draft, **limits: Any) -> list[PreparedDraft]:
+    return list(prepare(drafts, catalog, actor="user:default", limits=Limits(**limits)))
 
 
 def test_a_prepared_draft_is_encoded_and_committed_to(catalog: Catalog) -> None:

@@ -160,6 +160,35 @@ def familiar(payload: Mapping[str, Any]) -> bool:
     return True
 
 
+def clear_texts(payloads: Sequence[Mapping[str, Any]], bodies: Sequence[bytes]) -> bool:
+    """True when no payload holds a secret, and `bodies`, which the fast encoder made of them, are canonical.
+
+    The payloads must be flat, and hold nothing but texts, whole numbers, booleans and nothing. False says nothing.
+    """
+    values: set[Any] = set()
+    for payload in payloads:
+        if not _plain_keys.issuperset(payload):
+            return False
+        values.update(payload.values())
+    new = values - _cleared_strings
+    if not new:
+        return True
+    texts = {value for value in new if type(value) is str}
+    if not all(-NUMBER_MAX <= value <= NUMBER_MAX for value in new - texts if value is not None):
+        return False
+    if not texts:
+        return True
+    looked_at = [
+        body for payload, body in zip(payloads, bodies, strict=True) if not texts.isdisjoint(payload.values())
+    ]
+    if suspicious(b"\n".join(looked_at)):
+        return False
+    if len(_cleared_strings) > _CLEARED_MAX:
+        _cleared_strings.clear()
+    _cleared_strings.update(texts if max(map(len, texts)) <= _CLEARED_CHARS_MAX else ())
+    return True
+
+
 def known_clean(payload: Mapping[str, Any]) -> bool:
     """True when every key and every string of the payload was cleared before; False says nothing."""
     keys, strings = _cleared_keys, _cleared_strings

@@ -5,7 +5,7 @@ The transitions that the catalog allows for a type are checked in the same place
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +20,7 @@ from everlog.log.read.resets import concerns
 from everlog.stores.open_write import OpenWrite
 
 if TYPE_CHECKING:
-    from everlog.log.write.draft import Draft, Prepared
+    from everlog.log.write.draft import Draft, PreparedDraft
 
 
 class Expect(Enum):
@@ -137,16 +137,16 @@ def find_change(writer: OpenWrite, queries: Sequence[Query], *, after: Position,
     return None
 
 
-def has_expectations(prepared: Sequence[Prepared], catalog: Catalog) -> bool:
+def has_expectations(drafts: Sequence[Draft], catalog: Catalog) -> bool:
     """Return False if the request may be recorded in any state of the log. Most requests may."""
     ruled = catalog.ruled
-    for item in prepared:  # noqa: SIM110 - any() of a generator would double the cost
-        if item.draft.expect is not Expect.ANY or item.draft.type in ruled:
+    for draft in drafts:  # noqa: SIM110 - any() of a generator would double the cost
+        if draft.expect is not Expect.ANY or draft.type in ruled:
             return True
     return False
 
 
-def require_expectations(writer: OpenWrite, prepared: Sequence[Prepared], catalog: Catalog) -> None:
+def require_expectations(writer: OpenWrite, prepared: Iterable[PreparedDraft], catalog: Catalog) -> None:
     """Refuse the request if an expectation does not hold. Earlier drafts of the batch count as recorded."""
     staged: dict[str, int] = {}
     states: dict[tuple[str, str], str] = {}

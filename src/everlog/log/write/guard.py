@@ -13,7 +13,7 @@ has looked for the earlier one: a retry gets its first outcome, although the sam
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -21,7 +21,7 @@ import msgspec
 from everlog.core.event import Position, Recorded
 from everlog.core.query import Looks, Newest, Query
 from everlog.errors import EverlogError, QueryMatched
-from everlog.log.write.draft import Draft, Prepared
+from everlog.log.write.draft import Draft, PreparedDraft
 from everlog.log.write.expect import find_change
 from everlog.stores.open_write import OpenWrite
 
@@ -152,7 +152,7 @@ class Judge:
                     return True
         return False
 
-    def judge(self, prepared: Sequence[Prepared]) -> Judged | None:
+    def judge(self, prepared: Collection[PreparedDraft]) -> Judged | None:
         """Apply the guards to the drafts of one request; None if no program owns any of their types."""
         found = {event_type: self._guards(event_type) for event_type in {item.draft.type for item in prepared}}
         if not any(found.values()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from everlog.core.fields import require_text
 from everlog.core.ids import EventId, refuse_future_id
 from everlog.errors import AlreadyPurged, IdConflict, KeyReuse
 from everlog.log.read.upcast import upcast
-from everlog.log.write.draft import Prepared, Receipt
+from everlog.log.write.draft import PreparedDraft, Receipt
 from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Reader
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
@@ -66,7 +66,7 @@ class Replays:
         self._now_us = now_us
 
     def of_request(
-        self, writer: OpenWrite, name: bytes, key: str, prepared: Sequence[Prepared], request: Any
+        self, writer: OpenWrite, name: bytes, key: str, prepared: Collection[PreparedDraft], request: Any
     ) -> Receipt | None:
         """Return the outcome of an earlier, equal request, or None if the key is free."""
         claim = writer.claims((name,)).get(name)
@@ -112,7 +112,7 @@ class Replays:
             remember_extra(writer, name, request, (), None, expires_us=expires_us)
         return found
 
-    def with_same_ids(self, writer: OpenWrite, prepared: Sequence[Prepared]) -> Receipt | None:
+    def with_same_ids(self, writer: OpenWrite, prepared: Collection[PreparedDraft]) -> Receipt | None:
         """Return what is here under the ids that drafts bring: with the same content, they are a retry (G5)."""
         now_ms = self._now_us() // 1000
         found = []
@@ -147,7 +147,7 @@ class Replays:
         claim: Claim,
         name: bytes,
         key: str,
-        prepared: Sequence[Prepared],
+        prepared: Collection[PreparedDraft],
         request: Any,
         *,
         now_us: int,
@@ -227,7 +227,7 @@ def _fingerprint(request: Any) -> str:
     return "" if request is None else b2a_base64(_sha256(canonical(request)).digest()[:16], newline=False).decode()
 
 
-def has_same_content(event: Event, item: Prepared) -> bool:
+def has_same_content(event: Event, item: PreparedDraft) -> bool:
     """Return True if the draft would record this event again. Its time and its links to other events may differ: a
     retry is another attempt."""
     draft = item.draft
@@ -242,7 +242,7 @@ def has_same_content(event: Event, item: Prepared) -> bool:
     )
 
 
-def _is_retry_of(event: Event, item: Prepared) -> bool:
+def _is_retry_of(event: Event, item: PreparedDraft) -> bool:
     draft = item.draft
     return (
         has_same_content(event, item)

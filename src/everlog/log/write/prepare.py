@@ -10,8 +10,11 @@ import os
 import threading
 from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256 as _sha256
+from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical_pair, encode_plain
@@ -22,6 +25,7 @@ from everlog.errors import EventTooLarge, InvalidField
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.secrets.first_look import (
     NUMBER_CHARS,
+    clear_texts,
     familiar,
     innocent,
     innocent_words,
@@ -29,19 +33,109 @@ from everlog.log.secrets.first_look import (
     remember_clean,
     suspicious,
 )
-from everlog.log.write.draft import Draft, Limits, Prepared
+from everlog.log.write.draft import Draft, Limits, Prepared, PreparedDraft
 
 _logger = logging.getLogger("everlog")
 
 
 def prepare(
     drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Limits, keys: Sequence[str] = ()
-) -> list[Prepared]:
+) -> Prepared:
     """Check and encode every draft, or raise the first refusal; the idempotency keys are checked for secrets."""
-    prepared: list[Prepared] = []
+    try:
+        found = _all_at_once(drafts, catalog, actor, limits, keys)
+    except Exception:
+        # Something is wrong with one of them, or only unusual. One by one, the first that is wrong is refused.
+        found = None
+    return found or _one_by_one(drafts, catalog, actor, limits, keys)
+
+
+_TYPE, _STREAM, _PAYLOAD, _ACTOR, _SCOPE, _EXPECT, _ID, _OCCURRED_AT, _REQUEST, _CAUSATION, _CORRELATION, _TAGS = (
+    range(len(Draft.__struct_fields__))
+)
+_DICTS = {dict}
+
+
+def _all_at_once(
+    drafts: Sequence[Draft], catalog: Catalog, actor: str, limits: Limits, keys: Sequence[str]
+) -> Prepared | None:
+    """Check and encode drafts column by column: what the columns of many drafts have in common is checked once.
+
+    Return None if a draft needs a closer look, and raise anything if one is not valid.
+    """
+    columns = list(zip(*map(astuple, drafts), strict=True))
+    given, count = columns[_PAYLOAD], len(drafts)
+    if columns[_TAGS].count({}) < count or columns[_OCCURRED_AT].count(None) < count:
+        return None
+    if set(map(type, given)) != _DICTS:
+        return None
+    actors = [by or actor for by in columns[_ACTOR]] if "" in columns[_ACTOR] else list(columns[_ACTOR])
+    streams, known_actors, scopes = _names_seen.values()
+    if not (streams.issuperset(columns[_STREAM]) and known_actors.issuperset(actors)):
+        for stream, by, scope in zip(columns[_STREAM], actors, columns[_SCOPE], strict=True):
+            _require_names(stream, by, scope)
+    if not scopes.issuperset(columns[_SCOPE]):
+        return None
+    _check_texts(list(filter(None, (*columns[_REQUEST], *columns[_CAUSATION], *columns[_CORRELATION], *keys))))
+    types = columns[_TYPE]
+    if types.count(types[0]) == count:
+        version, check_all = catalog.at_once[types[0]]
+        payloads, versions = check_all(list(given)), [version] * count
+    else:
+        payloads, versions = _checked_by_type(types, given, catalog)
+    bodies = list(map(encode_plain, payloads))
+    if len(max(bodies, key=len)) > min(limits.payload_bytes_warn, limits.payload_bytes_max):
+        return None
+    if not clear_texts(payloads, bodies):
+        return None
+    salts = _salts.take(count)
+    commitments = [_sha256(salt + body).digest() for salt, body in zip(salts, bodies, strict=True)]
+    ids = [parse_id(text) if text else None for text in columns[_ID]]
+    return Prepared(drafts, versions, payloads, bodies, salts, commitments, actors, ids)
+
+
+def _checked_by_type(
+    types: Sequence[str], given: Sequence[Any], catalog: Catalog
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return payloads of several types with their versions, each type checked with one call."""
+    places: dict[str, list[int]] = {}
+    for place, event_type in enumerate(types):
+        places.setdefault(event_type, []).append(place)
+    payloads: list[dict[str, Any]] = [{}] * len(types)
+    versions = [0] * len(types)
+    for event_type, mine in places.items():
+        version, check_all = catalog.at_once[event_type]
+        for place, payload in zip(mine, check_all([given[place] for place in mine]), strict=True):
+            payloads[place], versions[place] = payload, version
+    return payloads, versions
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    """Raise InvalidField if a text may be too long, not printable or a secret: then each is looked at alone."""
+    together = "".join(texts)
+    if not together.isprintable() or max(map(len, texts), default=0) > TEXT_CHARS_MAX:
+        raise InvalidField("a text needs a closer look")
+    words = [text.rstrip(NUMBER_CHARS) for text in texts]
+    one_of = dict(zip(words, texts, strict=True))
+    for word in one_of.keys() - innocent_words:
+        innocent(one_of[word])  # which remembers the word, unless it may begin a secret
+    doubtful = [text for text, word in zip(texts, words, strict=True) if word not in innocent_words]
+    if any(doubtful) and suspicious(_quoted(doubtful)):
+        raise InvalidField("a text needs a closer look")
+
+
+def _quoted(texts: Sequence[str]) -> bytes:
+    """Return texts as they would be in a payload."""
+    return '"{}"'.format('"\n"'.join(texts)).encode()
+
+
+def _one_by_one(
+    drafts: Sequence[Draft], catalog: Catalog, actor: str, limits: Limits, keys: Sequence[str]
+) -> Prepared:
+    prepared: list[PreparedDraft] = []
     words = innocent_words
     checked_texts = [key for key in keys if key.rstrip(NUMBER_CHARS) not in words and not innocent(key)]
-    doubtful: list[Prepared] = []
+    doubtful: list[PreparedDraft] = []
     checked = ("", "", "")  # the texts of the draft before: in a batch they are mostly the same
     streams, actors, scopes = _names_seen.values()
     validate = catalog.validate
@@ -74,7 +168,7 @@ def prepare(
         if len(body) > bytes_looked_at:
             _require_size(draft, body, limits)
         event_id = parse_id(draft.id) if draft.id else None
-        item = Prepared(draft, version, payload, body, salt, commitment(salt, body), by, event_id)
+        item = PreparedDraft(draft, version, payload, body, salt, commitment(salt, body), by, event_id)
         prepared.append(item)
         if not known:
             doubtful.append(item)
@@ -82,11 +176,10 @@ def prepare(
             refuse_secrets(draft.type, draft.tags)
     if doubtful:
         _refuse_secrets(doubtful)
-    if checked_texts and suspicious(
-        '"{}"'.format('"\n"'.join(checked_texts)).encode()
-    ):  # quoted, as texts are in a payload
+    if checked_texts and suspicious(_quoted(checked_texts)):
         _refuse_secret_texts(drafts, keys)
-    return prepared
+    columns = [[getattr(item, name) for item in prepared] for name in PreparedDraft.__struct_fields__]
+    return Prepared(*columns)
 
 
 _QUICK_CHARS_MAX = 4096
@@ -222,7 +315,7 @@ def _require_size(draft: Draft, body: bytes, limits: Limits) -> None:
     )
 
 
-def _refuse_secrets(prepared: Sequence[Prepared]) -> None:
+def _refuse_secrets(prepared: Sequence[PreparedDraft]) -> None:
     # Three looks, each for what the one before could not clear: known strings, literal markers, patterns.
     doubtful = [item for item in prepared if not known_clean(item.payload)]
     if doubtful and suspicious(b"\n".join([item.body for item in doubtful])):

@@ -66,7 +66,7 @@ def _purge(
     if left is not None:
         # First, because its expectations concern the history that the purge removes.
         receipt = left.do(write)
-        records = receipt.records
+        records = tuple(receipt.records)
         if receipt.replayed:  # somebody with the same key was faster
             return next(done for done in reversed(write.purges()) if done.stream == stream), records
     done = write.purge(stream, actor=actor, reason=reason)

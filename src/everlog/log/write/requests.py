@@ -10,29 +10,27 @@ them, which halves the cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
-from everlog.core.codec import encode_header, header_hash
-from everlog.core.event import Event
 from everlog.core.fields import TEXT_CHARS_MAX, require_text
 from everlog.core.ids import IdSource
 from everlog.errors import EverlogError, InvalidField
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.secrets.first_look import suspicious
 from everlog.log.write import idempotency
-from everlog.log.write.draft import Draft, Limits, Prepared, Receipt
+from everlog.log.write.draft import EMPTY, Draft, Limits, Prepared, Receipt, joined
 from everlog.log.write.expect import has_expectations, require_expectations
 from everlog.log.write.group import Item
 from everlog.log.write.guard import Judge, Judged
 from everlog.log.write.prepare import is_quick, prepare
-from everlog.stores.contract import Claim, Encoded
+from everlog.log.write.stamp import stamp
+from everlog.stores.contract import Claim
 from everlog.stores.open_write import OpenWrite
+from everlog.stores.own_events import OwnRecords
 
 _QUICK_DRAFTS_MAX = 4
 
@@ -110,38 +108,37 @@ class Recorder:
         for key in keys:
             if type(key) is not str or len(key) > TEXT_CHARS_MAX or not key.isprintable():
                 require_text("idempotency key", key)
+        if not drafts:
+            raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
         prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits, keys=keys)
         judge = self.judge
         guarded = judge is not None and judge.concerns(drafts)
         start = 0
         for request in requests:
             end = start + len(request.drafts)
-            self._complete(request, prepared if len(requests) == 1 else prepared[start:end])
+            self._complete(request, prepared, start, end)
             start = end
             if guarded and judge is not None and not request.decided:
                 _take_judgement(request, judge.judge(request.prepared))
 
-    def _complete(self, request: Request, prepared: list[Prepared]) -> None:
-        if not prepared:
+    def _complete(self, request: Request, prepared: Prepared, start: int, end: int) -> None:
+        if start == end:
             raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
-        request.prepared = prepared
-        first = prepared[0]
+        request.prepared_with, request.start = prepared, start
         if request.key != "":
-            operation = request.operation
-            if operation != first.draft.type:  # which is known to be short and plain
+            operation, first = request.operation, prepared.drafts[start]
+            if operation != first.type:  # which is known to be short and plain
                 require_text("operation", operation)
-            scope = first.draft.scope if request.key_scope is None else request.key_scope
-            request.claim = idempotency.claim_name(scope, first.actor, operation, request.key)
+            scope = first.scope if request.key_scope is None else request.key_scope
+            request.claim = idempotency.claim_name(scope, prepared.actors[start], operation, request.key)
             if request.request is not None or request.response is not None:
                 # What has no single JSON form could neither be compared nor be answered again as it is.
                 canonical(request.request)
                 if suspicious(b'{"response":%b}' % canonical(request.response)):
                     refuse_secrets("the response", {"response": request.response})
-        if len(prepared) == 1:
-            request.given_ids = first.id is not None
-        else:
-            request.given_ids = bool([True for item in prepared if item.id is not None])
-        request.can_batch = not (request.given_ids or request.dry_run or has_expectations(prepared, self._catalog))
+        request.given_ids = any(prepared.ids[start:end])
+        expects = has_expectations(prepared.drafts[start:end], self._catalog)
+        request.can_batch = not (request.given_ids or request.dry_run or expects)
 
     def record(self, request: Request, writer: OpenWrite) -> Receipt:
         """Carry out one request inside a write."""
@@ -198,30 +195,29 @@ class Recorder:
 
     def _append(self, requests: Sequence[Request], writer: OpenWrite) -> list[Receipt]:
         """Stamp and stage the events of all the requests in one loop, and claim their keys."""
-        if len(requests) == 1:
-            prepared: Sequence[Prepared] = requests[0].prepared
-            keys = [requests[0].key] * len(prepared)
-        else:
-            prepared = [item for request in requests for item in request.prepared]
-            keys = [request.key for request in requests for _ in request.prepared]
+        prepared = requests[0].prepared_with
+        if len(requests) > 1 or len(prepared) > len(requests[0].drafts):
+            prepared = _prepared_of(requests)
+        keys = [request.key for request in requests for _ in request.drafts]
         now_us = writer.now_us
-        encoded = _stamp(prepared, keys, writer, self._ids, origin=writer.own_origin(), now=_moment(now_us))
-        records = writer.append(encoded, fresh=not requests[0].given_ids)
+        if requests[0].given_ids:
+            writer.refuse_known([event_id for event_id in prepared.ids if event_id is not None])
+        events = stamp(prepared, keys, writer, self._ids)
         receipts, start = [], 0
         claims: dict[bytes, Claim] = {}
         for request in requests:
-            end = start + len(request.prepared)
-            own = tuple(records[start:end])
-            start = end
+            end = start + len(request.drafts)
+            own = OwnRecords(events, start, end)
             if request.claim:
-                claims[request.claim] = Claim(own[0].position, len(own))
+                claims[request.claim] = Claim(events.rows[start][0], end - start)
                 if request.request is not None or request.response is not None:
-                    ids = [recorded.event.id for recorded in own]
+                    ids = [row[3][0] for row in events.rows[start:end]]
                     expires_us = now_us + self._keys_kept_us
                     idempotency.remember_extra(
                         writer, request.claim, request.request, ids, request.response, expires_us=expires_us
                     )
             receipts.append(Receipt(own, False, request.response))
+            start = end
         if claims:
             writer.claim(claims)
         return receipts
@@ -235,7 +231,8 @@ class Request(Item):
 
     claim = b""
     given_ids = False
-    prepared: Sequence[Prepared] = ()
+    prepared_with: Prepared = EMPTY  # its drafts, and perhaps those of others
+    start = 0
     judged: Judged | None = None
 
     def __init__(
@@ -261,6 +258,11 @@ class Request(Item):
         self.decided = decided  # its rules were applied when it was decided: no guard judges it again
 
     @property
+    def prepared(self) -> Prepared:
+        """Its drafts, prepared; none before that."""
+        return self.prepared_with.part(self.start, self.start + len(self.drafts))
+
+    @property
     def guarded(self) -> bool:
         """True if preparing it applies the rules of a program, which read the log."""
         judge = self._recorder.judge
@@ -276,6 +278,16 @@ class Request(Item):
         return self._recorder.record_together(items, writer)
 
 
+def _prepared_of(requests: Sequence[Request]) -> Prepared:
+    """Return the drafts of requests, in their order. Nearly always all of them were prepared together."""
+    prepared, end = requests[0].prepared_with, 0
+    for request in requests:
+        if request.prepared_with is not prepared or request.start != end:
+            return joined([request.prepared for request in requests])
+        end += len(request.drafts)
+    return prepared if end == len(prepared) else joined([request.prepared for request in requests])
+
+
 def _take_judgement(request: Request, judged: Judged | None) -> None:
     if judged is None:
         return
@@ -283,61 +295,3 @@ def _take_judgement(request: Request, judged: Judged | None) -> None:
         raise judged.refusal  # else only the write can find out whether it is a replay
     request.judged = judged
     request.can_batch = False
-
-
-def _stamp(
-    prepared: Sequence[Prepared],
-    keys: Sequence[str],
-    writer: OpenWrite,
-    ids: IdSource,
-    *,
-    origin: str,
-    now: datetime,
-) -> list[Encoded]:
-    """Return prepared drafts as events of this log: with id, clock, key, place in the chain, header and hash.
-
-    It happens inside the write, because the header covers the clock and the chain, and two writers must not share
-    either.
-    """
-    several = len(prepared) > 1
-    streams = {item.draft.stream for item in prepared} if several else (prepared[0].draft.stream,)
-    link = writer.learn(streams, origin)
-    origin_seq, previous = link.origin_seq, link.hash
-    # As many ticks as there are events, in two steps: the values between are theirs, in order.
-    lamport = writer.tick() - 1
-    if several:
-        writer.tick(seen=lamport + len(prepared) - 1)
-    encoded = []
-    for item, key, new_id in zip(prepared, keys, ids.take(len(prepared)), strict=True):
-        draft = item.draft
-        origin_seq += 1
-        lamport += 1
-        fields = (
-            item.id or new_id,
-            draft.type,
-            item.version,
-            draft.stream,
-            lamport,
-            origin,
-            origin_seq,
-            draft.occurred_at or now,
-            item.actor,
-            draft.scope,
-            draft.request_id,
-            draft.causation_id,
-            draft.correlation_id,
-            key,
-            draft.tags,
-            item.commitment,
-            previous,
-        )
-        header = encode_header(fields)
-        previous = header_hash(header)
-        encoded.append(Encoded(Event(*fields, item.payload, item.salt), header, item.body, previous))
-    return encoded
-
-
-@lru_cache(maxsize=2)
-def _moment(us: int) -> datetime:
-    """Return a time of arrival as a datetime. All requests of a group have the same."""
-    return datetime.fromtimestamp(us / 1_000_000, UTC)

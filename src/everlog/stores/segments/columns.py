@@ -39,10 +39,12 @@ _At = msgspec.Raw
 
 # As `Event`, field by field.
 _EventRow = tuple[
-    str, str, int, str, int, str, int, _At, str, str, str, str, str, str, Any, bytes, bytes, Any, bytes, bytes, Any
+    str, str, int, str, int, str, int, _At, str, str, str, str, str, str, Any, bytes, bytes, Any, bytes, bytes, Any,
+    str, None
 ]  # fmt: skip
 _PlainRow = tuple[
-    str, str, int, str, int, str, int, _At, str, str, str, str, str, str, Any, bytes, bytes, _Plain, bytes, bytes, Any
+    str, str, int, str, int, str, int, _At, str, str, str, str, str, str, Any, bytes, bytes, _Plain, bytes, bytes,
+    Any, str, None
 ]  # fmt: skip
 _Row = tuple[int, int, int, Any]
 

@@ -1,0 +1,156 @@
+"""New events of this log inside an open write: stamped as columns, made into objects only when looked at.
+
+An event that is appended is hashed and stored, and most callers never look at what they get back. So the rows that a
+store keeps are made directly, and an `Event` only when a receipt, a view or another store asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+import msgspec
+
+from everlog.core.event import Event, Position, Recorded, moment
+from everlog.core.group import GroupFacts
+from everlog.stores.contract import Encoded
+from everlog.stores.staged_group import Record, StagedGroup, payload_text
+
+_ORIGIN, _ORIGIN_SEQ, _OCCURRED_AT, _COMMITMENT = 5, 6, 7, 15
+
+
+class OwnEvents:
+    """Events that follow each other in the chain of this log, at consecutive positions."""
+
+    __slots__ = (
+        "_records",
+        "bodies",
+        "commitments",
+        "hashes",
+        "headers",
+        "link_hash",
+        "origin",
+        "received_us",
+        "rows",
+    )
+
+    def __init__(self, origin: str, received_us: int, previous: bytes) -> None:
+        self.origin = origin
+        self.received_us = received_us
+        self.link_hash = previous  # of the event before the first one
+        self.rows: list[tuple[Any, ...]] = []  # as they are stored: see `everlog.core.group`
+        self.headers: list[bytes] = []
+        self.hashes: list[bytes] = []
+        self.bodies: list[bytes] = []
+        self.commitments: list[bytes] = []
+        self._records: list[Record] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def last(self) -> Position:
+        return Position(self.rows[-1][0])
+
+    @property
+    def records(self) -> list[Record]:
+        """The events as objects, with the bytes of each. They are made once, so that all who ask get the same."""
+        if self._records is None:
+            now = moment(self.received_us)
+            self._records = [self._record(index, now) for index in range(len(self.rows))]
+        return self._records
+
+    def _record(self, index: int, now: Any) -> Record:
+        position, sequence, _, row = self.rows[index]
+        values = (
+            *row[:_ORIGIN],
+            self.origin,
+            row[_ORIGIN_SEQ],
+            row[_OCCURRED_AT] or now,
+            *row[_OCCURRED_AT + 1 : _COMMITMENT],
+            self.commitments[index],
+            self.hashes[index - 1] if index else self.link_hash,
+            *row[_COMMITMENT + 2 :],
+        )
+        event = Event(*values)
+        encoded = Encoded(event, self.headers[index], self.bodies[index], self.hashes[index])
+        return Recorded(position, sequence, self.received_us, event), encoded
+
+    def groups(self, size: int, signatures: Callable[[int], bytes]) -> Iterator[StagedGroup]:
+        """Return the events in groups of this size. `signatures` returns the signature of a group, by its first
+        number."""
+        previous = self.link_hash
+        for start in range(0, len(self.rows), size):
+            rows = self.rows[start : start + size]
+            first_seq, last_hash = rows[0][3][_ORIGIN_SEQ], self.hashes[start + len(rows) - 1]
+            facts = GroupFacts(
+                self.received_us, self.origin, first_seq, len(rows), previous, last_hash, signatures(first_seq)
+            )
+            yield OwnGroup(facts, self, start, rows)
+            previous = last_hash
+
+
+class OwnGroup(StagedGroup):
+    """A group of new events of this log."""
+
+    __slots__ = ("_events", "_rows", "_start")
+
+    def __init__(self, facts: GroupFacts, events: OwnEvents, start: int, rows: list[tuple[Any, ...]]) -> None:
+        super().__init__(facts, rows[0][0], rows[-1][0], ())
+        self._events = events
+        self._start = start
+        self._rows = rows
+
+    @property
+    def records(self) -> Sequence[Record]:
+        return self._events.records[self._start : self._start + len(self._rows)]
+
+    @property
+    def hashes(self) -> list[bytes]:
+        return self._events.hashes[self._start : self._start + len(self._rows)]
+
+    def rows(self, payload_of: Callable[[Encoded], Any], *, own: str = "") -> Sequence[tuple[Any, ...]]:
+        if payload_of is not payload_text:
+            return self._rows
+        bodies = self._events.bodies[self._start : self._start + len(self._rows)]
+        return [
+            (position, sequence, 0, (*row[:-2], msgspec.Raw(body), row[-1]))
+            for (position, sequence, _, row), body in zip(self._rows, bodies, strict=True)
+        ]
+
+
+class OwnRecords(Sequence[Recorded]):
+    """The records of one request, made when they are looked at."""
+
+    __slots__ = ("_end", "_events", "_start")
+
+    def __init__(self, events: OwnEvents, start: int, end: int) -> None:
+        self._events = events
+        self._start = start
+        self._end = end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    @overload
+    def __getitem__(self, index: int) -> Recorded: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Recorded]: ...
+
+    def __getitem__(self, index: int | slice) -> Recorded | Sequence[Recorded]:
+        return self._made()[index]
+
+    def __iter__(self) -> Iterator[Recorded]:
+        return iter(self._made())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._made())
+
+    def _made(self) -> list[Recorded]:
+        return [recorded for recorded, _ in self._events.records[self._start : self._end]]
