@@ -76,7 +76,8 @@ def _all_at_once(
             _require_names(stream, by, scope)
     if not scopes.issuperset(columns[_SCOPE]):
         return None
-    _check_texts(list(filter(None, (*columns[_REQUEST], *columns[_CAUSATION], *columns[_CORRELATION], *keys))))
+    texts = (*columns[_REQUEST], *columns[_CAUSATION], *columns[_CORRELATION], *keys)
+    _check_texts([text for text in texts if text != ""])
     types = columns[_TYPE]
     if types.count(types[0]) == count:
         version, check_all = catalog.at_once[types[0]]
