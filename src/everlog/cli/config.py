@@ -27,7 +27,7 @@ class _WithSettings(click.Command):
     """A command whose help lists the settings, which are imported only for that."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from everlog.application.change_settings import described_settings
+        from everlog.application.folder.settings import described_settings
 
         with formatter.section("Settings"):
             formatter.write_dl(described_settings())
@@ -45,7 +45,7 @@ def show_settings(session: Session) -> None:
     Example:
       everlog config show
     """
-    from everlog.application.change_settings import all_settings
+    from everlog.application.folder.settings import all_settings
 
     found = all_settings(session.settings())
     data = {one.setting: {"value": one.value, "origin": one.origin} for one in found}
@@ -65,7 +65,7 @@ def get_setting(session: Session, key: str) -> None:
     """
     import msgspec
 
-    from everlog.application.change_settings import known_setting, one_setting
+    from everlog.application.folder.settings import known_setting, one_setting
 
     key = known_setting(key)  # a misspelt one is reported also where there is no log
     found = one_setting(session.settings(), key)
@@ -90,7 +90,7 @@ def set_setting(session: Session, key: str, value: str) -> None:
       everlog config set actor user:ada
       everlog config set payload_bytes_max 262144
     """
-    from everlog.application.change_settings import change_setting, known_setting
+    from everlog.application.folder.settings import change_setting, known_setting
 
     key = known_setting(key)
     done = change_setting(session.folder(), key, value, warn=session.out.warn)
@@ -114,7 +114,7 @@ def show_paths(session: Session) -> None:
     Example:
       everlog config path
     """
-    from everlog.application.change_settings import settings_files
+    from everlog.application.folder.settings import settings_files
 
     found = settings_files(session.folder())
     session.out.answer(

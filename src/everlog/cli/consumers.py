@@ -36,7 +36,7 @@ def list_groups(session: Session) -> None:
     Example:
       everlog consumers list
     """
-    from everlog.application.groups import group_overviews
+    from everlog.application.consumer_groups import group_overviews
 
     found = group_overviews(session.log())
     session.out.answer(Answer.of_structs(found))
@@ -60,7 +60,7 @@ def show_lag(session: Session, name: str) -> None:
     Example:
       everlog consumers lag mailer
     """
-    from everlog.application.groups import member_lags
+    from everlog.application.consumer_groups import member_lags
     from everlog.cli.events.records import moment
 
     lags = member_lags(session.log(), name)
@@ -106,7 +106,7 @@ def show_letters(session: Session, name: str, decided: bool) -> None:
     """
     import msgspec
 
-    from everlog.application.groups import dead_letters
+    from everlog.application.consumer_groups import dead_letters
     from everlog.log.dead_letters import explanation
 
     found = dead_letters(session.log(), name, decided=decided)
@@ -138,9 +138,9 @@ def retry_letter(session: Session, name: str, position: int, reason: str) -> Non
     Example:
       everlog consumers retry mailer 17 --reason "the mail server is back"
     """
-    from everlog.application import groups
+    from everlog.application import consumer_groups
 
-    letter = groups.retry_letter(session.log(), name, position, reason=reason)
+    letter = consumer_groups.retry_letter(session.log(), name, position, reason=reason)
     _answer_letter(session, letter, f"#{position} is retried by the member that has partition {letter.partition}")
 
 
@@ -158,9 +158,9 @@ def skip_letter(session: Session, name: str, position: int, reason: str) -> None
     Example:
       everlog consumers skip mailer 17 --reason "the address never existed"
     """
-    from everlog.application import groups
+    from everlog.application import consumer_groups
 
-    letter = groups.skip_letter(session.log(), name, position, reason=reason)
+    letter = consumer_groups.skip_letter(session.log(), name, position, reason=reason)
     _answer_letter(session, letter, f"{safe(name)} skips #{position}")
 
 
@@ -185,9 +185,9 @@ def reset_group(session: Session, name: str, to: str, forget: bool, confirm: str
       everlog consumers reset mailer --to 1200 --confirm "reset mailer"
       everlog consumers reset mailer --forget --confirm "reset mailer"
     """
-    from everlog.application import groups
+    from everlog.application import consumer_groups
 
-    groups.reset_group(session.log(), name, to=to, forget=forget, confirm=confirm)
+    consumer_groups.reset_group(session.log(), name, to=to, forget=forget, confirm=confirm)
     if forget:
         line = f"{safe(name)} is removed; the first member that joins creates it again"
     else:

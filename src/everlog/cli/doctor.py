@@ -11,7 +11,7 @@ from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, pass_session
 
 if TYPE_CHECKING:
-    from everlog.application.doctor import Check
+    from everlog.application.checks.doctor import Check
 
 EXIT_FAILED = 8
 COLORS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "white"}
@@ -30,7 +30,7 @@ def doctor_command(session: Session) -> None:
       everlog doctor
       everlog doctor --json
     """
-    from everlog.application.doctor import checks
+    from everlog.application.checks.doctor import checks
 
     failed = answer_checks(session.out, checks(session.location, session.log))
     if failed:

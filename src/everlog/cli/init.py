@@ -34,7 +34,7 @@ def init_command(session: Session, directory: Path | None, store: str, new: bool
       everlog init services/shop --agents-md
       everlog init --store jsonl:.
     """
-    from everlog.application.create_folder import create_log
+    from everlog.application.folder.create import create_log
 
     if session.url:
         raise click.UsageError(

@@ -114,9 +114,9 @@ def _own_groups(session: Session) -> list[tuple[str, str]]:
         return []
     if not session.url and not any((one / ".everlog").is_dir() for one in (here, *here.parents)):
         return []  # there are no settings to read, and `--help` stays fast
-    from everlog.application.own_groups import own_groups
     from everlog.cli.output import safe
     from everlog.errors import EverlogError
+    from everlog.programs.registry import own_groups
 
     try:
         return [(safe(group), safe(about)) for group, about in own_groups(here, session.url)]

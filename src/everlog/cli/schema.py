@@ -12,7 +12,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.application.event_types import DescribedType, FieldInfo
+    from everlog.application.folder.event_types import DescribedType, FieldInfo
 
 
 @click.group("schema", invoke_without_command=True)
@@ -77,7 +77,7 @@ def show_type(session: Session, type: str) -> None:
     """
     import msgspec
 
-    from everlog.application.event_types import describe_type
+    from everlog.application.folder.event_types import describe_type
 
     found = describe_type(session.catalog(), type)
     info = found.info
@@ -132,7 +132,7 @@ def check_types(session: Session, lock: Path | None) -> None:
     Example:
       everlog schema check
     """
-    from everlog.application import event_types
+    from everlog.application.folder import event_types
 
     found = event_types.check_types(session.catalog(), _lock_path(session, lock))
     count, new = found.types, found.additions
@@ -162,7 +162,7 @@ def lock_types(session: Session, lock: Path | None) -> None:
     Example:
       everlog schema lock && git add .everlog/schema.lock.json
     """
-    from everlog.application import event_types
+    from everlog.application.folder import event_types
 
     done = event_types.lock_types(session.catalog(), _lock_path(session, lock))
     for breach in done.no_longer:
@@ -190,7 +190,7 @@ def add_type(session: Session, type: str, fields: tuple[str, ...], doc: str) -> 
       everlog schema add deploy.finished service:str 'result:ok | failed' 'seconds:float = 0'
       everlog schema add issue.commented text:str --doc "A comment on an issue."
     """
-    from everlog.application.event_types import declare_type
+    from everlog.application.folder.event_types import declare_type
 
     wanted: dict[str, str] = {}
     for text in fields:
@@ -224,7 +224,7 @@ def _export(session: Session, event_type: str | None) -> None:
 
 
 def _lock_path(session: Session, given: Path | None) -> Path:
-    from everlog.application.event_types import default_lock
+    from everlog.application.folder.event_types import default_lock
 
     return default_lock(session.folder()) if given is None else session.directory / given
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from everlog.application.open_folder import Catalog, Loaded, Location
+    from everlog.application.folder.open import Catalog, Loaded, Location
     from everlog.cli.events.past_damage import LeftOut
     from everlog.cli.output import Output
     from everlog.log.log import Log
@@ -73,7 +73,7 @@ class Session:
     @property
     def location(self) -> Location:
         """Where this run looks for the log."""
-        from everlog.application.open_folder import Location
+        from everlog.application.folder.open import Location
 
         return Location(work_in=self.work_in, url=self.url, actor=self.actor)
 
@@ -125,7 +125,7 @@ class Session:
     def _show_warnings(self) -> None:
         """Print the warnings that the library logs, until the end of the run."""
         if self._stop_warnings is None:
-            from everlog.application.open_folder import show_warnings
+            from everlog.application.folder.open import show_warnings
 
             self._stop_warnings = show_warnings(self.out.warn)
 

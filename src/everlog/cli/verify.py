@@ -36,7 +36,7 @@ def verify_command(session: Session) -> None:
     """
     import time
 
-    from everlog.application.problems import checked_out, no_hint_to_verify
+    from everlog.application.checks.problems import checked_out, no_hint_to_verify
     from everlog.cli.progress import progress
 
     log = session.log()
@@ -60,7 +60,7 @@ def answer_report(
     the events."""
     import msgspec
 
-    from everlog.application.problems import remedy, summarize
+    from everlog.application.checks.problems import remedy, summarize
 
     checked_out = ""
     if of is not None:

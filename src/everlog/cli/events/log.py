@@ -13,7 +13,7 @@ from everlog.cli.session import Session, common_options, missing_ok_option, pass
 from everlog.cli.time_options import TIME_OR_POSITION
 
 if TYPE_CHECKING:
-    from everlog.application.purged_ranges import PurgedRange
+    from everlog.application.events.purged_ranges import PurgedRange
     from everlog.core.event import Purge, Recorded
     from everlog.core.query import Cursor, Page, Query, Reset
     from everlog.log.log import Log
@@ -182,7 +182,7 @@ class _Reader:
         until: datetime | int | None,
         filters: dict[str, Any],
     ) -> None:
-        from everlog.application.problems import bad_lines
+        from everlog.application.checks.problems import bad_lines
 
         self._session = session
         self._out = session.out
@@ -299,7 +299,7 @@ class _Reader:
         """Return the records of purges that people see between the events of a stream."""
         if not self._out.human:
             return []
-        from everlog.application.purged_ranges import matching_purges
+        from everlog.application.events.purged_ranges import matching_purges
 
         after = max(cursor.position, self.after)
         return matching_purges(self._log, self._query, after=after, upto=self._log.head())
@@ -314,7 +314,7 @@ class _Reader:
 
     def _look_at(self, found: Sequence[Recorded], *, after: int, upto: int) -> None:
         """Warn if these events differ from what was recorded. Many events are not checked: they are read in bulk."""
-        from everlog.application.problems import not_as_recorded
+        from everlog.application.checks.problems import not_as_recorded
         from everlog.core.event import Position
         from everlog.core.query import EVERYTHING
         from everlog.log.verify.spot_check import PLACES_MAX, spot_check
@@ -330,7 +330,7 @@ class _Reader:
         """Return the events with what purges left between them, for people. Programs see only events."""
         if not self._out.human:
             return [*found]
-        from everlog.application.purged_ranges import position_of, purged_ranges
+        from everlog.application.events.purged_ranges import position_of, purged_ranges
 
         left = purged_ranges(self._log, self._query, after=after, upto=upto)
         return sorted([*found, *left], key=position_of, reverse=newest_first)

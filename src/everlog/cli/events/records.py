@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from everlog.application.purged_ranges import PurgedRange
+from everlog.application.events.purged_ranges import PurgedRange
 from everlog.cli.output import Answer, Output, json_text, safe, tsv
 from everlog.core.codec import recorded_object
 from everlog.core.event import Purge, Recorded

@@ -10,7 +10,7 @@ from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
 
 if TYPE_CHECKING:
-    from everlog.application.find import FoundEvent, StoredEvent
+    from everlog.application.events.find import FoundEvent, StoredEvent
 
 
 @click.command("show")
@@ -33,8 +33,8 @@ def show_command(session: Session, name: str, raw: bool) -> None:
       everlog show 12 --raw
       everlog show A8XQ2T
     """
-    from everlog.application.find import find_event, find_stored
-    from everlog.application.problems import bad_lines, not_as_recorded
+    from everlog.application.checks.problems import bad_lines, not_as_recorded
+    from everlog.application.events.find import find_event, find_stored
 
     log = session.log()
     session.out.warn(bad_lines(log))

@@ -58,7 +58,7 @@ def migrate_command(
     """
     import msgspec
 
-    from everlog.application.move_events import copy_target, import_options, shown_url
+    from everlog.application.move_log import copy_target, import_options, shown_url
     from everlog.cli.pipeline.progress import spark_progress
     from everlog.cli.progress import progress
     from everlog.pipeline.session.session import require_libraries
@@ -116,7 +116,7 @@ def export_command(session: Session, folder: str, form: str, master: str, conf: 
     """
     import msgspec
 
-    from everlog.application.move_events import Format
+    from everlog.application.move_log import Format
     from everlog.cli.pipeline.progress import spark_progress
     from everlog.pipeline.session.session import require_libraries
 

@@ -12,7 +12,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.application.move_events import Imported
+    from everlog.application.move_log import Imported
 
 EXIT_SET_ASIDE = 9
 PROBLEMS_SHOWN = 20
@@ -75,7 +75,7 @@ def import_command(
       everlog import kitty-specs/*/status.events.jsonl --new-ids --set-aside bad.jsonl
       everlog import events/2026-01-26.jsonl events/2026-01-27.jsonl --on-unknown-type refuse
     """
-    from everlog.application.move_events import import_from, import_options
+    from everlog.application.move_log import import_from, import_options
     from everlog.cli.progress import progress
 
     options = import_options(

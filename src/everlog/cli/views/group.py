@@ -58,7 +58,7 @@ def list_views(session: Session) -> None:
 def _list(session: Session) -> None:
     import msgspec
 
-    from everlog.application.view_states import overviews, warning_about
+    from everlog.application.views.states import overviews, warning_about
 
     found = overviews(session.log())
     session.out.answer(
@@ -103,7 +103,7 @@ def get_state(session: Session, view: str, key: str | None, stale: bool, after: 
     """
     import msgspec
 
-    from everlog.application.view_states import age_of, state_of, states_of
+    from everlog.application.views.states import age_of, state_of, states_of
 
     if key is not None:
         answer = state_of(session.log(), view, key, stale=stale)
@@ -157,7 +157,7 @@ def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
     """
     import time
 
-    from everlog.application.view_states import bring_up_to_date, run_in_background
+    from everlog.application.views.states import bring_up_to_date, run_in_background
     from everlog.cli.progress import progress
 
     log = session.log()
@@ -219,11 +219,11 @@ def audit_views(session: Session, names: tuple[str, ...], sample: int | None) ->
     """
     import msgspec
 
-    from everlog.application import view_states
+    from everlog.application.views import states
     from everlog.cli.progress import progress
 
     log = session.log()
-    found = view_states.audit_views(
+    found = states.audit_views(
         log, names, lambda name: progress(session.out, f"auditing {name}", log.head()), sample=sample
     )
     counts = ("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap")

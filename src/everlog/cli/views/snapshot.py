@@ -12,7 +12,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.application.snapshots import SnapshotInfo
+    from everlog.application.views.snapshots import SnapshotInfo
 
 EXIT_DAMAGED = 8
 
@@ -53,7 +53,7 @@ def create_snapshot(session: Session, views: tuple[str, ...], full: bool, if_due
       everlog snapshot create streams
       everlog snapshot create --if-due
     """
-    from everlog.application.snapshots import create_snapshots
+    from everlog.application.views.snapshots import create_snapshots
 
     done = create_snapshots(session.log(), views, full=full, if_due=if_due)
     made, refused = done.made, done.refused
@@ -78,7 +78,7 @@ def list_snapshots(session: Session, view: str) -> None:
     Example:
       everlog snapshot list
     """
-    from everlog.application import snapshots
+    from everlog.application.views import snapshots
 
     found = snapshots.list_snapshots(session.log(), view)
     _answer(session, found, None)
@@ -105,7 +105,7 @@ def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_
     """
     import msgspec
 
-    from everlog.application import snapshots
+    from everlog.application.views import snapshots
 
     found = snapshots.verify_snapshots(session.log(), views, sample=None if all_keys else sample)
     rows = [(one.id, one.view, one.position, snapshots.describe_verdict(one), one.replayed) for one in found]
@@ -142,7 +142,7 @@ def prune_snapshots(session: Session, dry_run: bool) -> None:
     Example:
       everlog snapshot prune --dry-run
     """
-    from everlog.application import snapshots
+    from everlog.application.views import snapshots
 
     gone = snapshots.prune_snapshots(session.log(), dry_run=dry_run)
     verb = "would remove" if dry_run else "removed"
@@ -162,7 +162,7 @@ def protect_snapshot(session: Session, snapshot: str, reason: str, off: bool) ->
     Example:
       everlog snapshot protect 6RCAF7 --reason "before the migration"
     """
-    from everlog.application import snapshots
+    from everlog.application.views import snapshots
 
     found = snapshots.protect_snapshot(session.log(), snapshot, None if off else reason)
     _answer(session, [found], [f"{found.id} is {'not ' if off else ''}protected"])
@@ -185,7 +185,7 @@ def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
     """
     import msgspec
 
-    from everlog.application.snapshots import restore_view
+    from everlog.application.views.snapshots import restore_view
 
     done = restore_view(session.log(), view, snapshot)
     facts = msgspec.to_builtins(done)
