@@ -49,7 +49,7 @@ def show_settings(session: Session) -> None:
 
     found = all_settings(session.settings())
     data = {one.setting: {"value": one.value, "origin": one.origin} for one in found}
-    session.out.answer(Answer.of_structs(found, data=data))
+    session.out.answer(Answer.of_many(found, data=data))
 
 
 @config_command.command("get", cls=_WithSettings)
@@ -71,7 +71,7 @@ def get_setting(session: Session, key: str) -> None:
     found = one_setting(session.settings(), key)
     facts = msgspec.to_builtins(found)
     shown = str(found.value).lower() if isinstance(found.value, bool) else str(found.value)
-    session.out.answer(Answer(data=facts, ids=[shown], rows=[(found.value,)], lines=[safe(shown)], facts=facts))
+    session.out.answer(Answer.of_row(shown, facts, lines=[safe(shown)], row=[found.value]))
 
 
 @config_command.command("set", cls=_WithSettings)
@@ -97,7 +97,7 @@ def set_setting(session: Session, key: str, value: str) -> None:
     facts = {"setting": done.setting, "value": done.value, "file": str(done.file)}
     shown = done.value if isinstance(done.value, str) else value
     lines = [safe(f"{done.setting} = {shown}   in {done.file}")]
-    session.out.answer(Answer(data=facts, ids=[done.setting], rows=[tuple(facts.values())], lines=lines, facts=facts))
+    session.out.answer(Answer.of_row(done.setting, facts, lines=lines))
     if done.overridden_by:
         session.out.warn(f"{done.overridden_by} has another value and takes precedence")
 
@@ -118,11 +118,11 @@ def show_paths(session: Session) -> None:
 
     found = settings_files(session.folder())
     session.out.answer(
-        Answer(
+        Answer.of_many(
+            found,
+            ("which", "path", "there"),
+            cells={"there": lambda one: "yes" if one.exists else "no"},
+            named="path",
             data={one.which: {"path": str(one.path), "exists": one.exists} for one in found},
-            ids=[str(one.path) for one in found],
-            columns=("which", "path", "there"),
-            rows=[(one.which, str(one.path), "yes" if one.exists else "no") for one in found],
-            facts={"count": len(found)},
         )
     )

@@ -10,6 +10,7 @@ from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, actor_option, common_options, missing_ok_option, pass_session
 
 if TYPE_CHECKING:
+    from everlog.application.consumer_groups import MemberLag
     from everlog.log.dead_letters import GroupLetter
 
 
@@ -39,7 +40,7 @@ def list_groups(session: Session) -> None:
     from everlog.application.consumer_groups import group_overviews
 
     found = group_overviews(session.log())
-    session.out.answer(Answer.of_structs(found))
+    session.out.answer(Answer.of_many(found))
     if not found:
         session.out.hint("there are no groups of consumers; a group exists once a member has joined it")
 
@@ -60,32 +61,27 @@ def show_lag(session: Session, name: str) -> None:
     Example:
       everlog consumers lag mailer
     """
+    import msgspec
+
     from everlog.application.consumer_groups import member_lags
     from everlog.cli.events.records import moment
 
     lags = member_lags(session.log(), name)
-    columns = ("member", "partitions", "events", "positions", "cursor", "dead_letters", "lease_until")
-    rows = [
-        (
-            lag.member,
-            len(lag.partitions),
-            lag.events,
-            lag.positions,
-            lag.cursor,
-            lag.dead_letters,
-            moment(lag.lease_until) if lag.lease_until else "",
-        )
-        for lag in lags
-    ]
-    data = [
-        {**dict(zip(columns, row, strict=True)), "partitions": list(lag.partitions)}
-        for row, lag in zip(rows, lags, strict=True)
-    ]
+
+    def lease_until(lag: MemberLag) -> str:
+        return moment(lag.lease_until) if lag.lease_until else ""
+
     known = [lag.events for lag in lags if lag.events is not None]
     facts: dict[str, Any] = {"group": name, "members": sum(1 for lag in lags if lag.member)}
     facts["events"] = sum(known) if len(known) == len(lags) else None
     session.out.answer(
-        Answer(data=data, ids=[lag.member for lag in lags if lag.member], columns=columns, rows=rows, facts=facts)
+        Answer.of_many(
+            lags,
+            cells={"partitions": lambda lag: len(lag.partitions), "lease_until": lease_until},
+            ids=[lag.member for lag in lags if lag.member],
+            facts=facts,
+            data=[{**msgspec.to_builtins(lag), "lease_until": lease_until(lag)} for lag in lags],
+        )
     )
 
 
@@ -104,22 +100,13 @@ def show_letters(session: Session, name: str, decided: bool) -> None:
     Example:
       everlog consumers dead-letters mailer
     """
-    import msgspec
-
     from everlog.application.consumer_groups import dead_letters
     from everlog.log.dead_letters import explanation
 
     found = dead_letters(session.log(), name, decided=decided)
-    columns = ("position", "what", "key", "type", "stream", "attempts")
-    session.out.answer(
-        Answer(
-            data=msgspec.to_builtins(found),
-            ids=[str(letter.position) for letter in found],
-            columns=(*columns, "reason"),
-            rows=[(*(getattr(letter, name) for name in columns), explanation(letter)) for letter in found],
-            facts={"group": name, "count": len(found)},
-        )
-    )
+    columns = ("position", "what", "key", "type", "stream", "attempts", "reason")
+    facts = {"group": name, "count": len(found)}
+    session.out.answer(Answer.of_many(found, columns, cells={"reason": explanation}, facts=facts))
     if not found:
         session.out.hint("there are no dead letters")
 

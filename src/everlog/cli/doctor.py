@@ -49,11 +49,9 @@ def answer_checks(out: Output, checks: Iterable[Check]) -> list[Check]:
         if check.fix:
             lines.append(f"      fix: {safe(check.fix)}")
     out.answer(
-        Answer(
-            data=msgspec.to_builtins(found),
+        Answer.of_many(
+            found,
             ids=[check.id for check in failed],
-            columns=("status", "id", "detail", "fix"),
-            rows=[(check.status, check.id, check.detail, check.fix) for check in found],
             lines=lines,
             facts={status: sum(check.status == status for check in found) for status in COLORS},
         )

@@ -97,7 +97,7 @@ def archive_segments(session: Session, days: int | None) -> None:
     before, after = sum(one.bytes for one in done), sum(one.packed_bytes for one in done)
     saved = f", {counted(before, 'byte')} became {after:,}" if done else ""
     session.out.answer(
-        Answer.of_structs(
+        Answer.of_many(
             done,
             ids=[],
             lines=[f"compressed {counted(len(done), 'segment')}{saved}"],
@@ -143,6 +143,4 @@ def rebuild_index(session: Session, accept_missing: bool) -> None:
     done = store_files.rebuild_index(session.log(), accept_missing=accept_missing)
     facts = msgspec.to_builtins(done)
     lines = [f"rebuilt the index of {counted(done.events, 'event')}; existing cursors are reset"]
-    session.out.answer(
-        Answer(data=facts, ids=[done.epoch], rows=[(done.events, done.epoch)], lines=lines, facts=facts)
-    )
+    session.out.answer(Answer.of_row(done.epoch, facts, lines=lines))

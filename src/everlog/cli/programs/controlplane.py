@@ -69,21 +69,15 @@ def _line(command: Any, result: Any) -> str:
 
 
 def _audit(session: Session, question: Audit, found: list[Any]) -> Answer:
-    columns = question.columns
-    entries = [msgspec.to_builtins(entry) for entry in found]
     following = found[-1].position if len(found) == question.limit else None
-    return Answer(
-        data=entries,
-        ids=[entry["id"] for entry in entries],
-        columns=columns,
-        rows=[[_cell(entry[name]) for name in columns] for entry in entries],
-        facts={"count": len(entries), "next": following},
+    return Answer.of_many(
+        msgspec.to_builtins(found),
+        question.columns,
+        cells={"occurred_at": lambda entry: entry["occurred_at"].replace("+00:00", "Z")},
+        named="id",
+        facts={"count": len(found), "next": following},
         next=following,
     )
-
-
-def _cell(value: Any) -> Any:
-    return value if not isinstance(value, str) else value.replace("+00:00", "Z")
 
 
 def _more(session: Session, question: Audit, found: list[Any]) -> str:
@@ -91,9 +85,7 @@ def _more(session: Session, question: Audit, found: list[Any]) -> str:
 
 
 def _days(session: Session, question: Days, days: list[dict[str, Any]]) -> Answer:
-    rows = [(day["day"], day["events"], day["actors"]) for day in days]
-    facts = {"org": question.place, "days": len(days)}
-    return Answer(data=days, ids=[day["day"] for day in days], columns=question.columns, rows=rows, facts=facts)
+    return Answer.of_many(days, question.columns, facts={"org": question.place, "days": len(days)})
 
 
 def _nothing(session: Session, question: List) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everlog.cli.output import Answer, json_text, safe
@@ -56,23 +54,11 @@ def list_views(session: Session) -> None:
 
 
 def _list(session: Session) -> None:
-    import msgspec
-
     from everlog.application.views.states import overviews, warning_about
 
     found = overviews(session.log())
-    session.out.answer(
-        Answer(
-            data=msgspec.to_builtins(found),
-            ids=[one.view for one in found],
-            columns=("view", "state", "version", "position", "lag", "keys", "letters"),
-            rows=[
-                (one.view, one.state, one.version or one.code_version, one.position, one.lag, one.keys, one.letters)
-                for one in found
-            ],
-            facts={"count": len(found)},
-        )
-    )
+    columns = ("view", "state", "version", "position", "lag", "keys", "letters")
+    session.out.answer(Answer.of_many(found, columns, cells={"version": lambda one: one.version or one.code_version}))
     for one in found:
         session.out.warn(warning_about(one))
 
@@ -163,7 +149,7 @@ def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
     log = session.log()
     if to_end:
         reached = bring_up_to_date(log, names, lambda name: progress(session.out, name, log.head()))
-        session.out.answer(Answer.of_structs(reached))
+        session.out.answer(Answer.of_many(reached))
         return
     chosen = run_in_background(log, names)
     session.out.hint(f"keeping {', '.join(chosen)} up to date; Ctrl-C ends it")
@@ -226,27 +212,22 @@ def audit_views(session: Session, names: tuple[str, ...], sample: int | None) ->
     found = states.audit_views(
         log, names, lambda name: progress(session.out, f"auditing {name}", log.head()), sample=sample
     )
-    counts = ("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap")
-    columns = (*counts, "wrong", "keys", "checked", "differing", "damaged")
-    rows: list[tuple[Any, ...]] = [
-        (
-            *(getattr(one, name) for name in counts),
-            len(one.wrong_counts),
-            one.keys,
-            one.checked,
-            len(one.differing),
-            len(one.damaged),
-        )
-        for one in found
-    ]
-    data = [{**msgspec.to_builtins(one), "ok": one.ok} for one in found]
+    columns = (
+        *("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap"),
+        *("wrong", "keys", "checked", "differing", "damaged"),
+    )
     session.out.answer(
-        Answer(
-            data=data,
+        Answer.of_many(
+            found,
+            columns,
+            cells={
+                "wrong": lambda one: len(one.wrong_counts),
+                "differing": lambda one: len(one.differing),
+                "damaged": lambda one: len(one.damaged),
+            },
             ids=[one.view for one in found if not one.ok],
-            columns=columns,
-            rows=rows,
             facts={"ok": all(one.ok for one in found), "count": len(found)},
+            data=[{**msgspec.to_builtins(one), "ok": one.ok} for one in found],
         )
     )
     if not found:

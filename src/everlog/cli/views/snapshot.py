@@ -108,15 +108,15 @@ def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_
     from everlog.application.views import snapshots
 
     found = snapshots.verify_snapshots(session.log(), views, sample=None if all_keys else sample)
-    rows = [(one.id, one.view, one.position, snapshots.describe_verdict(one), one.replayed) for one in found]
-    wrong = sum(not one.ok for one in found)
+    wrong = [one.id for one in found if not one.ok]
     session.out.answer(
-        Answer(
+        Answer.of_many(
+            found,
+            ("id", "view", "position", "verdict", "replayed"),
+            cells={"verdict": snapshots.describe_verdict},
+            ids=wrong,
+            facts={"count": len(found), "wrong": len(wrong)},
             data=[{**msgspec.to_builtins(one), "ok": one.ok} for one in found],
-            ids=[one.id for one in found if not one.ok],
-            columns=("id", "view", "position", "verdict", "replayed"),
-            rows=rows,
-            facts={"count": len(found), "wrong": wrong},
         )
     )
     for name in views or ("",):
@@ -198,7 +198,7 @@ def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
 
 def _answer(session: Session, found: Sequence[SnapshotInfo], lines: list[str] | None) -> None:
     data = [{name: getattr(one, name) for name in one.columns} for one in found]
-    session.out.answer(Answer.of_structs(found, data=data, lines=lines))
+    session.out.answer(Answer.of_many(found, data=data, lines=lines))
 
 
 def _made_line(one: SnapshotInfo) -> str:
