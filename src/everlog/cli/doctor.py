@@ -9,11 +9,11 @@ import click
 
 from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
     from everlog.application.checks.doctor import Check
 
-EXIT_FAILED = 8
 COLORS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "white"}
 
 
@@ -34,7 +34,7 @@ def doctor_command(session: Session) -> None:
 
     failed = answer_checks(session.out, checks(session.location, session.log))
     if failed:
-        raise click.exceptions.Exit(EXIT_FAILED)
+        raise click.exceptions.Exit(CHECK_FAILED)
 
 
 def answer_checks(out: Output, checks: Iterable[Check]) -> list[Check]:

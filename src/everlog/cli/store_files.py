@@ -9,8 +9,7 @@ import click
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
-
-EXIT_DAMAGED = 8
+from everlog.errors import CHECK_FAILED
 
 
 @click.command("dump")
@@ -62,7 +61,7 @@ def dump_command(session: Session, files: tuple[Path, ...], records: bool) -> No
         )
     )
     if damaged:
-        raise click.exceptions.Exit(EXIT_DAMAGED)
+        raise click.exceptions.Exit(CHECK_FAILED)
 
 
 @click.group("segments")

@@ -9,11 +9,10 @@ import click
 
 from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
     from everlog.log.verify.verify import Report
-
-EXIT_DAMAGED = 8
 
 
 @click.command("verify")
@@ -111,4 +110,4 @@ def answer_report(
     )
     if not report.ok:
         out.hint(remedy(report.problems))
-        raise click.exceptions.Exit(EXIT_DAMAGED)
+        raise click.exceptions.Exit(CHECK_FAILED)

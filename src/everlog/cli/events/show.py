@@ -8,6 +8,7 @@ import click
 
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
+from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
     from everlog.application.events.find import FoundEvent, StoredEvent
@@ -102,4 +103,4 @@ def _show_stored(session: Session, found: StoredEvent) -> None:
     )
     if not found.sound:
         session.out.hint("the stored bytes are not what was recorded: everlog verify")
-        raise click.exceptions.Exit(8)
+        raise click.exceptions.Exit(CHECK_FAILED)

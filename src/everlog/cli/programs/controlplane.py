@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from everlog.cli.output import Answer, json_text, pairs, safe
+from everlog.cli.output import Answer, safe
 from everlog.cli.programs.builder import Several, Surface, build
 from everlog.cli.programs.spelling import Argument, Option
 from everlog.cli.session import Session, common_options, pass_session
@@ -40,20 +40,15 @@ def follow(session: Session, place: str, name: str, to_end: bool, scope: str) ->
     """
     import sys
 
-    from everlog.cli.events.records import Lines, print_record
+    from everlog.cli.events.records import Lines, print_record, print_reset
     from everlog.programs.controlplane.questions import consumer
 
     out = session.out
     lines = Lines(out)
 
     def on_reset(reset: Reset) -> None:
-        facts: dict[str, Any] = {"reason": reset.reason, "cursor": str(reset.cursor)}
-        if out.json:
-            out.line(json_text({"reset_required": reset.reason, "cursor": str(reset.cursor)}))
-        elif out.agent:
-            out.line("RESET " + pairs(facts))
-        else:
-            out.warn(f"reset required: history before {reset.cursor} changed ({reset.reason}); fetch the state again")
+        what = f"history before {reset.cursor} changed ({reset.reason}); fetch the state again"
+        print_reset(out, reset, f"reset required: {what}")
 
     within = scope or session.settings().settings.scope
     group = consumer(session.log(), place, name, within=within)

@@ -10,11 +10,11 @@ import click
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
+from everlog.errors import SET_ASIDE
 
 if TYPE_CHECKING:
     from everlog.application.move_log import Imported
 
-EXIT_SET_ASIDE = 9
 PROBLEMS_SHOWN = 20
 
 
@@ -98,7 +98,7 @@ def import_command(
     )
     _answer(session, imported, set_aside)
     if imported.set_aside:
-        raise click.exceptions.Exit(EXIT_SET_ASIDE)
+        raise click.exceptions.Exit(SET_ASIDE)
 
 
 def _stdin(session: Session, size: int) -> bytes:

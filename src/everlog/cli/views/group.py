@@ -15,8 +15,8 @@ from everlog.cli.session import (
 from everlog.cli.views.dead_letters import dead_letters, retry_letters, skip_letter
 from everlog.cli.views.rebuild import rebuild_view
 from everlog.core.text import counted
+from everlog.errors import CHECK_FAILED
 
-EXIT_DAMAGED = 8
 ROWS_SHOWN = 1000
 
 
@@ -245,4 +245,4 @@ def audit_views(session: Session, names: tuple[str, ...], sample: int | None) ->
             session.out.warn(f"{one.view}: the state of {key} differs from its events")
     if not all(one.ok for one in found):
         session.out.hint("to correct it: everlog views rebuild VIEW")
-        raise click.exceptions.Exit(EXIT_DAMAGED)
+        raise click.exceptions.Exit(CHECK_FAILED)

@@ -10,11 +10,10 @@ import click
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
+from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
     from everlog.application.views.snapshots import SnapshotInfo
-
-EXIT_DAMAGED = 8
 
 
 @click.group("snapshot")
@@ -123,7 +122,7 @@ def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_
         if not any(name in ("", one.view) for one in found):
             session.out.hint(snapshots.how_to_create_one(session.log(), name))
     if wrong:
-        click.get_current_context().exit(EXIT_DAMAGED)
+        raise click.exceptions.Exit(CHECK_FAILED)
 
 
 @snapshot_command.command("prune")
