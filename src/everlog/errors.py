@@ -130,6 +130,12 @@ EXIT_CODES = {
 }
 """What each exit code of the command line means. An error has the one of its class."""
 
+CHECK_FAILED = 8
+"""The exit code of a check that found something, such as `verify`; it prints a report and raises no error."""
+
+SET_ASIDE = 9
+"""The exit code of an import that set lines aside."""
+
 
 def codes_of(exit_code: int) -> list[str]:
     """Return the codes of the errors with this exit code, in the order of this file."""

@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from everlog import wiring
-from everlog.application.open_folder import Location
+from everlog.application.folder.open import Location
 from everlog.errors import EverlogError, InvalidSettings, NotFound
 from everlog.files import DiskFiles, replace_file
 

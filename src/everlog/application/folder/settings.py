@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from everlog import wiring
-from everlog.application.store_urls import PASSWORD_WARNING, has_password, without_password
+from everlog.application.folder.store_urls import PASSWORD_WARNING, has_password, without_password
 from everlog.core.fields import require_shape
 from everlog.core.text import did_you_mean
 from everlog.errors import InvalidSettings

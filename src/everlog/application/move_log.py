@@ -1,4 +1,4 @@
-"""Move events: copy a log, export events to a file, import files, and let git merge a log of text files."""
+"""Move a log: copy it, upgrade it, export its events, import those of files, and let git merge text files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from shlex import quote
 
 import msgspec
 
-from everlog import wiring
-from everlog.application.open_folder import Location
-from everlog.application.store_urls import typed_url, url_from_folder
+from everlog import upgrading, wiring
+from everlog.application.folder.open import Location
+from everlog.application.folder.store_urls import typed_url, url_from_folder
 from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import BadFile, Conflict, InvalidSettings, NoLogHere, NotFound
 from everlog.files import DiskFiles, replace_file_by
 from everlog.log.log import Log
+from everlog.settings import FOLDER, find_folder, load
 from everlog.transfer import git
 from everlog.transfer.copy import Copied, copy_log
 from everlog.transfer.exporting import Export, chunks
@@ -26,6 +27,8 @@ from everlog.transfer.import_pass import Options, Source
 from everlog.transfer.importing import Imported as Imported
 from everlog.transfer.importing import import_files, passes
 from everlog.transfer.mapping import RowMapping, read_mapping
+from everlog.upgrading import ProgressOf
+from everlog.upgrading import Upgraded as Upgraded
 from everlog.wiring import copy_target as copy_target
 from everlog.wiring import shown_url as shown_url
 
@@ -48,6 +51,21 @@ class MergedByGit(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     repository: Path
     changed: Sequence[str]
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """Old files that are gone now, and how many bytes they took; 0 for tables."""
+
+    kept: str
+    bytes: int
+
+
+class Named(msgspec.Struct, frozen=True):
+    """A log as a command names it: its URL, and where its path begins."""
+
+    url: str
+    base: Path
+    shown: str
 
 
 # ---- copy
@@ -89,6 +107,35 @@ def _how_to_use(location: Location, target: str) -> str:
         return use
     stated = url_from_folder(target, base=location.directory, folder=folder)
     return f"{use}, or everlog {there}config set store {typed_url(stated)}"
+
+
+# ---- upgrade
+
+
+def named_log(location: Location, name: str) -> Named:
+    """Return the log that a command names by a URL or by a folder; without a name, the log of the location."""
+    if name and (location.directory / name).is_dir():
+        folder = location.directory / name
+        folder = folder if folder.name == FOLDER else find_folder(folder)
+        url = load(folder).settings.store
+        return Named(url, folder, wiring.shown_url(url))
+    if name:
+        return Named(name, location.directory, wiring.shown_url(name))
+    if location.url:
+        url = location.absolute_url()
+        return Named(url, Path(), wiring.shown_url(url))
+    url = location.settings().settings.store
+    return Named(url, location.folder(), wiring.shown_url(url))
+
+
+def upgrade_named(named: Named, progress: ProgressOf) -> Upgraded:
+    """Bring a log to the present format. The old files are kept."""
+    return upgrading.upgrade(named.url, base=named.base, progress=progress)
+
+
+def forget_named(named: Named) -> Forgotten:
+    """Remove the old files that an upgrade has kept."""
+    return Forgotten(*upgrading.forget_old(named.url, base=named.base))
 
 
 # ---- export

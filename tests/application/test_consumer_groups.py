@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import everlog
-from everlog.application.groups import (
+from everlog.application.consumer_groups import (
     dead_letters,
     group_overviews,
     member_lags,

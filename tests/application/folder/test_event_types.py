@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from everlog.application.create_folder import create_folder
-from everlog.application.event_types import (
+from everlog.application.folder.create import create_folder
+from everlog.application.folder.event_types import (
     check_types,
     declare_type,
     default_lock,
     describe_type,
     lock_types,
 )
-from everlog.application.open_folder import Location
+from everlog.application.folder.open import Location
 from everlog.errors import InvalidSettings, NotFound, SchemaBroken, UnknownType
 
 

@@ -21,8 +21,8 @@ from urllib.parse import quote as url_quote
 import msgspec
 
 from everlog import wiring
-from everlog.application.open_folder import Location
-from everlog.application.problems import remedy, summarize
+from everlog.application.checks.problems import remedy, summarize
+from everlog.application.folder.open import Location
 from everlog.catalog.lock import LOCK_FILE, additions, compare
 from everlog.core.fields import require_shape
 from everlog.core.text import counted

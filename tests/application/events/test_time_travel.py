@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import everlog
-from everlog.application.time_travel import change_between, describe, reasons_for, state_then
+from everlog.application.events.time_travel import change_between, describe, reasons_for, state_then
 from everlog.errors import InvalidField, NotFound
 from everlog.views.as_of import Version
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from everlog import wiring
-from everlog.application.open_folder import lost_store
-from everlog.application.store_urls import PASSWORD_WARNING, has_password, typed_url, without_password
+from everlog.application.folder.open import lost_store
+from everlog.application.folder.store_urls import PASSWORD_WARNING, has_password, typed_url, without_password
 from everlog.errors import InvalidSettings, NotFound
 from everlog.files import DiskFiles, replace_file
 from everlog.lock_file import FILE_MODE

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from everlog.application.change_settings import all_settings, change_setting, one_setting, settings_files
-from everlog.application.create_folder import create_folder
+from everlog.application.folder.create import create_folder
+from everlog.application.folder.settings import all_settings, change_setting, one_setting, settings_files
 from everlog.errors import InvalidField, InvalidSettings
 from everlog.settings import load
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from everlog.application import doctor
-from everlog.application.create_folder import create_log
-from everlog.application.doctor import FAIL, OK, SKIP, WARN, Check, checks
-from everlog.application.open_folder import Location
+from everlog.application.checks import doctor
+from everlog.application.checks.doctor import FAIL, OK, SKIP, WARN, Check, checks
+from everlog.application.folder.create import create_log
+from everlog.application.folder.open import Location
 from everlog.errors import UnknownType
 from everlog.log.log import Log
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import everlog
-from everlog.application.find import CANDIDATES_MAX, find_event, find_position, find_stored
+from everlog.application.events.find import CANDIDATES_MAX, find_event, find_position, find_stored
 from everlog.core.ids import id_uuid
 from everlog.errors import InvalidField, NotFound
 from everlog.log.log import Log

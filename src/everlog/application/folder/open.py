@@ -10,7 +10,7 @@ from shlex import quote
 import msgspec
 
 from everlog import wiring
-from everlog.application.store_urls import typed_url, url_from_folder, without_password
+from everlog.application.folder.store_urls import typed_url, url_from_folder, without_password
 from everlog.catalog.catalog import Catalog as Catalog
 from everlog.errors import Damaged, NoLogHere, NotFound
 from everlog.log.log import Log

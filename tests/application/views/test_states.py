@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import everlog
-from everlog.application import view_states
+from everlog.application.views import states
 from everlog.errors import NotFound, ReadOnly
 
 
@@ -29,27 +29,27 @@ def quiet(name: str = "") -> Iterator[Callable[[int], None]]:
 
 
 def test_a_state_is_found_fresh_or_as_it_was_stored(log: everlog.Log) -> None:
-    assert view_states.state_of(log, "streams", "note/1").position == 3
+    assert states.state_of(log, "streams", "note/1").position == 3
     log.append("note.added", stream="note/4", payload={"text": "x"})
-    stale = view_states.state_of(log, "streams", "note/1", stale=True)
-    assert (stale.lag, view_states.age_of(stale)) == (1, "the log is 1 position ahead of this answer")
-    assert view_states.age_of(view_states.state_of(log, "streams", "note/1")) == ""
+    stale = states.state_of(log, "streams", "note/1", stale=True)
+    assert (stale.lag, states.age_of(stale)) == (1, "the log is 1 position ahead of this answer")
+    assert states.age_of(states.state_of(log, "streams", "note/1")) == ""
     with pytest.raises(NotFound, match="no state for note/9"):
-        view_states.state_of(log, "streams", "note/9")
+        states.state_of(log, "streams", "note/9")
 
 
 def test_the_states_of_a_view_come_in_pages(log: everlog.Log) -> None:
-    first = view_states.states_of(log, "streams", limit=2)
-    rest = view_states.states_of(log, "streams", after="note/2", limit=2)
+    first = states.states_of(log, "streams", limit=2)
+    rest = states.states_of(log, "streams", after="note/2", limit=2)
     assert (list(first.states), list(rest.states)) == (["note/1", "note/2"], ["note/3"])
     assert (first.position, first.lag) == (3, 0)
 
 
 def test_views_are_brought_up_to_the_head_and_audited(log: everlog.Log) -> None:
-    assert view_states.audit_views(log, [], quiet) == []  # none has been run
-    reached = view_states.bring_up_to_date(log, ["streams", "types"], quiet)
+    assert states.audit_views(log, [], quiet) == []  # none has been run
+    reached = states.bring_up_to_date(log, ["streams", "types"], quiet)
     assert [(one.view, one.position) for one in reached] == [("streams", 3), ("types", 3)]
-    audited = view_states.audit_views(log, [], quiet)
+    audited = states.audit_views(log, [], quiet)
     assert sorted((one.view, one.ok) for one in audited) == [("streams", True), ("types", True)]
 
 
@@ -57,7 +57,7 @@ def test_a_small_log_is_rebuilt_in_this_process(log: everlog.Log) -> None:
     def no_spark() -> Any:
         raise AssertionError("Spark was started")
 
-    found = view_states.rebuild_view(
+    found = states.rebuild_view(
         log,
         "streams",
         engine="auto",
@@ -70,13 +70,13 @@ def test_a_small_log_is_rebuilt_in_this_process(log: everlog.Log) -> None:
 
 
 def test_a_warning_names_the_command_that_repairs_a_view(log: everlog.Log) -> None:
-    view_states.bring_up_to_date(log, ["streams"], quiet)
-    (streams,) = [one for one in view_states.overviews(log) if one.view == "streams"]
-    assert view_states.warning_about(streams) == ""
+    states.bring_up_to_date(log, ["streams"], quiet)
+    (streams,) = [one for one in states.overviews(log) if one.view == "streams"]
+    assert states.warning_about(streams) == ""
     mended = msgspec.structs.replace(streams, mended=2)
-    assert "everlog views audit streams" in view_states.warning_about(mended)
+    assert "everlog views audit streams" in states.warning_about(mended)
     damaged = msgspec.structs.replace(streams, state="damaged")
-    assert "everlog views rebuild streams" in view_states.warning_about(damaged)
+    assert "everlog views rebuild streams" in states.warning_about(damaged)
 
 
 def test_a_user_who_may_not_write_is_shown_the_command_that_stores_nothing(
@@ -87,5 +87,5 @@ def test_a_user_who_may_not_write_is_shown_the_command_that_stores_nothing(
 
     monkeypatch.setattr(type(log.view("streams")), "get", refuse)
     with pytest.raises(ReadOnly) as refused:
-        view_states.state_of(log, "streams", "note/1")
+        states.state_of(log, "streams", "note/1")
     assert refused.value.hint == "ask its owner; this command stores nothing: everlog state streams note/1"

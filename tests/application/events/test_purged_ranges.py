@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import everlog
-from everlog.application.purged_ranges import PurgedRange, matching_purges, position_of, purged_ranges
+from everlog.application.events.purged_ranges import PurgedRange, matching_purges, position_of, purged_ranges
 from everlog.core.event import Purge
 from everlog.core.query import EVERYTHING, Query
 from everlog.log.log import Log

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import everlog
-from everlog.application.drafts import (
+from everlog.application.events.drafts import (
     drafts_from_ndjson,
     parse_expectation,
     payload_from_words,

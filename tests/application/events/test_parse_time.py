@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from everlog.application.parse_time import is_time_ago, parse_moment, parse_time, parse_time_or_position
+from everlog.application.events.parse_time import is_time_ago, parse_moment, parse_time, parse_time_or_position
 from everlog.errors import InvalidField
 from everlog.views.as_of import Lamport, Version
 

@@ -1,4 +1,4 @@
-"""The URL of a store as the command line says it: fit to be typed again, and without its password."""
+"""The URL of a store as it is shown: fit to be typed again, and without its password."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def has_password(url: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    """The URL with its user, if it names one, and without the password, whatever signs that has."""
+    """Return the URL with its user, if it names one, and without the password, whatever characters that has."""
     scheme, separator, rest = url.partition("://")
     if not separator or not scheme.startswith("postgres"):
         return url
@@ -26,14 +26,14 @@ def without_password(url: str) -> str:
 
 
 def typed_url(url: str) -> str:
-    """The URL as a word of a shell."""
+    """Return the URL as a word of a shell, without its password."""
     from shlex import quote
 
     return quote(without_password(url))
 
 
 def url_from_folder(url: str, *, base: Path, folder: Path) -> str:
-    """A URL that was given beside `base` as the settings in `folder` must say it: their paths begin in the folder."""
+    """Return a URL that is relative to `base` as the settings in `folder` need it: relative to that folder."""
     import os.path
 
     scheme, _, path = url.partition(":")

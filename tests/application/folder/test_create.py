@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from everlog.application.create_folder import create_folder, create_log
-from everlog.application.open_folder import Location
+from everlog.application.folder.create import create_folder, create_log
+from everlog.application.folder.open import Location
 from everlog.errors import EverlogError, InvalidSettings, NotFound
 
 

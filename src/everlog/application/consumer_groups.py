@@ -29,6 +29,10 @@ class GroupOverview(msgspec.Struct, frozen=True, kw_only=True):
 class MemberLag(msgspec.Struct, frozen=True, kw_only=True):
     """How far behind a member is. Without a name, it is about partitions that no member has."""
 
+    columns: ClassVar[tuple[str, ...]] = (
+        *("member", "partitions", "events", "positions", "cursor", "dead_letters", "lease_until"),
+    )
+
     member: str
     partitions: tuple[int, ...]
     events: int | None  # None: the key is a function in the consumers' code, so they cannot be counted here

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import everlog
-from everlog.application.move_events import (
+from everlog.application.folder.open import Location
+from everlog.application.move_log import (
     copy_between,
     export_events,
     import_from,
@@ -17,7 +18,6 @@ from everlog.application.move_events import (
     install_in_git,
     output_file,
 )
-from everlog.application.open_folder import Location
 from everlog.errors import BadFile, Conflict, InvalidSettings, NotFound
 
 

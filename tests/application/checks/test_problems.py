@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlog.application.problems import LINES_MAX, RESTORE, describe, no_hint_to_verify, remedy, summarize
+from everlog.application.checks.problems import LINES_MAX, RESTORE, describe, no_hint_to_verify, remedy, summarize
 from everlog.core.event import START, Position
 from everlog.errors import Damaged
 from everlog.log.verify.verify import Report

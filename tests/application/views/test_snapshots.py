@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import everlog
-from everlog.application import snapshots
-from everlog.application.create_folder import create_folder
-from everlog.application.open_folder import Location
+from everlog.application.folder.create import create_folder
+from everlog.application.folder.open import Location
+from everlog.application.views import snapshots
 from everlog.errors import NotFound
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everlog.application.create_folder import create_log
-from everlog.application.open_folder import Location, show_warnings
+from everlog.application.folder.create import create_log
+from everlog.application.folder.open import Location, show_warnings
 from everlog.errors import NoLogHere, NotFound
 
 
