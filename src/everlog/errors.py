@@ -130,11 +130,7 @@ EXIT_CODES = {
 }
 """What each exit code of the command line means. An error has the one of its class."""
 
-CHECK_FAILED = 8
-"""The exit code of a check that found something, such as `verify`; it prints a report and raises no error."""
-
-SET_ASIDE = 9
-"""The exit code of an import that set lines aside."""
+CHECK_FAILED, SET_ASIDE = 8, 9  # of commands that print a report and raise no error
 
 
 def codes_of(exit_code: int) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from everlog.application.folder.store_urls import has_password, typed_url
+from everlog.store_urls import has_password, typed_url
 from everlog.stores import formats
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ import msgspec
 
 from everlog import upgrading, wiring
 from everlog.application.folder.open import Location
-from everlog.application.folder.store_urls import typed_url, url_from_folder
 from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import BadFile, Conflict, InvalidSettings, NoLogHere, NotFound
 from everlog.files import DiskFiles, replace_file_by
 from everlog.log.log import Log
 from everlog.settings import FOLDER, find_folder, load
+from everlog.store_urls import shown_url as shown_url
+from everlog.store_urls import store_path, typed_url, url_from_folder
 from everlog.transfer import git
 from everlog.transfer.copy import Copied, copy_log
 from everlog.transfer.exporting import Export, chunks
@@ -30,7 +31,6 @@ from everlog.transfer.mapping import RowMapping, read_mapping
 from everlog.upgrading import ProgressOf
 from everlog.upgrading import Upgraded as Upgraded
 from everlog.wiring import copy_target as copy_target
-from everlog.wiring import shown_url as shown_url
 
 STDIN_BYTES_MAX = 64 * 1024 * 1024
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
@@ -80,7 +80,7 @@ def copy_between(location: Location, source: str, target: str, progress: Progres
             why="it exists only in one process",
             hint="name a stored log, such as sqlite:log.db",
         )
-    one, other = (wiring.store_path(url, base=base) for url in (source, target))
+    one, other = (store_path(url, base=base) for url in (source, target))
     if source == target or (one is not None and other is not None and one.resolve() == other.resolve()):
         raise Conflict(
             "FROM and TO are the same log",
@@ -118,14 +118,14 @@ def named_log(location: Location, name: str) -> Named:
         folder = location.directory / name
         folder = folder if folder.name == FOLDER else find_folder(folder)
         url = load(folder).settings.store
-        return Named(url, folder, wiring.shown_url(url))
+        return Named(url, folder, shown_url(url))
     if name:
-        return Named(name, location.directory, wiring.shown_url(name))
+        return Named(name, location.directory, shown_url(name))
     if location.url:
         url = location.absolute_url()
-        return Named(url, Path(), wiring.shown_url(url))
+        return Named(url, Path(), shown_url(url))
     url = location.settings().settings.store
-    return Named(url, location.folder(), wiring.shown_url(url))
+    return Named(url, location.folder(), shown_url(url))
 
 
 def upgrade_named(named: Named, progress: ProgressOf) -> Upgraded:

@@ -41,8 +41,8 @@ def verify_command(session: Session) -> None:
     log = session.log()
     out = session.out
     started = time.monotonic()
-    with no_hint_to_verify(), progress(out, "verifying", log.head()) as tell:
-        report = log.verify(progress=tell)
+    with no_hint_to_verify(), progress(out, "verifying", log.head()) as show:
+        report = log.verify(progress=show)
     more = {"unseen": report.unseen} if report.unseen else None
     answer_report(out, report, took_s=time.monotonic() - started, more=more, of=checked_out(log))
 

@@ -10,11 +10,11 @@ import msgspec
 
 from everlog import wiring
 from everlog.application.folder.open import lost_store
-from everlog.application.folder.store_urls import PASSWORD_WARNING, has_password, typed_url, without_password
 from everlog.errors import InvalidSettings, NotFound
 from everlog.files import DiskFiles, replace_file
 from everlog.lock_file import FILE_MODE
 from everlog.settings import FILE_NAME, FOLDER, Loaded, load, template
+from everlog.store_urls import PASSWORD_WARNING, has_password, require_url, typed_url, without_password
 from everlog.transfer import git
 
 STORE = "sqlite:log.db"
@@ -190,7 +190,7 @@ def _refuse_unknown_store(store: str) -> None:
             why="a store is sqlite:PATH, jsonl:PATH, segments:PATH or postgresql://HOST/DATABASE",
             hint="everlog init --store sqlite:log.db",
         )
-    wiring.require_url(store)
+    require_url(store)
 
 
 def _add_agents_block(path: Path) -> bool:

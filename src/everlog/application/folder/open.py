@@ -10,13 +10,13 @@ from shlex import quote
 import msgspec
 
 from everlog import wiring
-from everlog.application.folder.store_urls import typed_url, url_from_folder, without_password
 from everlog.catalog.catalog import Catalog as Catalog
 from everlog.errors import Damaged, NoLogHere, NotFound
 from everlog.log.log import Log
 from everlog.programs.program import Program
 from everlog.settings import FOLDER, find_folder, load
 from everlog.settings import Loaded as Loaded
+from everlog.store_urls import typed_url, url_below, url_from_folder, without_password
 from everlog.user_code import catalog_of, user_programs
 
 
@@ -71,10 +71,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     def absolute_url(self) -> str:
         """Return the URL with its path relative to the current directory, not to `work_in`."""
-        scheme, _, path = self.url.partition(":")
-        if scheme not in ("sqlite", "jsonl", "segments") or self.work_in == Path():
-            return self.url
-        return f"{scheme}:{self.work_in / path.removeprefix('//')}"
+        return self.url if self.work_in == Path() else url_below(self.url, self.work_in)
 
     def open(self, *, past_damage: Callable[[Damaged], None] | None = None) -> Log:
         """Open the log. It is never created here: a log that is missing raises NotFound."""

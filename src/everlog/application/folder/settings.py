@@ -8,8 +8,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from everlog import wiring
-from everlog.application.folder.store_urls import PASSWORD_WARNING, has_password, without_password
 from everlog.core.fields import require_shape
 from everlog.core.text import did_you_mean
 from everlog.errors import InvalidSettings
@@ -25,6 +23,7 @@ from everlog.settings import (
     user_file,
     with_setting,
 )
+from everlog.store_urls import PASSWORD_WARNING, has_password, require_url, without_password
 from everlog.user_code import require_code
 
 
@@ -135,6 +134,6 @@ def _require_value(name: str, text: str, warn: Callable[[str], None]) -> None:
     if name in ("catalog", "views", "programs") and text and (doubt := require_code(name, text)):
         warn(doubt)
     if name == "store":
-        wiring.require_url(text)
+        require_url(text)
         if has_password(text):
             warn(PASSWORD_WARNING)

@@ -112,17 +112,17 @@ def log_command(
 
         show_purges(session, log)
         return
-    reader = _Reader(session, log, since, until, filters)
+    listing = _Listing(session, log, since, until, filters)
     if after is not None and not (follow or to_end):
-        reader.page(after, limit or PAGE)
+        listing.page(after, limit or PAGE)
     elif to_end:
-        reader.stream(after if after is not None else reader.after, to_end=True)
+        listing.stream(after if after is not None else listing.after, to_end=True)
     elif follow and after is not None:
-        reader.stream(after, to_end=False)
+        listing.stream(after, to_end=False)
     elif follow:
-        reader.newest_then_follow(count or NEWEST)
+        listing.newest_then_follow(count or NEWEST)
     else:
-        reader.newest(count if count or since is not None or until is not None else NEWEST, reverse=reverse)
+        listing.newest(count if count or since is not None or until is not None else NEWEST, reverse=reverse)
 
 
 @click.command("tail")
@@ -156,14 +156,14 @@ def tail_command(
       everlog tail -n 0 --kind workpackage --json
       everlog tail --no-follow
     """
-    reader = _Reader(session, session.log(), since, until, filters)
+    listing = _Listing(session, session.log(), since, until, filters)
     if follow:
-        reader.newest_then_follow(count)
+        listing.newest_then_follow(count)
     elif count:
-        reader.newest(count, reverse=False)
+        listing.newest(count, reverse=False)
 
 
-class _Reader:
+class _Listing:
     def __init__(
         self,
         session: Session,

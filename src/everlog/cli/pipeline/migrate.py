@@ -77,8 +77,8 @@ def migrate_command(
         with spark_progress(session.out, spark, "reading"):
             folder = session.directory / staging if staging else Path(here)
             found = prepare(spark, sources, target, folder, options, dry_run=dry_run)
-        with progress(session.out, "writing and comparing", 2 * found.events) as tell:
-            migrated = write(target, found, progress=tell)
+        with progress(session.out, "writing and comparing", 2 * found.events) as show:
+            migrated = write(target, found, progress=show)
     facts = msgspec.to_builtins(migrated)
     for what, count in migrated.not_events.items():
         session.out.warn(f"left out: {counted(count, 'line is not an event', 'lines are not events')} but {what}")
