@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 import everlog
-from everlog import wiring
 from everlog.catalog.catalog import Catalog
 from everlog.errors import EventTooLarge, InvalidSettings, NoLogHere, NotALog, NotFound, UnknownType
 from everlog.settings import load
@@ -242,18 +241,3 @@ def test_snapshots_lie_beside_the_log_and_a_purge_reaches_them(
         assert log.verify().ok
         log.purge("note/1", reason="a test")
     assert list((tmp_path / folder).glob("fields@*.json.gz")) == []
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://ada:hunter2@db/logs?schema=a", "postgresql://db/logs?schema=a"),
-        ("postgresql://db/logs?user=u&password=hunter2", "postgresql://db/logs?user=u"),
-        ("postgresql://db/logs?password=hunter2", "postgresql://db/logs"),
-        ("postgresql:/u:hunter2@db/logs", "postgresql:/db/logs"),
-        ("postgres:hunter2@x", "postgres:x"),
-        ("sqlite:a@b.db", "sqlite:a@b.db"),
-    ],
-)
-def test_a_url_is_shown_without_what_is_secret_in_it(url: str, shown: str) -> None:
-    assert wiring.shown_url(url) == shown

@@ -130,6 +130,8 @@ EXIT_CODES = {
 }
 """What each exit code of the command line means. An error has the one of its class."""
 
+CHECK_FAILED, SET_ASIDE = 8, 9  # of commands that print a report and raise no error
+
 
 def codes_of(exit_code: int) -> list[str]:
     """Return the codes of the errors with this exit code, in the order of this file."""

@@ -23,6 +23,7 @@ from everlog.core.codec import Packed
 from everlog.core.event import Purged
 from everlog.errors import InvalidSettings, NotFound
 from everlog.files import DiskFiles, Files
+from everlog.store_urls import require_url, shown_url, store_path
 from everlog.stores.contract import Store
 from everlog.stores.formats import FORMAT, refuse_other_format
 from everlog.stores.sqlite.connection import own_errors
@@ -76,7 +77,7 @@ class _Place:
     def __init__(self, url: str, base: Path, files: Files) -> None:
         self.url = url
         self.files = files
-        path = wiring.store_path(url, base=base)
+        path = store_path(url, base=base)
         assert path is not None
         self.path = path
         self.scheme = url.partition(":")[0]
@@ -171,10 +172,10 @@ def upgrade(url: str, *, base: Path, progress: ProgressOf = _unseen, files: File
 
     The work is three times the positions of the log: each is checked, carried over and compared once.
     """
-    wiring.require_url(url)
+    require_url(url)
     if url == "memory:":
         raise InvalidSettings("a log in memory has no format", why="it is never stored", hint="name a stored log")
-    if wiring.store_path(url, base=base) is None:
+    if store_path(url, base=base) is None:
         return _upgrade_postgres(url, progress)
     place = _Place(url, base, files or DiskFiles())
     place.format()
@@ -205,12 +206,12 @@ def upgrade(url: str, *, base: Path, progress: ProgressOf = _unseen, files: File
 
 def forget_old(url: str, *, base: Path) -> tuple[str, int]:
     """Remove the files that an upgrade has kept; return where they were, and how many bytes are free now."""
-    wiring.require_url(url)
-    if wiring.store_path(url, base=base) is None:
+    require_url(url)
+    if store_path(url, base=base) is None:
         from everlog.stores.postgres.upgrade import schemas_of
 
         with schemas_of(url) as schemas:
-            refuse_other_format(wiring.shown_url(url), schemas.format())
+            refuse_other_format(shown_url(url), schemas.format())
             schemas.forget()
             return f"schema {schemas.kept}", 0
     place = _Place(url, base, DiskFiles())
@@ -243,7 +244,7 @@ def _upgrade_postgres(url: str, progress: ProgressOf) -> Upgraded:
             schemas.lock()
             old = PostgresLog(schemas.connection, schemas.address.schema)
             with progress(3 * old.size) as show:
-                checked = check(old, wiring.shown_url(url), progress=show)
+                checked = check(old, shown_url(url), progress=show)
                 with closing(wiring.open_store(schemas.draft_url, base=Path(), identity=old.identity)) as draft:
                     report = carry_over(old, draft, checked, progress=lambda slots: show(checked.head + slots))
             schemas.swap()

@@ -15,6 +15,7 @@ from everlog.files import DiskFiles, Files
 from everlog.log.log import Log
 from everlog.log.write.draft import Limits
 from everlog.settings import Loaded, Settings, find_folder, load
+from everlog.store_urls import in_postgres, require_url, shown_url, store_path
 from everlog.stores.contract import Identity, Store
 from everlog.transfer import git
 from everlog.transfer.copy import UNFINISHED, Target, put_into_place
@@ -129,7 +130,7 @@ def open_store(
             segment_bytes_max=segment_mb_max * 1024 * 1024,
             segment_hours_max=segment_hours_max,
         )
-    if _in_postgres(url):
+    if in_postgres(url):
         return _postgres_store(url, create=create, claims_kept_us=claims_kept_us, identity=identity)
     from everlog.stores.sqlite.store import SqliteStore
 
@@ -176,13 +177,6 @@ def segment_entries(path: Path) -> Iterator[DumpEntry]:
     return dump(DiskFiles(), path)
 
 
-def store_path(url: str, *, base: Path) -> Path | None:
-    """Return the file or folder of the store at a URL; None for a store that is elsewhere."""
-    require_url(url)
-    scheme, _, rest = url.partition(":")
-    return None if scheme == "memory" or _in_postgres(url) else base / rest.removeprefix("//")
-
-
 def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
     """Return where a copy goes: under a temporary name that is renamed at the end, or directly into the store."""
     path = store_path(url, base=base)
@@ -219,53 +213,6 @@ def refuse_unfinished(store: Store, where: str) -> None:
             why="everlog copy was stopped before it was complete",
             hint="run the same everlog copy again: it continues where it stopped",
         )
-
-
-_EXAMPLES = {
-    "sqlite": "sqlite:log.db",
-    "jsonl": "jsonl:events",
-    "segments": "segments:data",
-    "postgresql": "postgresql://HOST/DATABASE",
-    "memory": "memory:",
-}
-
-
-def require_url(url: str) -> None:
-    """Refuse a text that is not the URL of a log, and describe one."""
-    scheme, separator, rest = url.partition(":")
-    if url == "memory:" or (scheme in ("sqlite", "jsonl", "segments") and rest) or _in_postgres(url):
-        return
-    if not url:
-        meant = _EXAMPLES["sqlite"]
-    elif not separator and url in _EXAMPLES:
-        meant = _EXAMPLES[url]
-    elif not separator or "/" in scheme or "." in scheme:
-        meant = f"sqlite:{shown_url(url)}"
-    else:
-        meant = _EXAMPLES.get(scheme, f"there is no store {scheme}:; name one like {', '.join(_EXAMPLES.values())}")
-    raise InvalidSettings(
-        f"{shown_url(url)!r} is not the URL of a log",
-        why="a URL is sqlite:PATH, jsonl:PATH, segments:PATH, postgresql://HOST/DATABASE or memory:",
-        hint=meant,
-        url=shown_url(url),
-    )
-
-
-def shown_url(url: str) -> str:
-    """Return a URL for messages: without the user and the password that it may contain, even if it is misspelt."""
-    scheme, separator, rest = url.partition(":")
-    if not separator or scheme in ("sqlite", "jsonl", "segments", "memory"):
-        return url
-    named = rest.lstrip("/")
-    place, slash, path = named.partition("/")
-    path, mark, options = path.partition("?")
-    shown = "&".join(option for option in options.split("&") if "password" not in option.partition("=")[0].lower())
-    slashes = "/" * (len(rest) - len(named))
-    return f"{scheme}:{slashes}{place.rpartition('@')[2]}{slash}{path}{mark if shown else ''}{shown}"
-
-
-def _in_postgres(url: str) -> bool:
-    return url.startswith(("postgresql://", "postgres://"))
 
 
 def _postgres_store(url: str, *, create: bool, claims_kept_us: int, identity: Identity | None) -> Store:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from everlog.application.change_settings import change_setting
-from everlog.application.create_folder import create_folder
+from everlog.application.folder.create import create_folder
+from everlog.application.folder.open import Location
+from everlog.application.folder.settings import change_setting
 from everlog.application.lake import lake_path, open_lake, stale_lake
-from everlog.application.open_folder import Location
 from everlog.errors import InvalidSettings, NotFound
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import everlog
-from everlog.application.open_folder import Location
+from everlog.application.folder.open import Location
 from everlog.application.store_files import archive_segments, rebuild_index, segment_entries, segment_files
 from everlog.errors import InvalidSettings
 

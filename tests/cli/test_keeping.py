@@ -17,7 +17,7 @@ from tests.cli.conftest import Run
 from tests.cli.test_process import on_terminal
 from tests.conftest import Clock
 
-from everlog.application import doctor
+from everlog.application.checks import doctor
 from everlog.catalog.builtin import BUILT_IN
 from everlog.errors import Damaged, UnknownType
 from everlog.log.log import Log

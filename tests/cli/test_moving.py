@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from everlog.application.store_urls import has_password, typed_url
+from everlog.store_urls import has_password, typed_url
 from everlog.stores import formats
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_lines_that_are_no_events_are_told(notes: Run, place: Path) -> None:
 
 
 def test_standard_input_has_a_limit(notes: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everlog.application.move_events.STDIN_BYTES_MAX", 10)
+    monkeypatch.setattr("everlog.application.move_log.STDIN_BYTES_MAX", 10)
     assert notes("import", "-", "--json", stdin=b"x" * 11).error["code"] == "bad_file"
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Run
 
 import everlog as library
-from everlog.application import doctor
+from everlog.application.checks import doctor
 from everlog.cli.doctor import _not_doctor
 
 EVENTS = 1200

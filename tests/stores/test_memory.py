@@ -10,7 +10,10 @@ from everlog.core.query import Query
 from everlog.stores.contract import Store
 from everlog.stores.memory import MemoryStore
 from everlog.testing.builders import seal_any
+from everlog.testing.chain_contract import ChainContract
+from everlog.testing.erase_contract import EraseContract
 from everlog.testing.filling import append
+from everlog.testing.group_contract import GroupContract
 from everlog.testing.store_contract import OpenStore, StoreContract
 
 
@@ -19,13 +22,18 @@ class _NeverClosed(MemoryStore):
         """What it holds would end with it."""
 
 
-class TestMemoryStore(StoreContract):
+class TestMemoryStore(StoreContract, ChainContract, EraseContract, GroupContract):
     @pytest.fixture
     def open_store(self) -> OpenStore:
         def open_it() -> Store:
             return MemoryStore()
 
         return open_it
+
+    @pytest.fixture
+    def open_again(self) -> OpenStore:
+        store = _NeverClosed()
+        return lambda: store
 
     def test_survives_reopening(self, open_store: OpenStore) -> None:
         """It does not, and says so by being another log."""

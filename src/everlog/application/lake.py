@@ -6,10 +6,10 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from everlog import wiring
-from everlog.application.open_folder import Location
+from everlog.application.folder.open import Location
 from everlog.errors import EverlogError, InvalidSettings, NotFound
 from everlog.files import DiskFiles, replace_file
+from everlog.store_urls import shown_url, store_path
 
 if TYPE_CHECKING:
     from everlog.pipeline.lake.lake import Lake
@@ -24,10 +24,10 @@ def lake_path(location: Location, given: Path | None = None) -> Path:
         return location.folder() / (named or "lake")
     if named:
         return location.directory / named
-    path = wiring.store_path(location.absolute_url(), base=Path())
+    path = store_path(location.absolute_url(), base=Path())
     if path is None:
         raise InvalidSettings(
-            f"where is the lake of {wiring.shown_url(location.url)}?",
+            f"where is the lake of {shown_url(location.url)}?",
             why="this log has no folder to put it beside",
             hint="name one: --lake DIR, or EVERLOG_LAKE=DIR",
         )

@@ -9,7 +9,7 @@ from typing import ClassVar
 import msgspec
 
 from everlog import wiring
-from everlog.application.open_folder import Location
+from everlog.application.folder.open import Location
 from everlog.core.event import Recorded
 from everlog.errors import InvalidSettings
 from everlog.log.log import Log

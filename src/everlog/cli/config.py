@@ -27,7 +27,7 @@ class _WithSettings(click.Command):
     """A command whose help lists the settings, which are imported only for that."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from everlog.application.change_settings import described_settings
+        from everlog.application.folder.settings import described_settings
 
         with formatter.section("Settings"):
             formatter.write_dl(described_settings())
@@ -45,11 +45,11 @@ def show_settings(session: Session) -> None:
     Example:
       everlog config show
     """
-    from everlog.application.change_settings import all_settings
+    from everlog.application.folder.settings import all_settings
 
     found = all_settings(session.settings())
     data = {one.setting: {"value": one.value, "origin": one.origin} for one in found}
-    session.out.answer(Answer.of_structs(found, data=data))
+    session.out.answer(Answer.of_many(found, data=data))
 
 
 @config_command.command("get", cls=_WithSettings)
@@ -65,13 +65,13 @@ def get_setting(session: Session, key: str) -> None:
     """
     import msgspec
 
-    from everlog.application.change_settings import known_setting, one_setting
+    from everlog.application.folder.settings import known_setting, one_setting
 
     key = known_setting(key)  # a misspelt one is reported also where there is no log
     found = one_setting(session.settings(), key)
     facts = msgspec.to_builtins(found)
     shown = str(found.value).lower() if isinstance(found.value, bool) else str(found.value)
-    session.out.answer(Answer(data=facts, ids=[shown], rows=[(found.value,)], lines=[safe(shown)], facts=facts))
+    session.out.answer(Answer.of_row(shown, facts, lines=[safe(shown)], row=[found.value]))
 
 
 @config_command.command("set", cls=_WithSettings)
@@ -90,14 +90,14 @@ def set_setting(session: Session, key: str, value: str) -> None:
       everlog config set actor user:ada
       everlog config set payload_bytes_max 262144
     """
-    from everlog.application.change_settings import change_setting, known_setting
+    from everlog.application.folder.settings import change_setting, known_setting
 
     key = known_setting(key)
     done = change_setting(session.folder(), key, value, warn=session.out.warn)
     facts = {"setting": done.setting, "value": done.value, "file": str(done.file)}
     shown = done.value if isinstance(done.value, str) else value
     lines = [safe(f"{done.setting} = {shown}   in {done.file}")]
-    session.out.answer(Answer(data=facts, ids=[done.setting], rows=[tuple(facts.values())], lines=lines, facts=facts))
+    session.out.answer(Answer.of_row(done.setting, facts, lines=lines))
     if done.overridden_by:
         session.out.warn(f"{done.overridden_by} has another value and takes precedence")
 
@@ -114,15 +114,15 @@ def show_paths(session: Session) -> None:
     Example:
       everlog config path
     """
-    from everlog.application.change_settings import settings_files
+    from everlog.application.folder.settings import settings_files
 
     found = settings_files(session.folder())
     session.out.answer(
-        Answer(
+        Answer.of_many(
+            found,
+            ("which", "path", "there"),
+            cells={"there": lambda one: "yes" if one.exists else "no"},
+            named="path",
             data={one.which: {"path": str(one.path), "exists": one.exists} for one in found},
-            ids=[str(one.path) for one in found],
-            columns=("which", "path", "there"),
-            rows=[(one.which, str(one.path), "yes" if one.exists else "no") for one in found],
-            facts={"count": len(found)},
         )
     )

@@ -10,6 +10,7 @@ from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, actor_option, common_options, missing_ok_option, pass_session
 
 if TYPE_CHECKING:
+    from everlog.application.consumer_groups import MemberLag
     from everlog.log.dead_letters import GroupLetter
 
 
@@ -36,10 +37,10 @@ def list_groups(session: Session) -> None:
     Example:
       everlog consumers list
     """
-    from everlog.application.groups import group_overviews
+    from everlog.application.consumer_groups import group_overviews
 
     found = group_overviews(session.log())
-    session.out.answer(Answer.of_structs(found))
+    session.out.answer(Answer.of_many(found))
     if not found:
         session.out.hint("there are no groups of consumers; a group exists once a member has joined it")
 
@@ -60,32 +61,27 @@ def show_lag(session: Session, name: str) -> None:
     Example:
       everlog consumers lag mailer
     """
-    from everlog.application.groups import member_lags
+    import msgspec
+
+    from everlog.application.consumer_groups import member_lags
     from everlog.cli.events.records import moment
 
     lags = member_lags(session.log(), name)
-    columns = ("member", "partitions", "events", "positions", "cursor", "dead_letters", "lease_until")
-    rows = [
-        (
-            lag.member,
-            len(lag.partitions),
-            lag.events,
-            lag.positions,
-            lag.cursor,
-            lag.dead_letters,
-            moment(lag.lease_until) if lag.lease_until else "",
-        )
-        for lag in lags
-    ]
-    data = [
-        {**dict(zip(columns, row, strict=True)), "partitions": list(lag.partitions)}
-        for row, lag in zip(rows, lags, strict=True)
-    ]
+
+    def lease_until(lag: MemberLag) -> str:
+        return moment(lag.lease_until) if lag.lease_until else ""
+
     known = [lag.events for lag in lags if lag.events is not None]
     facts: dict[str, Any] = {"group": name, "members": sum(1 for lag in lags if lag.member)}
     facts["events"] = sum(known) if len(known) == len(lags) else None
     session.out.answer(
-        Answer(data=data, ids=[lag.member for lag in lags if lag.member], columns=columns, rows=rows, facts=facts)
+        Answer.of_many(
+            lags,
+            cells={"partitions": lambda lag: len(lag.partitions), "lease_until": lease_until},
+            ids=[lag.member for lag in lags if lag.member],
+            facts=facts,
+            data=[{**msgspec.to_builtins(lag), "lease_until": lease_until(lag)} for lag in lags],
+        )
     )
 
 
@@ -104,22 +100,13 @@ def show_letters(session: Session, name: str, decided: bool) -> None:
     Example:
       everlog consumers dead-letters mailer
     """
-    import msgspec
-
-    from everlog.application.groups import dead_letters
+    from everlog.application.consumer_groups import dead_letters
     from everlog.log.dead_letters import explanation
 
     found = dead_letters(session.log(), name, decided=decided)
-    columns = ("position", "what", "key", "type", "stream", "attempts")
-    session.out.answer(
-        Answer(
-            data=msgspec.to_builtins(found),
-            ids=[str(letter.position) for letter in found],
-            columns=(*columns, "reason"),
-            rows=[(*(getattr(letter, name) for name in columns), explanation(letter)) for letter in found],
-            facts={"group": name, "count": len(found)},
-        )
-    )
+    columns = ("position", "what", "key", "type", "stream", "attempts", "reason")
+    facts = {"group": name, "count": len(found)}
+    session.out.answer(Answer.of_many(found, columns, cells={"reason": explanation}, facts=facts))
     if not found:
         session.out.hint("there are no dead letters")
 
@@ -138,9 +125,9 @@ def retry_letter(session: Session, name: str, position: int, reason: str) -> Non
     Example:
       everlog consumers retry mailer 17 --reason "the mail server is back"
     """
-    from everlog.application import groups
+    from everlog.application import consumer_groups
 
-    letter = groups.retry_letter(session.log(), name, position, reason=reason)
+    letter = consumer_groups.retry_letter(session.log(), name, position, reason=reason)
     _answer_letter(session, letter, f"#{position} is retried by the member that has partition {letter.partition}")
 
 
@@ -158,9 +145,9 @@ def skip_letter(session: Session, name: str, position: int, reason: str) -> None
     Example:
       everlog consumers skip mailer 17 --reason "the address never existed"
     """
-    from everlog.application import groups
+    from everlog.application import consumer_groups
 
-    letter = groups.skip_letter(session.log(), name, position, reason=reason)
+    letter = consumer_groups.skip_letter(session.log(), name, position, reason=reason)
     _answer_letter(session, letter, f"{safe(name)} skips #{position}")
 
 
@@ -185,9 +172,9 @@ def reset_group(session: Session, name: str, to: str, forget: bool, confirm: str
       everlog consumers reset mailer --to 1200 --confirm "reset mailer"
       everlog consumers reset mailer --forget --confirm "reset mailer"
     """
-    from everlog.application import groups
+    from everlog.application import consumer_groups
 
-    groups.reset_group(session.log(), name, to=to, forget=forget, confirm=confirm)
+    consumer_groups.reset_group(session.log(), name, to=to, forget=forget, confirm=confirm)
     if forget:
         line = f"{safe(name)} is removed; the first member that joins creates it again"
     else:

@@ -9,11 +9,11 @@ import click
 
 from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
-    from everlog.application.doctor import Check
+    from everlog.application.checks.doctor import Check
 
-EXIT_FAILED = 8
 COLORS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "white"}
 
 
@@ -30,11 +30,11 @@ def doctor_command(session: Session) -> None:
       everlog doctor
       everlog doctor --json
     """
-    from everlog.application.doctor import checks
+    from everlog.application.checks.doctor import checks
 
     failed = answer_checks(session.out, checks(session.location, session.log))
     if failed:
-        raise click.exceptions.Exit(EXIT_FAILED)
+        raise click.exceptions.Exit(CHECK_FAILED)
 
 
 def answer_checks(out: Output, checks: Iterable[Check]) -> list[Check]:
@@ -49,11 +49,9 @@ def answer_checks(out: Output, checks: Iterable[Check]) -> list[Check]:
         if check.fix:
             lines.append(f"      fix: {safe(check.fix)}")
     out.answer(
-        Answer(
-            data=msgspec.to_builtins(found),
+        Answer.of_many(
+            found,
             ids=[check.id for check in failed],
-            columns=("status", "id", "detail", "fix"),
-            rows=[(check.status, check.id, check.detail, check.fix) for check in found],
             lines=lines,
             facts={status: sum(check.status == status for check in found) for status in COLORS},
         )

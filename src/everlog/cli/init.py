@@ -34,7 +34,7 @@ def init_command(session: Session, directory: Path | None, store: str, new: bool
       everlog init services/shop --agents-md
       everlog init --store jsonl:.
     """
-    from everlog.application.create_folder import create_log
+    from everlog.application.folder.create import create_log
 
     if session.url:
         raise click.UsageError(
@@ -47,12 +47,12 @@ def init_command(session: Session, directory: Path | None, store: str, new: bool
     line = f"created a log in {folder}" if created.is_new else f"there is a log in {folder} already"
     facts = {"folder": folder, "log_id": created.log_id, "made": created.is_new}
     session.out.answer(
-        Answer(
-            data={**facts, "files": created.files},
-            ids=[created.log_id],
-            rows=[(folder, created.log_id, "made" if created.is_new else "there")],
+        Answer.of_row(
+            created.log_id,
+            facts,
             lines=[line, *(["git merges its events in this clone"] if created.merged_by_git else [])],
-            facts=facts,
+            row=(folder, created.log_id, "made" if created.is_new else "there"),
+            data={**facts, "files": created.files},
         )
     )
     session.out.hint(

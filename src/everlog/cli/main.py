@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import click
 
 from everlog._version import __version__
-from everlog.cli.session import Session, actor_option, common_options
+from everlog.cli.session import LazyGroup, Session, actor_option, common_options
 
 # name -> (section, module, what it does)
 COMMANDS = {
@@ -65,8 +64,10 @@ class NobodyReads(Exception):
     """A BrokenPipeError, hidden from click, which would exit with the code of a failure."""
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports each one when it is used."""
+class _Commands(LazyGroup):
+    """The commands of everlog, and those of the user's own programs."""
+
+    modules: ClassVar[Mapping[str, str]] = {name: module for name, (_, module, _) in COMMANDS.items()}
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -74,15 +75,8 @@ class LazyGroup(click.Group):
         except BrokenPipeError as error:
             raise NobodyReads from error
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return _own_program(ctx, cmd_name)
-        name = cmd_name.replace("-", "_")
-        found: click.Command = getattr(import_module(f"everlog.cli.{COMMANDS[cmd_name][1]}"), f"{name}_command")
-        return found
+        return super().get_command(ctx, cmd_name) or _own_program(ctx, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -114,9 +108,9 @@ def _own_groups(session: Session) -> list[tuple[str, str]]:
         return []
     if not session.url and not any((one / ".everlog").is_dir() for one in (here, *here.parents)):
         return []  # there are no settings to read, and `--help` stays fast
-    from everlog.application.own_groups import own_groups
     from everlog.cli.output import safe
     from everlog.errors import EverlogError
+    from everlog.programs.registry import own_groups
 
     try:
         return [(safe(group), safe(about)) for group, about in own_groups(here, session.url)]
@@ -132,7 +126,7 @@ def _own_program(ctx: click.Context, name: str) -> click.Command | None:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=_Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

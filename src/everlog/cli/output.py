@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -86,52 +86,53 @@ class Answer:
         return cls(data=facts if data is None else data, ids=[id], rows=list(facts.items()), lines=lines, facts=facts)
 
     @classmethod
-    def of_many(
-        cls,
-        found: Sequence[Mapping[str, Any]],
-        columns: Sequence[str],
-        *,
-        named: str = "",
-        lines: Sequence[str] | None = None,
-        data: Any = None,
+    def of_row(
+        cls, id: str, facts: Mapping[str, Any], *, lines: Sequence[str], row: Sequence[Any] = (), data: Any = None
     ) -> Self:
-        """Return the answer for many things, one row each, and their count. A missing field is empty.
-
-        `named` is the field with the name of a thing, if that is not the first column; `lines` and `data` as above.
-        """
+        """Return the answer for one thing that is one row: its facts, or the given cells."""
         return cls(
-            data=found if data is None else data,
-            ids=[str(one[named or columns[0]]) for one in found],
-            columns=columns,
-            rows=[[one.get(name, "") for name in columns] for one in found],
+            data=facts if data is None else data,
+            ids=[id],
+            rows=[row or tuple(facts.values())],
             lines=lines,
-            facts={"count": len(found)},
+            facts=facts,
         )
 
     @classmethod
-    def of_structs(
+    def of_many(
         cls,
         found: Sequence[Any],
-        *,
         columns: Sequence[str] = (),
-        data: Any = None,
+        *,
+        cells: Mapping[str, Callable[[Any], Any]] | None = None,
+        named: str = "",
         ids: Sequence[str] | None = None,
         lines: Sequence[str] | None = None,
         facts: Mapping[str, Any] | None = None,
+        data: Any = None,
         next: Any = None,
     ) -> Self:
-        """Return the answer for many structs: one row each, with the columns of their class unless others are named.
+        """Return the answer for many things, structs or mappings, one row each, and their count.
 
-        The ids are the values of the first column, and the facts are the count, unless others are given.
+        The columns are those of their class, unless others are named; a field that a mapping lacks is empty. `cells`
+        computes the cells of columns that are not a field. `named` is the field with the id of a thing, if that is
+        not the first column. Other ids, facts, lines and data replace what follows from the things.
         """
         import msgspec
 
         columns = columns or (found[0].columns if found else ())
+        special = cells or {}
+
+        def cell(one: Any, name: str) -> Any:
+            if name in special:
+                return special[name](one)
+            return one.get(name, "") if isinstance(one, Mapping) else getattr(one, name)
+
         return cls(
             data=msgspec.to_builtins(found) if data is None else data,
-            ids=[str(getattr(one, columns[0])) for one in found] if ids is None else ids,
+            ids=[str(cell(one, named or columns[0])) for one in found] if ids is None else ids,
             columns=columns,
-            rows=[[getattr(one, name) for name in columns] for one in found],
+            rows=[[cell(one, name) for name in columns] for one in found],
             lines=lines,
             facts={"count": len(found)} if facts is None else facts,
             next=next,

@@ -149,13 +149,13 @@ def _is_near(typed: str, name: str) -> bool:
 
 
 def _of_the_machine(error: Exception) -> EverlogError | None:
-    from everlog.application.defect_report import explain_os_error
+    from everlog.application.checks.defect_report import explain_os_error
 
     return explain_os_error(error) if isinstance(error, OSError) else None
 
 
 def _internal(error: Exception) -> EverlogError:
-    from everlog.application.defect_report import write_report
+    from everlog.application.checks.defect_report import write_report
 
     why = f"{type(error).__name__}: {error}"
     try:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from everlog.cli.output import Output
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
 
 BAR_AFTER_S = 0.5
 LINE_EVERY_S = 10.0
@@ -19,69 +23,78 @@ def progress(out: Output, what: str, total: int) -> Iterator[Callable[[int], Non
     if not out.progress_wanted:
         yield lambda done: None
     elif sys.stderr.isatty():
-        bar = _Bar(what, total)
-        try:
-            yield bar.show
-        finally:
-            bar.stop()
+        with bar(what, total, _counts) as draw:
+            yield lambda done: draw(lambda: (done, ""))
     else:
-        yield _Lines(out, what, total).show
+        started, show = time.monotonic(), every_few_seconds(out, what)
+
+        def text(done: int) -> str:
+            rate = done / (time.monotonic() - started)
+            left = (total - done) / rate if rate else 0
+            return f"{done:,} of {total:,}, {rate:,.0f} a second, {left:.0f} s left"
+
+        yield lambda done: show(lambda: text(done))
 
 
-class _Lines:
-    def __init__(self, out: Output, what: str, total: int) -> None:
-        self._out, self._what, self._total = out, what, total
-        self._started = self._last = time.monotonic()
+def every_few_seconds(out: Output, what: str) -> Callable[[Callable[[], str]], None]:
+    """Return a function that prints a text as a line, if the last line is ten seconds old."""
+    last = time.monotonic()
 
-    def show(self, done: int) -> None:
+    def show(text: Callable[[], str]) -> None:
+        nonlocal last
         now = time.monotonic()
-        if now - self._last < LINE_EVERY_S:
-            return
-        self._last = now
-        rate = done / (now - self._started)
-        left = (self._total - done) / rate if rate else 0
-        self._out.note(f"{self._what}: {done:,} of {self._total:,}, {rate:,.0f} a second, {left:.0f} s left")
+        if now - last >= LINE_EVERY_S:
+            last = now
+            out.note(f"{what}: {text()}")
+
+    return show
 
 
-class _Bar:
-    """A bar that appears after half a second, because most work is done before that."""
+Drawn = Callable[[], tuple[float, str]]
+"""How much is done, and the text of the column `words`."""
 
-    def __init__(self, what: str, total: int) -> None:
-        self._what, self._total = what, total
-        self._started = time.monotonic()
-        self._draw: Callable[[int], None] | None = None
-        self._end: Callable[[], None] = lambda: None
 
-    def show(self, done: int) -> None:
-        if self._draw is None:
-            if time.monotonic() - self._started < BAR_AFTER_S:
+@contextmanager
+def bar(
+    what: str, total: float, columns: Callable[[], Sequence[ProgressColumn]]
+) -> Iterator[Callable[[Drawn], None]]:
+    """Yield a function that draws a bar. It appears after half a second, because most work is done before that."""
+    started = time.monotonic()
+    shown: Progress | None = None
+
+    def draw(drawn: Drawn) -> None:
+        nonlocal shown
+        if shown is None:
+            if time.monotonic() - started < BAR_AFTER_S:
                 return
-            self._begin()
-        if self._draw is not None:
-            self._draw(done)
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
 
-    def stop(self) -> None:
-        self._end()
+            shown = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                *columns(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            shown.add_task(what, total=total, words="")
+            shown.start()
+        done, words = drawn()
+        shown.update(shown.task_ids[0], completed=done, words=words)
 
-    def _begin(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-        from rich.text import Text
+    try:
+        yield draw
+    finally:
+        if shown is not None:
+            shown.stop()
 
-        class Rate(ProgressColumn):
-            def render(self, task: Task) -> Text:
-                return Text(f"{task.speed:,.0f} a second" if task.speed else "")
 
-        bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:,} of {task.total:,}"),
-            Rate(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        task = bar.add_task(self._what, total=self._total)
-        bar.start()
-        self._draw = lambda done: bar.update(task, completed=done)
-        self._end = bar.stop
+def _counts() -> Sequence[ProgressColumn]:
+    from rich.progress import ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f} a second" if task.speed else "")
+
+    return TextColumn("{task.completed:,} of {task.total:,}"), Rate(), TimeRemainingColumn()

@@ -12,7 +12,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.application.event_types import DescribedType, FieldInfo
+    from everlog.application.folder.event_types import DescribedType, FieldInfo
 
 
 @click.group("schema", invoke_without_command=True)
@@ -47,19 +47,9 @@ def list_types(session: Session, everything: bool) -> None:
       everlog schema list
       everlog schema list --all
     """
-    import msgspec
-
     infos = session.catalog().types(lent=everything)
-    rows = [(info.type, info.version, ", ".join(_field(field) for field in info.fields), info.doc) for info in infos]
-    session.out.answer(
-        Answer(
-            data=msgspec.to_builtins(infos),
-            ids=[info.type for info in infos],
-            columns=("type", "version", "fields", "doc"),
-            rows=rows,
-            facts={"count": len(rows)},
-        )
-    )
+    cells = {"fields": lambda info: ", ".join(_field(field) for field in info.fields)}
+    session.out.answer(Answer.of_many(infos, ("type", "version", "fields", "doc"), cells=cells))
 
 
 @schema_command.command("show")
@@ -77,26 +67,27 @@ def show_type(session: Session, type: str) -> None:
     """
     import msgspec
 
-    from everlog.application.event_types import describe_type
+    from everlog.application.folder.event_types import describe_type
 
     found = describe_type(session.catalog(), type)
     info = found.info
-    rows = [
-        (field.name, field.type, "yes" if field.required else "no", _default(field), field.doc)
-        for field in info.fields
-    ]
     session.out.answer(
-        Answer(
+        Answer.of_many(
+            info.fields,
+            ("field", "type", "needed", "default", "doc"),
+            cells={
+                "field": lambda field: field.name,
+                "needed": lambda field: "yes" if field.required else "no",
+                "default": _default,
+            },
+            ids=[info.type],
+            lines=_type_lines(session, found),
+            facts={"type": info.type, "version": info.version, "doc": info.doc},
             data={
                 **msgspec.to_builtins(info),
                 "schema": found.schema,
                 "transitions": msgspec.to_builtins(found.rules),
             },
-            ids=[info.type],
-            columns=("field", "type", "needed", "default", "doc"),
-            rows=rows,
-            lines=_type_lines(session, found),
-            facts={"type": info.type, "version": info.version, "doc": info.doc},
         )
     )
     required = " ".join(f"{field.name}=…" for field in info.fields if field.required)
@@ -132,7 +123,7 @@ def check_types(session: Session, lock: Path | None) -> None:
     Example:
       everlog schema check
     """
-    from everlog.application import event_types
+    from everlog.application.folder import event_types
 
     found = event_types.check_types(session.catalog(), _lock_path(session, lock))
     count, new = found.types, found.additions
@@ -162,7 +153,7 @@ def lock_types(session: Session, lock: Path | None) -> None:
     Example:
       everlog schema lock && git add .everlog/schema.lock.json
     """
-    from everlog.application import event_types
+    from everlog.application.folder import event_types
 
     done = event_types.lock_types(session.catalog(), _lock_path(session, lock))
     for breach in done.no_longer:
@@ -170,7 +161,7 @@ def lock_types(session: Session, lock: Path | None) -> None:
     path = str(done.lock)
     facts = {"lock": path, "types": done.types}
     lines = [f"locked {counted(done.types, 'type')} in {safe(path)}"]
-    session.out.answer(Answer(data=facts, ids=[path], rows=[(path, done.types)], lines=lines, facts=facts))
+    session.out.answer(Answer.of_row(path, facts, lines=lines))
 
 
 @schema_command.command("add")
@@ -190,7 +181,7 @@ def add_type(session: Session, type: str, fields: tuple[str, ...], doc: str) -> 
       everlog schema add deploy.finished service:str 'result:ok | failed' 'seconds:float = 0'
       everlog schema add issue.commented text:str --doc "A comment on an issue."
     """
-    from everlog.application.event_types import declare_type
+    from everlog.application.folder.event_types import declare_type
 
     wanted: dict[str, str] = {}
     for text in fields:
@@ -203,12 +194,12 @@ def add_type(session: Session, type: str, fields: tuple[str, ...], doc: str) -> 
     done = declare_type(session.folder(), type, wanted, doc)
     file = str(done.file)
     session.out.answer(
-        Answer(
-            data={"type": type, "fields": wanted, "file": file, "made": done.made},
-            ids=[type],
-            rows=[(type, file, "made" if done.made else "there")],
+        Answer.of_row(
+            type,
+            {"type": type, "file": file, "made": done.made},
             lines=[f"declared {safe(type)} in {safe(file)}" if done.made else f"{safe(type)} is declared already"],
-            facts={"type": type, "file": file, "made": done.made},
+            row=(type, file, "made" if done.made else "there"),
+            data={"type": type, "fields": wanted, "file": file, "made": done.made},
         )
     )
     shown = " ".join(f"{name}=…" for name in wanted)
@@ -224,7 +215,7 @@ def _export(session: Session, event_type: str | None) -> None:
 
 
 def _lock_path(session: Session, given: Path | None) -> Path:
-    from everlog.application.event_types import default_lock
+    from everlog.application.folder.event_types import default_lock
 
     return default_lock(session.folder()) if given is None else session.directory / given
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
 
 if TYPE_CHECKING:
-    from everlog.application.open_folder import Catalog, Loaded, Location
+    from everlog.application.folder.open import Catalog, Loaded, Location
     from everlog.cli.events.past_damage import LeftOut
     from everlog.cli.output import Output
     from everlog.log.log import Log
@@ -73,7 +74,7 @@ class Session:
     @property
     def location(self) -> Location:
         """Where this run looks for the log."""
-        from everlog.application.open_folder import Location
+        from everlog.application.folder.open import Location
 
         return Location(work_in=self.work_in, url=self.url, actor=self.actor)
 
@@ -125,7 +126,7 @@ class Session:
     def _show_warnings(self) -> None:
         """Print the warnings that the library logs, until the end of the run."""
         if self._stop_warnings is None:
-            from everlog.application.open_folder import show_warnings
+            from everlog.application.folder.open import show_warnings
 
             self._stop_warnings = show_warnings(self.out.warn)
 
@@ -154,27 +155,33 @@ def _option(*names: str, to: str, **settings: Any) -> Callable[[_Command], _Comm
     )
 
 
-def common_options(command: _Command) -> _Command:
-    """Add the options that every command has."""
-    for option in reversed(
-        (
-            _option(
-                "-C",
-                "--dir",
-                to="work_in",
-                metavar="DIR",
-                type=click.Path(path_type=Path),
-                help="Work in DIR instead of the current directory.",
-            ),
-            _option("--log", to="url", metavar="URL", help="Use the log at this URL, such as sqlite:log.db."),
-            _option("--json", to="json", is_flag=True, help="Answer in JSON."),
-            _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
-            _option("-q", "--quiet", to="quiet", is_flag=True, help="Print ids only."),
-            _option("--no-color", to="no_color", is_flag=True, help="Print without colour."),
-        )
-    ):
-        command = option(command)
-    return command
+def together(*options: Callable[[_Command], _Command]) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds several options, in this order."""
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+common_options = together(
+    _option(
+        "-C",
+        "--dir",
+        to="work_in",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Work in DIR instead of the current directory.",
+    ),
+    _option("--log", to="url", metavar="URL", help="Use the log at this URL, such as sqlite:log.db."),
+    _option("--json", to="json", is_flag=True, help="Answer in JSON."),
+    _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
+    _option("-q", "--quiet", to="quiet", is_flag=True, help="Print ids only."),
+    _option("--no-color", to="no_color", is_flag=True, help="Print without colour."),
+)
+"""The options that every command has."""
 
 
 def write_options(command: _Command) -> _Command:
@@ -182,19 +189,16 @@ def write_options(command: _Command) -> _Command:
     from everlog.cli.time_options import MOMENT
 
     correlation = "An id that all events that belong together share."
-    for option in reversed(
-        (
-            click.option("--key", metavar="KEY", default="", help="A retry with the same key is done once."),
-            click.option("--causation", metavar="ID", default="", help="The event that caused this one."),
-            click.option("--correlation", metavar="ID", default="", help=correlation),
-            click.option("--request-id", metavar="ID", default="", help="The request that this event belongs to."),
-            click.option("--at", type=MOMENT, metavar="TIME", help="When it happened: 10m ago, 2026-11-01T10:00Z."),
-            click.option("--dry-run", is_flag=True, help="Check everything, record nothing."),
-            actor_option,
-        )
-    ):
-        command = option(command)
-    return command
+    add = together(
+        click.option("--key", metavar="KEY", default="", help="A retry with the same key is done once."),
+        click.option("--causation", metavar="ID", default="", help="The event that caused this one."),
+        click.option("--correlation", metavar="ID", default="", help=correlation),
+        click.option("--request-id", metavar="ID", default="", help="The request that this event belongs to."),
+        click.option("--at", type=MOMENT, metavar="TIME", help="When it happened: 10m ago, 2026-11-01T10:00Z."),
+        click.option("--dry-run", is_flag=True, help="Check everything, record nothing."),
+        actor_option,
+    )
+    return add(command)
 
 
 actor_option = _option("--actor", to="actor", metavar="ACTOR", help="Who acts, such as user:ada.")
@@ -218,3 +222,19 @@ def pass_session(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(click.get_current_context().ensure_object(Session), *args, **kwargs)
 
     return update_wrapper(call, command)
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name, and imports the module of one when it is used."""
+
+    modules: ClassVar[Mapping[str, str]] = {}  # name -> the module that has its command, as NAME_command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.modules:
+            return None
+        module = import_module(f"everlog.cli.{self.modules[cmd_name]}")
+        found: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
+        return found

@@ -9,8 +9,7 @@ import click
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
-
-EXIT_DAMAGED = 8
+from everlog.errors import CHECK_FAILED
 
 
 @click.command("dump")
@@ -62,7 +61,7 @@ def dump_command(session: Session, files: tuple[Path, ...], records: bool) -> No
         )
     )
     if damaged:
-        raise click.exceptions.Exit(EXIT_DAMAGED)
+        raise click.exceptions.Exit(CHECK_FAILED)
 
 
 @click.group("segments")
@@ -97,7 +96,7 @@ def archive_segments(session: Session, days: int | None) -> None:
     before, after = sum(one.bytes for one in done), sum(one.packed_bytes for one in done)
     saved = f", {counted(before, 'byte')} became {after:,}" if done else ""
     session.out.answer(
-        Answer.of_structs(
+        Answer.of_many(
             done,
             ids=[],
             lines=[f"compressed {counted(len(done), 'segment')}{saved}"],
@@ -143,6 +142,4 @@ def rebuild_index(session: Session, accept_missing: bool) -> None:
     done = store_files.rebuild_index(session.log(), accept_missing=accept_missing)
     facts = msgspec.to_builtins(done)
     lines = [f"rebuilt the index of {counted(done.events, 'event')}; existing cursors are reset"]
-    session.out.answer(
-        Answer(data=facts, ids=[done.epoch], rows=[(done.events, done.epoch)], lines=lines, facts=facts)
-    )
+    session.out.answer(Answer.of_row(done.epoch, facts, lines=lines))

@@ -1,4 +1,4 @@
-"""Types of click parameters for times and moments. `everlog.application.parse_time` parses them."""
+"""Types of click parameters for times and moments. `everlog.application.events.parse_time` parses them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
-from everlog.application.parse_time import is_time_ago, parse_moment, parse_time, parse_time_or_position
+from everlog.application.events.parse_time import is_time_ago, parse_moment, parse_time, parse_time_or_position
 from everlog.errors import InvalidField
 
 if TYPE_CHECKING:
-    from everlog.application.parse_time import Moment
+    from everlog.application.events.parse_time import Moment
 
 _Value = TypeVar("_Value")
 

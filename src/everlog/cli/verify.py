@@ -9,11 +9,10 @@ import click
 
 from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
+from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
     from everlog.log.verify.verify import Report
-
-EXIT_DAMAGED = 8
 
 
 @click.command("verify")
@@ -36,14 +35,14 @@ def verify_command(session: Session) -> None:
     """
     import time
 
-    from everlog.application.problems import checked_out, no_hint_to_verify
+    from everlog.application.checks.problems import checked_out, no_hint_to_verify
     from everlog.cli.progress import progress
 
     log = session.log()
     out = session.out
     started = time.monotonic()
-    with no_hint_to_verify(), progress(out, "verifying", log.head()) as tell:
-        report = log.verify(progress=tell)
+    with no_hint_to_verify(), progress(out, "verifying", log.head()) as show:
+        report = log.verify(progress=show)
     more = {"unseen": report.unseen} if report.unseen else None
     answer_report(out, report, took_s=time.monotonic() - started, more=more, of=checked_out(log))
 
@@ -60,7 +59,7 @@ def answer_report(
     the events."""
     import msgspec
 
-    from everlog.application.problems import remedy, summarize
+    from everlog.application.checks.problems import remedy, summarize
 
     checked_out = ""
     if of is not None:
@@ -111,4 +110,4 @@ def answer_report(
     )
     if not report.ok:
         out.hint(remedy(report.problems))
-        raise click.exceptions.Exit(EXIT_DAMAGED)
+        raise click.exceptions.Exit(CHECK_FAILED)

@@ -27,7 +27,7 @@ import msgspec
 
 from everlog.core.codec import HEADER_FIELDS, Packed, commitment, encode_header, header_hash
 from everlog.core.event import Event, Position, Recorded, moment
-from everlog.core.merkle import path
+from everlog.core.merkle import path, paths
 from everlog.errors import Damaged
 
 GROUP_MAX = 128
@@ -110,10 +110,12 @@ class Group:
 
     def path(self, event: Event) -> tuple[bytes, ...]:
         """Return the hashes that lead from the event to the root of the group, which its signature covers."""
+        return path(self.hashes(), event.origin_seq - self.facts.first_seq)
+
+    def hashes(self) -> list[bytes]:
+        """Return the hashes of the events that the group had before any purge."""
         first = self.facts.first_seq
-        return path(
-            [self._hash(number) for number in range(first, first + self.facts.count)], event.origin_seq - first
-        )
+        return [self._hash(number) for number in range(first, first + self.facts.count)]
 
     def linked(self) -> Iterator[tuple[StoredEvent, bytes, EventLink]]:
         """Return every event of the group with its header bytes and its hashes, computed from what is stored."""
@@ -140,12 +142,14 @@ class Group:
     def packed(self) -> Iterator[Packed]:
         """Return the records of the group as the bytes that are hashed, signed and committed to."""
         facts = self.facts
+        found = paths(self.hashes()) if facts.signature else []
         for (recorded, payload), header, _ in self.linked():
             event = msgspec.structs.astuple(recorded.event)
             signature, path, erased_by = event[_HEADER_LENGTH + 2 : _HEADER_LENGTH + 5]
             signed_with = (0, 0)
             if facts.signature and not signature:
                 signature, signed_with = facts.signature, (facts.first_seq, facts.count)
+                path = found[recorded.event.origin_seq - facts.first_seq]
             yield Packed(
                 recorded.position,
                 recorded.sequence,

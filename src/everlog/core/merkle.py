@@ -27,15 +27,28 @@ def path(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
     """Return the hashes that lead from a leaf to the root, from the bottom."""
     if not 0 <= index < len(leaves):
         raise IndexError(f"leaf {index} of {len(leaves)}")
-    row, found = list(leaves), []
+    return _path(_rows(leaves), index)
+
+
+def paths(leaves: Sequence[bytes]) -> list[tuple[bytes, ...]]:
+    """Return the paths of all leaves; each node is computed once."""
+    rows = _rows(leaves)
+    return [_path(rows, index) for index in range(len(leaves))]
+
+
+def _rows(leaves: Sequence[bytes]) -> list[Sequence[bytes]]:
+    """Return the tree from the bottom, without its root."""
+    found, row = [], leaves
     while len(row) > 1:
-        beside = index ^ 1
-        if beside < len(row):
-            found.append(row[beside])
+        found.append(row)
         pairs = [_node(row[place], row[place + 1]) for place in range(0, len(row) - 1, 2)]
         row = pairs if len(row) % 2 == 0 else [*pairs, row[-1]]
-        index //= 2
-    return tuple(found)
+    return found
+
+
+def _path(rows: Sequence[Sequence[bytes]], index: int) -> tuple[bytes, ...]:
+    beside = [(row, (index >> level) ^ 1) for level, row in enumerate(rows)]
+    return tuple([row[place] for row, place in beside if place < len(row)])
 
 
 def root_of_path(leaf: bytes, index: int, count: int, hashes: Sequence[bytes]) -> bytes | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from everlog import wiring
-from everlog.application.create_folder import create_folder
+from everlog.application.folder.create import create_folder
 from everlog.demo.programs.customers import TYPES
 from everlog.errors import Conflict
 from everlog.files import DiskFiles

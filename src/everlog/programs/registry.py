@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from everlog import programs
-from everlog.errors import InvalidSettings
+from everlog.errors import InvalidSettings, NotFound
 from everlog.programs.command import Command, Question
 from everlog.programs.program import Program
+from everlog.settings import find_folder, load
 
 Own = str | Iterable[Program]
 """Programs of a user: the programs themselves, or the names of their modules, separated by commas."""
@@ -35,6 +37,19 @@ def own_programs(*sources: Own) -> list[Program]:
                 _require_free_names(program, found)
                 found.append(program)
     return found
+
+
+def own_groups(directory: Path, url: str = "") -> list[tuple[str, str]]:
+    """Return the command group and the description of each program of the user, for the log that is used in a
+    directory, or at a URL.
+
+    The code of a user is imported only if the setting `programs` is not empty. Without a log there are no settings.
+    """
+    try:
+        setting = load(None if url else find_folder(directory)).settings.programs
+    except NotFound:
+        return []
+    return [(program.group, program.about) for program in own_programs(setting) if program.group]
 
 
 def _of_modules(names: str) -> Iterator[Program]:

@@ -8,8 +8,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from everlog.core.chain import NO_CHAIN, Chain
-from everlog.core.codec import Packed, header_hash, pack, unpack
+from everlog.core.codec import Packed, header_hash, unpack
 from everlog.core.event import START, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
@@ -132,7 +134,11 @@ class MemoryStore:
         return Known(slot.hash, True) if isinstance(slot, Purged) else Known(header_hash(slot.header), False)
 
     def _removable(self, stream: str) -> Removable:
-        found = list(self.read(Query(stream=stream)))
+        found = [
+            (unpack(slot), slot)
+            for index in self._by_stream.get(stream, ())
+            if isinstance(slot := self._slots[index], Packed)
+        ]
         slots = [
             Purged(
                 position=recorded.position,
@@ -140,13 +146,15 @@ class MemoryStore:
                 id=recorded.event.id,
                 origin=recorded.event.origin,
                 origin_seq=recorded.event.origin_seq,
-                hash=header_hash(pack(recorded).header),
+                hash=header_hash(slot.header),
                 previous=recorded.event.previous,
                 lamport=recorded.event.lamport,
+                signature=slot.signature if slot.signed_with[0] else b"",
+                signed_with=slot.signed_with,
             )
-            for recorded in found
+            for recorded, slot in found
         ]
-        return Removable(slots, tuple(sorted({recorded.event.scope for recorded in found})))
+        return Removable(slots, tuple(sorted({recorded.event.scope for recorded, _ in found})))
 
     # ---- claims and notes
 
@@ -181,12 +189,23 @@ class MemoryStore:
     # ---- inside
 
     def _persist(self, staged: OpenWrite) -> None:
+        for erasure in staged.erasures.values():
+            index = self._by_id[erasure.id]
+            slot = self._slots[index]
+            assert isinstance(slot, Packed)
+            self._slots[index] = replace(slot, payload=b"", salt=b"", erased_by=erasure.by)
         for purge, removed in staged.staged_purges:
             for gone in removed:
                 self._slots[self._by_id[gone.id]] = gone
             self._purges.append(purge)
             self._sequences[purge.stream] = purge.sequence
         new: list[tuple[EventId, str, Packed | Purged]] = [(gone.id, "", gone) for gone in staged.placed_purged]
+        signed_with = {
+            recorded.position: (group.facts.first_seq, group.facts.count)
+            for group in (staged.groups() if staged.signatures else ())
+            if group.facts.signature
+            for recorded, _ in group.records
+        }
         for recorded, encoded in staged.records:
             event = encoded.event
             self._sequences[event.stream] = recorded.sequence
@@ -199,6 +218,8 @@ class MemoryStore:
                 event.salt,
                 event.signature,
                 event.path,
+                event.erased_by,
+                signed_with.get(recorded.position, (0, 0)),
             )
             new.append((event.id, event.stream, slot))
         for event_id, stream, staged_slot in sorted(new, key=lambda item: item[2].position):

@@ -380,7 +380,7 @@ class OpenWrite:
                     self.clock = max(self.clock, place.lamport)  # its value is not used again
                     number = place.origin_seq
                     self._join(place.origin, Run(number, place.previous, number, place.hash, place.position))
-                    self._keep_signature(place.origin, place.signature, place.signed_with)
+                    self._keep_signature(place.origin, number, place.signature, place.signed_with)
                 case Purge():
                     self.staged_purges.append((place, []))  # what it removed is placed by itself
                     self._set(self._sequences, place.stream, place.sequence)
@@ -402,12 +402,18 @@ class OpenWrite:
         self.clock = max(self.clock, event.lamport)
         number = event.origin_seq
         self._join(event.origin, Run(number, event.previous, number, digest, place.position))
-        self._keep_signature(event.origin, place.signature, place.signed_with)
+        self._keep_signature(event.origin, number, place.signature, place.signed_with)
         return recorded, Encoded(event, place.header, place.payload, digest)
 
-    def _keep_signature(self, origin: str, signature: bytes, signed_with: tuple[int, int]) -> None:
+    def _keep_signature(self, origin: str, number: int, signature: bytes, signed_with: tuple[int, int]) -> None:
         first_seq, count = signed_with
         if first_seq and (origin, first_seq) not in self.signatures:
+            if number != first_seq:
+                raise Conflict(
+                    f"events {first_seq} to {first_seq + count - 1} of {origin} are copied in two writes",
+                    why="they were signed together, and are stored together",
+                    hint="copy them in one write",
+                )
             self._set(self.signatures, (origin, first_seq), (count, signature))
 
     def erase(self, event_ids: Collection[EventId], *, by: EventId) -> list[Position]:

@@ -60,6 +60,8 @@ class StagedGroup:
                 *values[_OCCURRED_AT : _OCCURRED_AT + 1],
                 *values[_HEADER_LENGTH - 2 :],
             )
+            if facts.signature and signature == facts.signature:
+                signature, path = b"", ()  # the group has it, and the path follows
             derived = salt and (trusted or commitment(salt, encoded.payload) == given)
             kept = (
                 *values[:_ORIGIN],

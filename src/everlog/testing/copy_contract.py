@@ -6,7 +6,7 @@ and twice, a purge at the very end, events of other origins, signatures, an eras
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from everlog.stores.contract import Store, encode_event
 from everlog.stores.memory import MemoryStore
 from everlog.stores.small_state import CLAIMS, NOTES, Row, claim_value
 from everlog.testing.builders import Boom, Chain, put_claim, put_note, seal_any, stamped
+from everlog.transfer.survey import slot_batches
 
 Place = Packed | Purged | Purge
 
@@ -194,13 +195,9 @@ def slots_of(store: Store) -> list[Place]:
 
 def put(store: Store, places: Sequence[Place], *, at_once: int = 50) -> None:
     """Copy them in, in several writes."""
-    for batch in _batches(places, at_once):
+    for batch in slot_batches(places, at_once):
         with store.open_write() as writer:
             writer.copy_in(batch)
-
-
-def _batches(places: Sequence[Place], size: int) -> Iterator[Sequence[Place]]:
-    return (places[first : first + size] for first in range(0, len(places), size))
 
 
 def _position(place: Place) -> Position:

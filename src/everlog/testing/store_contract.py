@@ -41,6 +41,11 @@ class StoreContract(SmallStateContract, CopyContract, PurgeContract, ScanContrac
         raise NotImplementedError("say how to open the store")
 
     @pytest.fixture
+    def open_again(self, open_store: OpenStore) -> OpenStore:
+        """Opens the same log at every call, also for a store that keeps nothing when it is closed."""
+        return open_store
+
+    @pytest.fixture
     def store(self, open_store: OpenStore) -> Iterator[Store]:
         store = open_store()
         yield store

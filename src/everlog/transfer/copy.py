@@ -29,7 +29,7 @@ from everlog.stores.contract import HidesEvents, Identity, InGit, Store
 from everlog.stores.formats import COPIED
 from everlog.stores.identity import new_identity
 from everlog.stores.small_state import CLAIMS, NOTES, Row, claim_of, read_note
-from everlog.transfer.survey import Slot, Summary, Survey, batches, position_of, slots_of, survey
+from everlog.transfer.survey import Slot, Summary, Survey, batches, position_of, slot_batches, slots_of, survey
 
 UNFINISHED = "copy/unfinished"
 """The note of a log that is still being copied into. Opening such a log reports it."""
@@ -90,7 +90,7 @@ def copy_log(
         clock, purges = source.ends().clock, source.purges()
         seen = Survey(source.identity.origin, purges)
         places = _past_what_is_there(slots_of(source, purges), draft, seen, target)
-        for batch in batches(places, BATCH):
+        for batch in slot_batches(places, BATCH):
             seen.take_all(batch)
             _refuse_damage(seen)
             with draft.open_write() as writer:

@@ -130,3 +130,18 @@ def batches(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
     left = iter(items)
     for first in left:
         yield list(chain([first], islice(left, size - 1)))
+
+
+def slot_batches(slots: Iterable[Slot], size: int) -> Iterator[list[Slot]]:
+    """Yield the slots in lists of at least `size`, except the last. What was signed together is in one list."""
+    some: list[Slot] = []
+    last_group = (0, 0)
+    for slot in slots:
+        group = (0, 0) if isinstance(slot, Purge) else slot.signed_with
+        if len(some) >= size and (group != last_group or group == (0, 0)):
+            yield some
+            some = []
+        some.append(slot)
+        last_group = group
+    if some:
+        yield some

@@ -198,20 +198,20 @@ def test_a_stream_says_at_once_that_it_was_asked_to_stop(
 
 def test_progress_in_words() -> None:
     now = [0.0]
-    shown = _Shown("reading", 1000, now=lambda: now[0])
+    shown = _Shown(1000, now=lambda: now[0])
     now[0] = 2.0
     status = Status(stages_done=1, stages=3, tasks_done=4, tasks=8, tasks_failed=1, rows=500)
     assert shown.text(status) == (
         "stage 2 of 3, 4 of 8 tasks, 1 failed and retried, 500 rows, 250 a second, 2 s left"
     )
     assert shown.part(Status(rows=2000)) == 1.0
-    assert _Shown("x", 0).part(status) == 0.5
-    assert _Shown("x", 0).text(Status()) == "0 of 0 tasks"
+    assert _Shown(0).part(status) == 0.5
+    assert _Shown(0).text(Status()) == "0 of 0 tasks"
 
 
 def test_a_terminal_is_shown_the_step_under_way_with_its_total() -> None:
     now = [0.0]
-    shown = _Shown("pipeline run", 0, now=lambda: now[0])
+    shown = _Shown(0, now=lambda: now[0])
     now[0] = 1.0
     assert shown.on_terminal(Status(tasks=8, tasks_done=2, rows=7)) == (
         0.25,

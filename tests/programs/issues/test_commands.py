@@ -22,7 +22,8 @@ from everlog.errors import (
 )
 from everlog.log.log import Log
 from everlog.programs.command import By, Outcome
-from everlog.programs.issues import commands, references
+from everlog.programs.issues import acting, commands, references
+from everlog.programs.issues.acting import IssueResult
 from everlog.programs.issues.commands import (
     Close,
     Comment,
@@ -34,7 +35,6 @@ from everlog.programs.issues.commands import (
     Purge,
     Reopen,
     Restore,
-    Result,
     Unlink,
 )
 from everlog.programs.issues.questions import IssueHistory, List, Search, Show
@@ -45,7 +45,7 @@ from everlog.programs.perform import ask, perform
 HOUSE = By(actor="user:ada")
 
 
-def made(log: Log, title: str = "The door squeaks", **fields: object) -> Outcome[Result]:
+def made(log: Log, title: str = "The door squeaks", **fields: object) -> Outcome[IssueResult]:
     return perform(log, Create(title=title, project="house", **fields), HOUSE)  # type: ignore[arg-type]
 
 
@@ -156,7 +156,7 @@ def test_a_link_is_decided_anew_when_its_target_goes_away_meanwhile(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     door, oil = made(log), made(log, "Buy oil")
-    real, done = commands.also, list[bool]()
+    real, done = acting.also, list[bool]()
 
     def also(history: Any, uid: str) -> object:
         found = real(history, uid)
@@ -189,7 +189,7 @@ def test_what_is_purged_meanwhile_gets_no_more_events(log: Log, monkeypatch: pyt
             )
         return found
 
-    monkeypatch.setattr(commands, "issue_of", fold)
+    monkeypatch.setattr(acting, "issue_of", fold)
     with pytest.raises(RuleRefused, match="was purged"):
         perform(log, Comment(issue=door.result.short_id, text="too late"), HOUSE)
     assert list(log.read(stream=f"issue/{door.result.uid}")) == []
@@ -415,7 +415,7 @@ def test_a_look_alike_that_is_purged_meanwhile_is_told_without_its_title(
 def test_a_retry_of_a_purge_under_its_key_is_answered_and_another_purge_is_refused(log: Log) -> None:
     door, gate = made(log), made(log, "Paint the gate")
 
-    def purge(issue: Outcome[Result]) -> Outcome[Result]:
+    def purge(issue: Outcome[IssueResult]) -> Outcome[IssueResult]:
         words = f"purge {issue.result.short_id}"
         by = By(key="k")
         return perform(log, Purge(issue=issue.result.short_id, force=True, confirm=words, reason="a request"), by)

@@ -18,6 +18,7 @@ from everlog.errors import AlreadyPurged, ConfirmationNeeded, KeyReuse, LookAlik
 from everlog.log.log import Log
 from everlog.programs.command import By, Outcome
 from everlog.programs.issues import PROGRAM, commands
+from everlog.programs.issues.acting import IssueResult
 from everlog.programs.issues.commands import (
     Close,
     Comment,
@@ -27,7 +28,6 @@ from everlog.programs.issues.commands import (
     Link,
     Purge,
     Restore,
-    Result,
     Unlink,
 )
 from everlog.programs.issues.questions import List, Search, Show
@@ -59,11 +59,13 @@ def uids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "new_uid", lambda: next(given))
 
 
-def made(log: Log, title: str, body: str = "", *, project: str = "house", force_new: bool = False) -> Outcome[Result]:
+def made(
+    log: Log, title: str, body: str = "", *, project: str = "house", force_new: bool = False
+) -> Outcome[IssueResult]:
     return perform(log, Create(title=title, body=body, force_new=force_new, project=project))
 
 
-def purged(log: Log, short_id: str) -> Outcome[Result]:
+def purged(log: Log, short_id: str) -> Outcome[IssueResult]:
     return perform(log, Purge(issue=short_id, force=True, confirm=f"purge {short_id}", reason="a request"), HOUSE)
 
 

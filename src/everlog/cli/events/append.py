@@ -13,7 +13,7 @@ from everlog.cli.session import Session, common_options, pass_session, write_opt
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.application.open_folder import Catalog
+    from everlog.application.folder.open import Catalog
     from everlog.log.write.draft import Receipt
     from everlog.log.write.expect import Expectation
 
@@ -78,7 +78,7 @@ def append_command(
       everlog append --batch drafts.ndjson
       echo '{"type":"note.added","stream":"note/1","payload":{"text":"hi"}}' | everlog append --batch -
     """
-    from everlog.application.drafts import drafts_from_ndjson, refused_drafts
+    from everlog.application.events.drafts import drafts_from_ndjson, refused_drafts
     from everlog.log.write.draft import Draft
 
     session.request_id = request_id
@@ -163,7 +163,7 @@ def _answer(session: Session, receipt: Receipt, *, one: bool, dry_run: bool) -> 
 
 
 def _payload(session: Session, catalog: Catalog, event_type: str, words: tuple[str, ...]) -> Any:
-    from everlog.application.drafts import payload_from_words
+    from everlog.application.events.drafts import payload_from_words
     from everlog.core.canonical import parse_json
     from everlog.errors import InvalidField
 
@@ -178,7 +178,7 @@ def _payload(session: Session, catalog: Catalog, event_type: str, words: tuple[s
 
 
 def _expectation(text: str) -> Expectation:
-    from everlog.application.drafts import parse_expectation
+    from everlog.application.events.drafts import parse_expectation
     from everlog.errors import InvalidField
 
     try:
@@ -200,7 +200,7 @@ def _tags(given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _bytes(session: Session, name: str) -> bytes:
-    from everlog.application.drafts import read_input
+    from everlog.application.events.drafts import read_input
 
     if name == "-":
         if sys.stdin.isatty():

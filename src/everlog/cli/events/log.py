@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlog.cli.output import json_text, pairs
-from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
+from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option, together
 from everlog.cli.time_options import TIME_OR_POSITION
 
 if TYPE_CHECKING:
-    from everlog.application.purged_ranges import PurgedRange
+    from everlog.application.events.purged_ranges import PurgedRange
     from everlog.core.event import Purge, Recorded
     from everlog.core.query import Cursor, Page, Query, Reset
     from everlog.log.log import Log
@@ -22,36 +21,27 @@ NEWEST = 20
 NEWEST_TAIL = 10
 PAGE = 500
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-
-def filter_options(command: _Command) -> _Command:
-    for option in reversed(
-        (
-            click.option(
-                "--since",
-                type=TIME_OR_POSITION,
-                metavar="WHEN",
-                help="Only events from this time or position on: 10m, 2h, 2026-11-01, #1234.",
-            ),
-            click.option(
-                "--until",
-                type=TIME_OR_POSITION,
-                metavar="WHEN",
-                help="Only events before this time, or up to this #position.",
-            ),
-            click.option(
-                "--type", "types", metavar="TYPE", multiple=True, help="Only events of this type; may be repeated."
-            ),
-            click.option("-s", "--stream", metavar="KIND/ID", default="", help="Only events of this stream."),
-            click.option("--kind", metavar="KIND", default="", help="Only events of streams of this kind."),
-            click.option("--scope", metavar="PATH", default="", help="Only events in this scope or below it."),
-            click.option("--by", metavar="ACTOR", default="", help="Only events of this actor, such as user:ada."),
-            click.option("--correlation", metavar="ID", default="", help="Only events with this correlation id."),
-        )
-    ):
-        command = option(command)
-    return command
+filter_options = together(
+    click.option(
+        "--since",
+        type=TIME_OR_POSITION,
+        metavar="WHEN",
+        help="Only events from this time or position on: 10m, 2h, 2026-11-01, #1234.",
+    ),
+    click.option(
+        "--until",
+        type=TIME_OR_POSITION,
+        metavar="WHEN",
+        help="Only events before this time, or up to this #position.",
+    ),
+    click.option("--type", "types", metavar="TYPE", multiple=True, help="Only events of this type; may be repeated."),
+    click.option("-s", "--stream", metavar="KIND/ID", default="", help="Only events of this stream."),
+    click.option("--kind", metavar="KIND", default="", help="Only events of streams of this kind."),
+    click.option("--scope", metavar="PATH", default="", help="Only events in this scope or below it."),
+    click.option("--by", metavar="ACTOR", default="", help="Only events of this actor, such as user:ada."),
+    click.option("--correlation", metavar="ID", default="", help="Only events with this correlation id."),
+)
 
 
 @click.command("log")
@@ -122,17 +112,17 @@ def log_command(
 
         show_purges(session, log)
         return
-    reader = _Reader(session, log, since, until, filters)
+    listing = _Listing(session, log, since, until, filters)
     if after is not None and not (follow or to_end):
-        reader.page(after, limit or PAGE)
+        listing.page(after, limit or PAGE)
     elif to_end:
-        reader.stream(after if after is not None else reader.after, to_end=True)
+        listing.stream(after if after is not None else listing.after, to_end=True)
     elif follow and after is not None:
-        reader.stream(after, to_end=False)
+        listing.stream(after, to_end=False)
     elif follow:
-        reader.newest_then_follow(count or NEWEST)
+        listing.newest_then_follow(count or NEWEST)
     else:
-        reader.newest(count if count or since is not None or until is not None else NEWEST, reverse=reverse)
+        listing.newest(count if count or since is not None or until is not None else NEWEST, reverse=reverse)
 
 
 @click.command("tail")
@@ -166,14 +156,14 @@ def tail_command(
       everlog tail -n 0 --kind workpackage --json
       everlog tail --no-follow
     """
-    reader = _Reader(session, session.log(), since, until, filters)
+    listing = _Listing(session, session.log(), since, until, filters)
     if follow:
-        reader.newest_then_follow(count)
+        listing.newest_then_follow(count)
     elif count:
-        reader.newest(count, reverse=False)
+        listing.newest(count, reverse=False)
 
 
-class _Reader:
+class _Listing:
     def __init__(
         self,
         session: Session,
@@ -182,7 +172,7 @@ class _Reader:
         until: datetime | int | None,
         filters: dict[str, Any],
     ) -> None:
-        from everlog.application.problems import bad_lines
+        from everlog.application.checks.problems import bad_lines
 
         self._session = session
         self._out = session.out
@@ -277,7 +267,7 @@ class _Reader:
     def _follow(self, cursor: Cursor, lines: Any, *, to_end: bool) -> None:
         import sys
 
-        from everlog.cli.events.records import print_record
+        from everlog.cli.events.records import print_record, print_reset
         from everlog.core.event import Recorded
 
         purges = self._purges_after(cursor)
@@ -289,7 +279,7 @@ class _Reader:
                         print_record(self._out, purges.pop(0), lines)
                     print_record(self._out, item, lines)
             else:
-                self._print_reset(item)
+                print_reset(self._out, item, _reset_text(item))
             if not to_end:
                 sys.stdout.flush()
         for purge in purges:
@@ -299,22 +289,14 @@ class _Reader:
         """Return the records of purges that people see between the events of a stream."""
         if not self._out.human:
             return []
-        from everlog.application.purged_ranges import matching_purges
+        from everlog.application.events.purged_ranges import matching_purges
 
         after = max(cursor.position, self.after)
         return matching_purges(self._log, self._query, after=after, upto=self._log.head())
 
-    def _print_reset(self, reset: Reset) -> None:
-        if self._out.json:
-            self._out.line(json_text({"reset_required": reset.reason, "cursor": str(reset.cursor)}))
-        elif self._out.agent:
-            self._out.line("RESET " + pairs({"reason": reset.reason, "cursor": str(reset.cursor)}))
-        else:
-            self._out.warn(_reset_text(reset))
-
     def _look_at(self, found: Sequence[Recorded], *, after: int, upto: int) -> None:
         """Warn if these events differ from what was recorded. Many events are not checked: they are read in bulk."""
-        from everlog.application.problems import not_as_recorded
+        from everlog.application.checks.problems import not_as_recorded
         from everlog.core.event import Position
         from everlog.core.query import EVERYTHING
         from everlog.log.verify.spot_check import PLACES_MAX, spot_check
@@ -330,7 +312,7 @@ class _Reader:
         """Return the events with what purges left between them, for people. Programs see only events."""
         if not self._out.human:
             return [*found]
-        from everlog.application.purged_ranges import position_of, purged_ranges
+        from everlog.application.events.purged_ranges import position_of, purged_ranges
 
         left = purged_ranges(self._log, self._query, after=after, upto=upto)
         return sorted([*found, *left], key=position_of, reverse=newest_first)

@@ -127,32 +127,19 @@ def show_purges(session: Session, log: Log) -> None:
     """Print the records of all purges."""
     from everlog.cli.events.records import moment
 
-    columns = ("reserved", "purged_at", "stream", "count", "actor", "reason")
-    rows = [
-        (purge.reserved, moment(purge.purged_at), purge.stream, purge.count, purge.actor, purge.reason)
-        for purge in log.stored.purges()
-    ]
-    data = [
-        {
-            "reserved": purge.reserved,
-            "purged_at": purge.purged_at.isoformat(),
-            "stream": purge.stream,
-            "scopes": list(purge.scopes),
-            "count": purge.count,
-            "sequence": purge.sequence,
-            "actor": purge.actor,
-            "reason": purge.reason,
-        }
-        for purge in log.stored.purges()
-    ]
+    found = log.stored.purges()
+    fields = ("reserved", "purged_at", "stream", "scopes", "count", "sequence", "actor", "reason")
     session.out.answer(
-        Answer(
-            data=data,
-            ids=[purge.stream for purge in log.stored.purges()],
-            columns=columns,
-            rows=rows,
-            facts={"count": len(rows)},
+        Answer.of_many(
+            found,
+            ("reserved", "purged_at", "stream", "count", "actor", "reason"),
+            cells={"purged_at": lambda purge: moment(purge.purged_at)},
+            named="stream",
+            data=[
+                {name: getattr(purge, name) for name in fields} | {"purged_at": purge.purged_at.isoformat()}
+                for purge in found
+            ],
         )
     )
-    if not rows:
+    if not found:
         session.out.hint("there are no purges")

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from everlog.application.purged_ranges import PurgedRange
-from everlog.cli.output import Answer, Output, json_text, safe, tsv
+from everlog.application.events.purged_ranges import PurgedRange
+from everlog.cli.output import Answer, Output, json_text, pairs, safe, tsv
 from everlog.core.codec import recorded_object
 from everlog.core.event import Purge, Recorded
+from everlog.core.query import Reset
 from everlog.core.text import counted
 
 TSV_COLUMNS = ("position", "occurred_at", "id", "type", "stream", "sequence", "actor", "scope", "payload")
@@ -104,13 +105,21 @@ def print_record(out: Output, recorded: Recorded | Purge | PurgedRange, lines: L
     elif out.quiet:
         out.line(recorded.event.id)
     elif out.agent:
-        from everlog.cli.output import pairs
-
         out.line("ITEM " + pairs(dict(zip(TSV_COLUMNS, row(recorded), strict=True))))
     elif out.terminal:
         out.line(lines.line(recorded))
     else:
         out.line(tsv(row(recorded)))
+
+
+def print_reset(out: Output, reset: Reset, text: str) -> None:
+    """Print that the history of a stream of events changed; people get this text, as a warning."""
+    if out.json:
+        out.line(json_text({"reset_required": reset.reason, "cursor": str(reset.cursor)}))
+    elif out.agent:
+        out.line("RESET " + pairs({"reason": reset.reason, "cursor": str(reset.cursor)}))
+    else:
+        out.warn(text)
 
 
 def answer_records(

@@ -70,21 +70,15 @@ def _warn_of_left_out(session: Session, by: str) -> None:
 
 
 def _show_newest(out: Output, found: list[Refusal]) -> None:
-    import msgspec
-
     from everlog.cli.events.records import moment
 
     out.answer(
-        Answer(
-            data=[msgspec.to_builtins(refusal) for refusal in found],
-            ids=[refusal.id for refusal in found],
-            columns=("refused_at", "code", "type", "stream", "actor", "reason", "operation"),
-            rows=[
-                (moment(item.refused_at), item.code, item.type, item.stream, item.actor, item.reason, item.operation)
-                for item in found
-            ],
+        Answer.of_many(
+            found,
+            ("refused_at", "code", "type", "stream", "actor", "reason", "operation"),
+            cells={"refused_at": lambda item: moment(item.refused_at)},
+            named="id",
             lines=[line for item in found for line in _lines(out, item)],
-            facts={"count": len(found)},
         )
     )
 
@@ -95,20 +89,22 @@ def _show_most_common(out: Output, newest_first: list[Refusal], count: int) -> N
     for refusal in newest_first:
         kinds.setdefault((refusal.code, refusal.type, refusal.operation), []).append(refusal)
     common = sorted(kinds.items(), key=lambda item: -len(item[1]))[:count]
-    columns = ("count", "code", "type", "operation")
-    rows = [(len(some), *kind) for kind, some in common]
-    data = [
+    found = [
         {
-            **dict(zip(columns, row, strict=True)),
+            "count": len(some),
+            "code": code,
+            "type": type_,
+            "operation": operation,
             "last_at": some[0].refused_at.isoformat(),
             "last_reason": some[0].reason,
             "last_hint": some[0].hint,
         }
-        for row, (_, some) in zip(rows, common, strict=True)
+        for (code, type_, operation), some in common
     ]
     lines = [line for _, some in common for line in _common_lines(out, some)]
-    facts = {"count": sum(row[0] for row in rows)}
-    out.answer(Answer(data=data, ids=[row[1] for row in rows], columns=columns, rows=rows, lines=lines, facts=facts))
+    facts = {"count": sum(len(some) for _, some in common)}
+    columns = ("count", "code", "type", "operation")
+    out.answer(Answer.of_many(found, columns, named="code", lines=lines, facts=facts))
 
 
 def _common_lines(out: Output, some: list[Refusal]) -> list[str]:

@@ -8,9 +8,10 @@ import click
 
 from everlog.cli.output import Answer, json_text, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session, past_damage_option
+from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
-    from everlog.application.find import FoundEvent, StoredEvent
+    from everlog.application.events.find import FoundEvent, StoredEvent
 
 
 @click.command("show")
@@ -33,8 +34,8 @@ def show_command(session: Session, name: str, raw: bool) -> None:
       everlog show 12 --raw
       everlog show A8XQ2T
     """
-    from everlog.application.find import find_event, find_stored
-    from everlog.application.problems import bad_lines, not_as_recorded
+    from everlog.application.checks.problems import bad_lines, not_as_recorded
+    from everlog.application.events.find import find_event, find_stored
 
     log = session.log()
     session.out.warn(bad_lines(log))
@@ -102,4 +103,4 @@ def _show_stored(session: Session, found: StoredEvent) -> None:
     )
     if not found.sound:
         session.out.hint("the stored bytes are not what was recorded: everlog verify")
-        raise click.exceptions.Exit(8)
+        raise click.exceptions.Exit(CHECK_FAILED)

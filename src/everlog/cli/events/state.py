@@ -12,7 +12,7 @@ from everlog.cli.time_options import AS_OF, TakesMoments
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.application.time_travel import Cut, Made, Moment
+    from everlog.application.events.time_travel import Cut, Made, Moment
     from everlog.core.event import Recorded
 
 SHOWN_MAX = 50
@@ -47,7 +47,7 @@ def state_command(session: Session, name: str, key: str, as_of: Moment | None) -
       everlog state note/1 --as-of -10m
       everlog state board WP03 --as-of '#105'
     """
-    from everlog.application.time_travel import describe, state_then
+    from everlog.application.events.time_travel import describe, state_then
     from everlog.core.differences import leaves
 
     found = state_then(session.log(), name, key, moment=as_of)
@@ -85,7 +85,7 @@ def diff_command(session: Session, name: str, before: Moment, after: Moment | No
       everlog diff note/1 -1h
       everlog diff WP03 '#100' '#105' --view board
     """
-    from everlog.application.time_travel import change_between
+    from everlog.application.events.time_travel import change_between
     from everlog.cli.events.records import table_lines
     from everlog.core.codec import recorded_object
 
@@ -144,7 +144,7 @@ def why_command(
       everlog why note/1 '$.owner.name' --as-of -1h
       everlog why WP03 lane --view board
     """
-    from everlog.application.time_travel import reasons_for
+    from everlog.application.events.time_travel import reasons_for
 
     found = reasons_for(session.log(), name, path, moment=as_of, view_name=view_name or "", limit=limit)
     columns = ("position", "id", "type", "actor", "was", "now", "causes")

@@ -33,7 +33,7 @@ def audit_command(session: Session, master: str, conf: Mapping[str, str]) -> Non
     """
     import time
 
-    from everlog.application.problems import no_hint_to_verify
+    from everlog.application.checks.problems import no_hint_to_verify
 
     session.log()  # a missing log is reported before Spark is started
     with spark_of(session, master, conf) as spark:

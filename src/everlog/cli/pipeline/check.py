@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlog.application.doctor import FAIL, OK, SKIP, Check
+from everlog.application.checks.doctor import FAIL, OK, SKIP, Check
 from everlog.cli.doctor import answer_checks
 from everlog.cli.pipeline.group import log_url, reporter, spark_options
 from everlog.cli.session import Session, common_options, pass_session
@@ -77,7 +77,7 @@ def _steps(session: Session, master: str, conf: dict[str, str]) -> Iterator[Chec
 
 
 def _log(session: Session, spark: SparkSession) -> Check:
-    from everlog.application.move_events import shown_url
+    from everlog.application.move_log import shown_url
     from everlog.pipeline.session.failures import own_errors
     from everlog.pipeline.source.ranges import look
     from everlog.pipeline.source.source import events

@@ -5,43 +5,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 import click
 
-from everlog.cli.session import Session, common_options
+from everlog.cli.session import LazyGroup, Session, common_options, together
 
 if TYPE_CHECKING:
     from everlog.pipeline.session.session import SparkSession
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-# name -> the module that has its command, as NAME_command
-COMMANDS = {
-    "check": "check",
-    "run": "run",
-    "stream": "stream",
-    "compact": "run",
-    "report": "report",
-    "audit": "audit",
-    "migrate": "migrate",
-    "export": "migrate",
-}
-
-
-class _Commands(click.Group):
-    """Loads a command when it is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        name = cmd_name.replace("-", "_")
-        found: click.Command = getattr(import_module(f"everlog.cli.pipeline.{COMMANDS[cmd_name]}"), f"{name}_command")
-        return found
+class _Commands(LazyGroup):
+    modules: ClassVar[Mapping[str, str]] = {
+        "check": "pipeline.check",
+        "run": "pipeline.run",
+        "stream": "pipeline.stream",
+        "compact": "pipeline.run",
+        "report": "pipeline.report",
+        "audit": "pipeline.audit",
+        "migrate": "pipeline.migrate",
+        "export": "pipeline.migrate",
+    }
 
 
 @click.group("pipeline", cls=_Commands)
@@ -55,16 +39,6 @@ def pipeline_command() -> None:
     """
 
 
-def spark_options(command: _Command) -> _Command:
-    """Add the options of every command that starts Spark: `master` and `conf`."""
-    command = click.option(
-        "--conf", metavar="KEY=VALUE", multiple=True, callback=_pairs, help="A setting of Spark; may be repeated."
-    )(command)
-    return click.option(
-        "--master", metavar="MASTER", default="", help="Where Spark runs, such as local[4] or spark://host:7077."
-    )(command)
-
-
 def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     found = {}
     for text in values:
@@ -73,6 +47,17 @@ def _pairs(context: click.Context, parameter: click.Parameter, values: tuple[str
             raise click.BadParameter(f"{text!r} is not like spark.driver.memory=2g", ctx=context, param=parameter)
         found[key] = value
     return found
+
+
+spark_options = together(
+    click.option(
+        "--master", metavar="MASTER", default="", help="Where Spark runs, such as local[4] or spark://host:7077."
+    ),
+    click.option(
+        "--conf", metavar="KEY=VALUE", multiple=True, callback=_pairs, help="A setting of Spark; may be repeated."
+    ),
+)
+"""The options of every command that starts Spark: `master` and `conf`."""
 
 
 @contextmanager

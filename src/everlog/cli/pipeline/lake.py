@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,16 +14,8 @@ if TYPE_CHECKING:
     from everlog.pipeline.lake.lake import Lake
     from everlog.pipeline.session.session import SparkSession
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-
-def lake_option(command: _Command) -> _Command:
-    return click.option(
-        "--lake",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="The folder of the lake.",
-    )(command)
+lake_option = click.option("--lake", metavar="DIR", type=click.Path(path_type=Path), help="The folder of the lake.")
 
 
 @contextmanager

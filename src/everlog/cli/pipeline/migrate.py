@@ -58,7 +58,7 @@ def migrate_command(
     """
     import msgspec
 
-    from everlog.application.move_events import copy_target, import_options, shown_url
+    from everlog.application.move_log import copy_target, import_options, shown_url
     from everlog.cli.pipeline.progress import spark_progress
     from everlog.cli.progress import progress
     from everlog.pipeline.session.session import require_libraries
@@ -77,8 +77,8 @@ def migrate_command(
         with spark_progress(session.out, spark, "reading"):
             folder = session.directory / staging if staging else Path(here)
             found = prepare(spark, sources, target, folder, options, dry_run=dry_run)
-        with progress(session.out, "writing and comparing", 2 * found.events) as tell:
-            migrated = write(target, found, progress=tell)
+        with progress(session.out, "writing and comparing", 2 * found.events) as show:
+            migrated = write(target, found, progress=show)
     facts = msgspec.to_builtins(migrated)
     for what, count in migrated.not_events.items():
         session.out.warn(f"left out: {counted(count, 'line is not an event', 'lines are not events')} but {what}")
@@ -94,7 +94,7 @@ def migrate_command(
             f"digest    {migrated.digest}",
             session.out.paint("ok", "green") + f": {safe(shown_url(url))} is whole",
         ]
-    session.out.answer(Answer(data=facts, ids=[migrated.digest], rows=list(facts.items()), lines=lines, facts=facts))
+    session.out.answer(Answer.of_one(migrated.digest, facts, lines=lines))
 
 
 @click.command("export")
@@ -116,7 +116,7 @@ def export_command(session: Session, folder: str, form: str, master: str, conf: 
     """
     import msgspec
 
-    from everlog.application.move_events import Format
+    from everlog.application.move_log import Format
     from everlog.cli.pipeline.progress import spark_progress
     from everlog.pipeline.session.session import require_libraries
 
@@ -133,6 +133,4 @@ def export_command(session: Session, folder: str, form: str, master: str, conf: 
         manifest = export_all(spark, url, session.directory / folder, Format(form))
     facts = {"events": manifest.count, "files": len(manifest.parts), "head": manifest.head, "folder": folder}
     line = f"exported  {counted(manifest.count, 'event')} to {counted(len(manifest.parts), 'file')} in {safe(folder)}"
-    session.out.answer(
-        Answer(data=msgspec.to_builtins(manifest), ids=[folder], rows=list(facts.items()), lines=[line], facts=facts)
-    )
+    session.out.answer(Answer.of_one(folder, facts, lines=[line], data=msgspec.to_builtins(manifest)))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlog.cli.output import Output
 from everlog.cli.pipeline.group import log_url, spark_of
-from everlog.cli.progress import BAR_AFTER_S, LINE_EVERY_S
+from everlog.cli.progress import bar, every_few_seconds
 from everlog.cli.session import Session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
     from everlog.pipeline.session.progress import OnStep, Status, Step
     from everlog.pipeline.session.session import SparkSession
 
@@ -30,18 +32,23 @@ def spark_progress(out: Output, spark: SparkSession, what: str, *, rows: int = 0
         return
     from everlog.pipeline.session.progress import watched
 
-    shown = _Shown(what, rows)
+    shown = _Shown(rows)
     if not sys.stderr.isatty():
-        lines = _Lines(out, shown)
-        with watched(spark, lines.show):
+        show = every_few_seconds(out, what)
+        with watched(spark, lambda status: show(lambda: shown.text(status))):
             yield lambda step: None
         return
-    bar = _Bar(shown)
-    try:
-        with watched(spark, bar.show) as look:
-            yield lambda step: shown.begin(step, look())
-    finally:
-        bar.stop()
+    with (
+        bar(what, 1.0, _words) as draw,
+        watched(spark, lambda status: draw(lambda: shown.on_terminal(status))) as look,
+    ):
+        yield lambda step: shown.begin(step, look())
+
+
+def _words() -> Sequence[ProgressColumn]:
+    from rich.progress import TextColumn
+
+    return [TextColumn("{task.fields[words]}")]
 
 
 @contextmanager
@@ -66,8 +73,8 @@ class _Begun(NamedTuple):
 class _Shown:
     """Describes a status in words."""
 
-    def __init__(self, what: str, rows: int, now: Callable[[], float] = time.monotonic) -> None:
-        self.what, self._rows, self._now = what, rows, now
+    def __init__(self, rows: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._rows, self._now = rows, now
         self._started = now()
         self._begun: _Begun | None = None
 
@@ -106,54 +113,3 @@ class _Shown:
         if 0 < part < 1:
             words.append(f"{seconds / part - seconds:.0f} s left")
         return ", ".join(words)
-
-
-class _Lines:
-    def __init__(self, out: Output, shown: _Shown) -> None:
-        self._out, self._shown = out, shown
-        self._last = time.monotonic()
-
-    def show(self, status: Status) -> None:
-        now = time.monotonic()
-        if now - self._last >= LINE_EVERY_S:
-            self._last = now
-            self._out.note(f"{self._shown.what}: {self._shown.text(status)}")
-
-
-class _Bar:
-    def __init__(self, shown: _Shown) -> None:
-        self._shown = shown
-        self._started = time.monotonic()
-        self._draw: Callable[[Status], None] | None = None
-        self._end: Callable[[], None] = lambda: None
-
-    def show(self, status: Status) -> None:
-        if self._draw is None and time.monotonic() - self._started >= BAR_AFTER_S:
-            self._begin()
-        if self._draw is not None:
-            self._draw(status)
-
-    def stop(self) -> None:
-        self._end()
-
-    def _begin(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[words]}"),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        shown = self._shown
-        task = bar.add_task(shown.what, total=1.0, words="")
-        bar.start()
-
-        def draw(status: Status) -> None:
-            part, words = shown.on_terminal(status)
-            bar.update(task, completed=part, words=words)
-
-        self._draw = draw
-        self._end = bar.stop

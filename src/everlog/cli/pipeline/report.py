@@ -28,7 +28,7 @@ def report_command(session: Session, file: str, force: bool, lake: Path | None) 
       everlog pipeline run && everlog pipeline report monday.html
     """
     from everlog.application.lake import open_lake, write_page
-    from everlog.application.move_events import output_file
+    from everlog.application.move_log import output_file
     from everlog.errors import NoLogHere
     from everlog.pipeline.session.session import require_libraries
 

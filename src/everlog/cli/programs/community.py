@@ -99,21 +99,19 @@ def _ignored(session: Session, question: Ignored, found: list[dict[str, Any]]) -
 
 
 def _files(session: Session, question: FileList, found: list[dict[str, Any]]) -> Answer:
-    shown = [{**one, "names": ", ".join(one["names"]), "providers": ", ".join(one["providers"])} for one in found]
-    return Answer.of_many(shown, question.columns, data=found)
+    cells = {name: lambda one, name=name: ", ".join(one[name]) for name in ("names", "providers")}
+    return Answer.of_many(found, question.columns, cells=cells)
 
 
 def _chat(session: Session, question: Chat, found: dict[str, Any]) -> Answer:
-    shown = ("message", "at", "by", "state", "text")
     messages = found["messages"]
     if not messages:
         session.out.hint(f"nobody has written anything in {question.thread}")
-    return Answer(
-        data=found,
-        ids=[one["message"] for one in messages],
-        columns=shown,
-        rows=[[one[name] for name in shown] for one in messages],
+    return Answer.of_many(
+        messages,
+        ("message", "at", "by", "state", "text"),
         lines=[f"{one['at'][:16]}  {safe(one['by'])}: {safe(one['text'])}{_seen(one)}" for one in messages],
+        data=found,
         facts={"thread": question.thread, "count": len(messages), "ignored": len(found["ignored"])},
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from everlog.cli.output import Answer, json_text, pairs, safe
+from everlog.cli.output import Answer, safe
 from everlog.cli.programs.builder import Several, Surface, build
 from everlog.cli.programs.spelling import Argument, Option
 from everlog.cli.session import Session, common_options, pass_session
@@ -40,20 +40,15 @@ def follow(session: Session, place: str, name: str, to_end: bool, scope: str) ->
     """
     import sys
 
-    from everlog.cli.events.records import Lines, print_record
+    from everlog.cli.events.records import Lines, print_record, print_reset
     from everlog.programs.controlplane.questions import consumer
 
     out = session.out
     lines = Lines(out)
 
     def on_reset(reset: Reset) -> None:
-        facts: dict[str, Any] = {"reason": reset.reason, "cursor": str(reset.cursor)}
-        if out.json:
-            out.line(json_text({"reset_required": reset.reason, "cursor": str(reset.cursor)}))
-        elif out.agent:
-            out.line("RESET " + pairs(facts))
-        else:
-            out.warn(f"reset required: history before {reset.cursor} changed ({reset.reason}); fetch the state again")
+        what = f"history before {reset.cursor} changed ({reset.reason}); fetch the state again"
+        print_reset(out, reset, f"reset required: {what}")
 
     within = scope or session.settings().settings.scope
     group = consumer(session.log(), place, name, within=within)
@@ -69,21 +64,15 @@ def _line(command: Any, result: Any) -> str:
 
 
 def _audit(session: Session, question: Audit, found: list[Any]) -> Answer:
-    columns = question.columns
-    entries = [msgspec.to_builtins(entry) for entry in found]
     following = found[-1].position if len(found) == question.limit else None
-    return Answer(
-        data=entries,
-        ids=[entry["id"] for entry in entries],
-        columns=columns,
-        rows=[[_cell(entry[name]) for name in columns] for entry in entries],
-        facts={"count": len(entries), "next": following},
+    return Answer.of_many(
+        msgspec.to_builtins(found),
+        question.columns,
+        cells={"occurred_at": lambda entry: entry["occurred_at"].replace("+00:00", "Z")},
+        named="id",
+        facts={"count": len(found), "next": following},
         next=following,
     )
-
-
-def _cell(value: Any) -> Any:
-    return value if not isinstance(value, str) else value.replace("+00:00", "Z")
 
 
 def _more(session: Session, question: Audit, found: list[Any]) -> str:
@@ -91,9 +80,7 @@ def _more(session: Session, question: Audit, found: list[Any]) -> str:
 
 
 def _days(session: Session, question: Days, days: list[dict[str, Any]]) -> Answer:
-    rows = [(day["day"], day["events"], day["actors"]) for day in days]
-    facts = {"org": question.place, "days": len(days)}
-    return Answer(data=days, ids=[day["day"] for day in days], columns=question.columns, rows=rows, facts=facts)
+    return Answer.of_many(days, question.columns, facts={"org": question.place, "days": len(days)})
 
 
 def _nothing(session: Session, question: List) -> str:

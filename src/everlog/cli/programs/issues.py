@@ -52,10 +52,8 @@ def _complete(session: Session, value: type[Any], given: Values) -> None:
 
 
 def _table(session: Session, question: Any, found: list[dict[str, Any]]) -> Answer:
-    columns = question.columns
-    rows = [[", ".join(one[name]) if name == "labels" else one[name] for name in columns] for one in found]
-    ids = [one["id"] for one in found]
-    return Answer(data=found, ids=ids, columns=columns, rows=rows, facts={"count": len(found)})
+    cells = {"labels": lambda one: ", ".join(one["labels"])}
+    return Answer.of_many(found, question.columns, cells=cells, named="id")
 
 
 def _show(session: Session, question: Show, found: dict[str, Any]) -> Answer:
@@ -91,9 +89,7 @@ def _end(link: dict[str, Any]) -> str:
 
 
 def _history(session: Session, question: IssueHistory, found: list[dict[str, Any]]) -> Answer:
-    rows = [(one["position"], one["at"], one["actor"], one["what"], _detail(one["said"])) for one in found]
-    ids = [one["id"] for one in found]
-    return Answer(data=found, ids=ids, columns=question.columns, rows=rows, facts={"count": len(found)})
+    return Answer.of_many(found, question.columns, cells={"detail": lambda one: _detail(one["said"])}, named="id")
 
 
 def _detail(payload: dict[str, Any]) -> str:

@@ -42,17 +42,12 @@ def _status(session: Session, question: Status, found: dict[str, Any]) -> Answer
 
 def _board(session: Session, question: Board, found: list[dict[str, Any]]) -> Answer:
     specs = Specs().answer(session.log(), "")
-    rows = [
-        (one["feature"], one["lane"], one["id"], one["title"], ", ".join(text for text, _ in marks(one)))
-        for one in found
-    ]
-    return Answer(
-        data=found,
-        ids=[one["id"] for one in found],
-        columns=question.columns,
-        rows=rows,
+    return Answer.of_many(
+        found,
+        question.columns,
+        cells={"marks": lambda one: ", ".join(text for text, _ in marks(one))},
+        named="id",
         lines=board_lines(session.out, found, specs, everything=question.everything),
-        facts={"count": len(found)},
     )
 
 
@@ -103,19 +98,12 @@ def migrate(session: Session, file: Path, dry_run: bool) -> None:
     from everlog.programs.workpackages.migration import migrate as migrate_file
 
     done = migrate_file(session.log(), session.directory / file, dry_run=dry_run)
-    facts = {"file": str(file), "entries": done.entries, "new": done.new, "archive": done.archive}
-    status = "dry_run" if dry_run else "recorded" if done.new else "unchanged"
+    facts: dict[str, Any] = {"file": str(file), "entries": done.entries, "new": done.new, "archive": done.archive}
+    facts["status"] = "dry_run" if dry_run else "recorded" if done.new else "unchanged"
     new = f"{done.new} of {counted(done.entries, 'entry', 'entries')} new"
     after = "  dry run: nothing was recorded" if dry_run else f"; the file is now {safe(done.archive)}"
     session.out.answer(
-        Answer(
-            data={**facts, "status": status},
-            ids=[done.archive],
-            columns=(*facts, "status"),
-            rows=[(*facts.values(), status)],
-            lines=[new + after],
-            facts={**facts, "status": status},
-        )
+        Answer.of_many([facts], tuple(facts), named="archive", lines=[new + after], facts=facts, data=facts)
     )
 
 

@@ -31,7 +31,7 @@ def copy_command(session: Session, source: str, target: str) -> None:
     """
     import msgspec
 
-    from everlog.application.move_events import copy_between
+    from everlog.application.move_log import copy_between
     from everlog.cli.progress import progress
 
     done = copy_between(

@@ -51,7 +51,7 @@ def export_command(
       everlog export --stream note/1 | wc -l
       everlog export what-is-left.jsonl --past-damage
     """
-    from everlog.application.move_events import export_events, output_file
+    from everlog.application.move_log import export_events, output_file
     from everlog.cli.progress import progress
 
     # The export itself records damage in FILE.

@@ -36,7 +36,7 @@ def install_command(session: Session) -> None:
     Example:
       everlog git install
     """
-    from everlog.application.move_events import install_in_git
+    from everlog.application.move_log import install_in_git
 
     done = install_in_git(session.location)
     folder, changed = str(done.folder), list(done.changed)
@@ -71,7 +71,7 @@ def merge_driver_command(session: Session, base: Path, ours: Path, theirs: Path,
     Example:
       everlog merge-driver base.jsonl ours.jsonl theirs.jsonl events/2026-11-15.jsonl
     """
-    from everlog.application.move_events import merge_day_file
+    from everlog.application.move_log import merge_day_file
 
     merge_day_file(ours=ours, theirs=theirs, name=path)
     # No output: git prints its own line, and a rebase would repeat ours for every commit.

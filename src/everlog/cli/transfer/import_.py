@@ -10,11 +10,11 @@ import click
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
+from everlog.errors import SET_ASIDE
 
 if TYPE_CHECKING:
-    from everlog.application.move_events import Imported
+    from everlog.application.move_log import Imported
 
-EXIT_SET_ASIDE = 9
 PROBLEMS_SHOWN = 20
 
 
@@ -75,7 +75,7 @@ def import_command(
       everlog import kitty-specs/*/status.events.jsonl --new-ids --set-aside bad.jsonl
       everlog import events/2026-01-26.jsonl events/2026-01-27.jsonl --on-unknown-type refuse
     """
-    from everlog.application.move_events import import_from, import_options
+    from everlog.application.move_log import import_from, import_options
     from everlog.cli.progress import progress
 
     options = import_options(
@@ -98,7 +98,7 @@ def import_command(
     )
     _answer(session, imported, set_aside)
     if imported.set_aside:
-        raise click.exceptions.Exit(EXIT_SET_ASIDE)
+        raise click.exceptions.Exit(SET_ASIDE)
 
 
 def _stdin(session: Session, size: int) -> bytes:

@@ -11,7 +11,7 @@ from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
 
 if TYPE_CHECKING:
-    from everlog.application.upgrade_log import Named
+    from everlog.application.move_log import Named
 
 
 @click.command("upgrade")
@@ -34,7 +34,7 @@ def upgrade_command(session: Session, place: str, forget_old: bool) -> None:
     """
     import msgspec
 
-    from everlog.application.upgrade_log import named_log, upgrade_named
+    from everlog.application.move_log import named_log, upgrade_named
     from everlog.cli.progress import progress
 
     named = named_log(session.location, place)
@@ -72,7 +72,7 @@ def upgrade_command(session: Session, place: str, forget_old: bool) -> None:
 def _forget(session: Session, named: Named) -> None:
     import msgspec
 
-    from everlog.application.upgrade_log import forget_named
+    from everlog.application.move_log import forget_named
 
     gone = forget_named(named)
     lines = [f"removed   {safe(gone.kept)}" + (f", {gone.bytes:,} bytes" if gone.bytes else "")]

@@ -69,17 +69,7 @@ def skip_letter(session: Session, view: str, position: int, reason: str) -> None
 
 
 def _answer_letters(session: Session, letters: Sequence[Any]) -> None:
-    import msgspec
-
     from everlog.log.dead_letters import explanation
 
-    columns = ("position", "what", "type", "stream", "key")
-    session.out.answer(
-        Answer(
-            data=msgspec.to_builtins(letters),
-            ids=[str(letter.position) for letter in letters],
-            columns=(*columns, "reason"),
-            rows=[(*(getattr(letter, name) for name in columns), explanation(letter)) for letter in letters],
-            facts={"count": len(letters)},
-        )
-    )
+    columns = ("position", "what", "type", "stream", "key", "reason")
+    session.out.answer(Answer.of_many(letters, columns, cells={"reason": explanation}))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from everlog.cli.output import Answer, json_text, safe
@@ -17,8 +15,8 @@ from everlog.cli.session import (
 from everlog.cli.views.dead_letters import dead_letters, retry_letters, skip_letter
 from everlog.cli.views.rebuild import rebuild_view
 from everlog.core.text import counted
+from everlog.errors import CHECK_FAILED
 
-EXIT_DAMAGED = 8
 ROWS_SHOWN = 1000
 
 
@@ -56,23 +54,11 @@ def list_views(session: Session) -> None:
 
 
 def _list(session: Session) -> None:
-    import msgspec
-
-    from everlog.application.view_states import overviews, warning_about
+    from everlog.application.views.states import overviews, warning_about
 
     found = overviews(session.log())
-    session.out.answer(
-        Answer(
-            data=msgspec.to_builtins(found),
-            ids=[one.view for one in found],
-            columns=("view", "state", "version", "position", "lag", "keys", "letters"),
-            rows=[
-                (one.view, one.state, one.version or one.code_version, one.position, one.lag, one.keys, one.letters)
-                for one in found
-            ],
-            facts={"count": len(found)},
-        )
-    )
+    columns = ("view", "state", "version", "position", "lag", "keys", "letters")
+    session.out.answer(Answer.of_many(found, columns, cells={"version": lambda one: one.version or one.code_version}))
     for one in found:
         session.out.warn(warning_about(one))
 
@@ -103,7 +89,7 @@ def get_state(session: Session, view: str, key: str | None, stale: bool, after: 
     """
     import msgspec
 
-    from everlog.application.view_states import age_of, state_of, states_of
+    from everlog.application.views.states import age_of, state_of, states_of
 
     if key is not None:
         answer = state_of(session.log(), view, key, stale=stale)
@@ -157,13 +143,13 @@ def run_views(session: Session, names: tuple[str, ...], to_end: bool) -> None:
     """
     import time
 
-    from everlog.application.view_states import bring_up_to_date, run_in_background
+    from everlog.application.views.states import bring_up_to_date, run_in_background
     from everlog.cli.progress import progress
 
     log = session.log()
     if to_end:
         reached = bring_up_to_date(log, names, lambda name: progress(session.out, name, log.head()))
-        session.out.answer(Answer.of_structs(reached))
+        session.out.answer(Answer.of_many(reached))
         return
     chosen = run_in_background(log, names)
     session.out.hint(f"keeping {', '.join(chosen)} up to date; Ctrl-C ends it")
@@ -219,34 +205,29 @@ def audit_views(session: Session, names: tuple[str, ...], sample: int | None) ->
     """
     import msgspec
 
-    from everlog.application import view_states
+    from everlog.application.views import states
     from everlog.cli.progress import progress
 
     log = session.log()
-    found = view_states.audit_views(
+    found = states.audit_views(
         log, names, lambda name: progress(session.out, f"auditing {name}", log.head()), sample=sample
     )
-    counts = ("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap")
-    columns = (*counts, "wrong", "keys", "checked", "differing", "damaged")
-    rows: list[tuple[Any, ...]] = [
-        (
-            *(getattr(one, name) for name in counts),
-            len(one.wrong_counts),
-            one.keys,
-            one.checked,
-            len(one.differing),
-            len(one.damaged),
-        )
-        for one in found
-    ]
-    data = [{**msgspec.to_builtins(one), "ok": one.ok} for one in found]
+    columns = (
+        *("view", "position", "lag", "events", "applied", "waiting", "skipped", "gap"),
+        *("wrong", "keys", "checked", "differing", "damaged"),
+    )
     session.out.answer(
-        Answer(
-            data=data,
+        Answer.of_many(
+            found,
+            columns,
+            cells={
+                "wrong": lambda one: len(one.wrong_counts),
+                "differing": lambda one: len(one.differing),
+                "damaged": lambda one: len(one.damaged),
+            },
             ids=[one.view for one in found if not one.ok],
-            columns=columns,
-            rows=rows,
             facts={"ok": all(one.ok for one in found), "count": len(found)},
+            data=[{**msgspec.to_builtins(one), "ok": one.ok} for one in found],
         )
     )
     if not found:
@@ -264,4 +245,4 @@ def audit_views(session: Session, names: tuple[str, ...], sample: int | None) ->
             session.out.warn(f"{one.view}: the state of {key} differs from its events")
     if not all(one.ok for one in found):
         session.out.hint("to correct it: everlog views rebuild VIEW")
-        raise click.exceptions.Exit(EXIT_DAMAGED)
+        raise click.exceptions.Exit(CHECK_FAILED)

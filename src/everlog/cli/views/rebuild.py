@@ -43,12 +43,12 @@ def rebuild_view(
     """
     import msgspec
 
-    from everlog.application import view_states
+    from everlog.application.views import states
     from everlog.cli.progress import progress
 
     log = session.log()
     session.when_stopped = "stopped; the view answers as before, and the same command continues the rebuild"
-    found = view_states.rebuild_view(
+    found = states.rebuild_view(
         log,
         view,
         engine=engine,

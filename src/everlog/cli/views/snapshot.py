@@ -10,11 +10,10 @@ import click
 from everlog.cli.output import Answer, safe
 from everlog.cli.session import Session, common_options, pass_session
 from everlog.core.text import counted
+from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
-    from everlog.application.snapshots import SnapshotInfo
-
-EXIT_DAMAGED = 8
+    from everlog.application.views.snapshots import SnapshotInfo
 
 
 @click.group("snapshot")
@@ -53,7 +52,7 @@ def create_snapshot(session: Session, views: tuple[str, ...], full: bool, if_due
       everlog snapshot create streams
       everlog snapshot create --if-due
     """
-    from everlog.application.snapshots import create_snapshots
+    from everlog.application.views.snapshots import create_snapshots
 
     done = create_snapshots(session.log(), views, full=full, if_due=if_due)
     made, refused = done.made, done.refused
@@ -78,7 +77,7 @@ def list_snapshots(session: Session, view: str) -> None:
     Example:
       everlog snapshot list
     """
-    from everlog.application import snapshots
+    from everlog.application.views import snapshots
 
     found = snapshots.list_snapshots(session.log(), view)
     _answer(session, found, None)
@@ -105,25 +104,25 @@ def verify_snapshots(session: Session, views: tuple[str, ...], sample: int, all_
     """
     import msgspec
 
-    from everlog.application import snapshots
+    from everlog.application.views import snapshots
 
     found = snapshots.verify_snapshots(session.log(), views, sample=None if all_keys else sample)
-    rows = [(one.id, one.view, one.position, snapshots.describe_verdict(one), one.replayed) for one in found]
-    wrong = sum(not one.ok for one in found)
+    wrong = [one.id for one in found if not one.ok]
     session.out.answer(
-        Answer(
+        Answer.of_many(
+            found,
+            ("id", "view", "position", "verdict", "replayed"),
+            cells={"verdict": snapshots.describe_verdict},
+            ids=wrong,
+            facts={"count": len(found), "wrong": len(wrong)},
             data=[{**msgspec.to_builtins(one), "ok": one.ok} for one in found],
-            ids=[one.id for one in found if not one.ok],
-            columns=("id", "view", "position", "verdict", "replayed"),
-            rows=rows,
-            facts={"count": len(found), "wrong": wrong},
         )
     )
     for name in views or ("",):
         if not any(name in ("", one.view) for one in found):
             session.out.hint(snapshots.how_to_create_one(session.log(), name))
     if wrong:
-        click.get_current_context().exit(EXIT_DAMAGED)
+        raise click.exceptions.Exit(CHECK_FAILED)
 
 
 @snapshot_command.command("prune")
@@ -142,7 +141,7 @@ def prune_snapshots(session: Session, dry_run: bool) -> None:
     Example:
       everlog snapshot prune --dry-run
     """
-    from everlog.application import snapshots
+    from everlog.application.views import snapshots
 
     gone = snapshots.prune_snapshots(session.log(), dry_run=dry_run)
     verb = "would remove" if dry_run else "removed"
@@ -162,7 +161,7 @@ def protect_snapshot(session: Session, snapshot: str, reason: str, off: bool) ->
     Example:
       everlog snapshot protect 6RCAF7 --reason "before the migration"
     """
-    from everlog.application import snapshots
+    from everlog.application.views import snapshots
 
     found = snapshots.protect_snapshot(session.log(), snapshot, None if off else reason)
     _answer(session, [found], [f"{found.id} is {'not ' if off else ''}protected"])
@@ -185,7 +184,7 @@ def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
     """
     import msgspec
 
-    from everlog.application.snapshots import restore_view
+    from everlog.application.views.snapshots import restore_view
 
     done = restore_view(session.log(), view, snapshot)
     facts = msgspec.to_builtins(done)
@@ -198,7 +197,7 @@ def restore_snapshot(session: Session, view: str, snapshot: str | None) -> None:
 
 def _answer(session: Session, found: Sequence[SnapshotInfo], lines: list[str] | None) -> None:
     data = [{name: getattr(one, name) for name in one.columns} for one in found]
-    session.out.answer(Answer.of_structs(found, data=data, lines=lines))
+    session.out.answer(Answer.of_many(found, data=data, lines=lines))
 
 
 def _made_line(one: SnapshotInfo) -> str:

@@ -301,8 +301,8 @@ def content_problems(place: Packed, event: Event, *, own: bool) -> Iterator[tupl
     if header_bytes(event) != place.header:
         yield "header_changed", "the header is not in its canonical form"
     if not event.salt and not place.payload:
-        # A peer may have erased a payload before the event came here; this log itself never does.
-        if own:
+        # A peer may have erased a payload before the event came here; an erasure by this log is on record.
+        if own and not event.erased_by:
             yield "payload_missing", "the event was made here with a payload, and its payload is gone"
         return
     if commitment(event.salt, place.payload) != event.commitment:

@@ -121,7 +121,7 @@ def _fold_keys(events: DataFrame, view: View, catalog: Catalog, keys: DataFrame)
     return fold_keyed(mine, view, catalog, with_applied=False)
 
 
-class _Seen(NamedTuple):
+class _Totals(NamedTuple):
     """What a fold gave beside rows."""
 
     letters: int
@@ -129,7 +129,7 @@ class _Seen(NamedTuple):
     stop: int  # the first event that stops it, or 0
 
 
-def _written(table: Table, folded: DataFrame, cursor: Cursor) -> tuple[list[DataFile], _Seen]:
+def _written(table: Table, folded: DataFrame, cursor: Cursor) -> tuple[list[DataFile], _Totals]:
     """Write the rows of a fold, and count the rest in the same pass."""
     from pyspark.sql import Observation
     from pyspark.sql.functions import col, count_if, lit, min, when
@@ -143,7 +143,7 @@ def _written(table: Table, folded: DataFrame, cursor: Cursor) -> tuple[list[Data
     )
     files = table.write(watched.where(f"what = '{ROW}'").select(*STORED), cursor=cursor)
     found = seen.get
-    return files, _Seen(found["letters"], found["late"], found["stop"] or 0)
+    return files, _Totals(found["letters"], found["late"], found["stop"] or 0)
 
 
 def _parked(spark: SparkSession, lake: Lake, view: View, upto: int) -> dict[str, CausalOrder]:

@@ -22,8 +22,9 @@ from everlog.errors import HistoryChanged, InvalidSettings
 from everlog.log.read.resets import find_reset, newest_purge, proof_at
 from everlog.pipeline.source.batches import batches_of
 from everlog.pipeline.source.rows import COLUMNS
+from everlog.store_urls import require_url, shown_url, store_path
 from everlog.stores.contract import Store, Stored
-from everlog.wiring import open_store, refuse_unfinished, require_url, shown_url, store_path
+from everlog.wiring import open_store, refuse_unfinished
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 Id = Annotated[str, Meta(description="The command's id.")]
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     """A command, and the status that it has now."""
 
     id: str
     status: str = msgspec.field(name="becomes")
 
 
-class AgentCommand(Command[Result], frozen=True, kw_only=True):
+class AgentCommand(Command[CommandResult], frozen=True, kw_only=True):
     """What all commands of this program share: the stream of the command, its session, and the label."""
 
     shared = ("scope",)
@@ -59,11 +59,11 @@ class AgentCommand(Command[Result], frozen=True, kw_only=True):
         del found["scope"]  # the key is looked up in the scope
         return found
 
-    def result(self, decision: Decision) -> Result:
+    def result(self, decision: Decision) -> CommandResult:
         last = decision.events[-1]
-        return Result(id=last.stream.partition("/")[2], status=status_after(last))
+        return CommandResult(id=last.stream.partition("/")[2], status=status_after(last))
 
-    def plan(self, log: Log, by: By) -> Plan[Result]:
+    def plan(self, log: Log, by: By) -> Plan[CommandResult]:
         plan = Command.plan(self, log, by)
         return msgspec.structs.replace(plan, by=_chained(log, plan.stream, by))
 

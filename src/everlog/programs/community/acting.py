@@ -29,7 +29,7 @@ Days = Annotated[Annotated[int, Meta(ge=1, le=3650)] | None, Meta(description="H
 Messages = Annotated[list[str], Meta(description="The messages; all recent ones, if none is named.")]
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class CommunityResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was done, and its name: a community, a member, a post …"""
 
     kind: str

@@ -13,8 +13,8 @@ from everlog.programs.command import By, Plan
 from everlog.programs.community import questions
 from everlog.programs.community.acting import (
     CommunityCommand,
+    CommunityResult,
     Member,
-    Result,
     Why,
     act_now,
     chain_ends,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from everlog.programs.perform import History
 
 
-class Governing(CommunityCommand[Result], frozen=True, kw_only=True):
+class Governing(CommunityCommand[CommunityResult], frozen=True, kw_only=True):
     """A command about the community itself."""
 
     def payload(self, log: Log, standing: Standing) -> Any:
@@ -64,7 +64,7 @@ class Governing(CommunityCommand[Result], frozen=True, kw_only=True):
     def is_so(self, standing: Standing) -> bool:
         return False
 
-    def plan(self, log: Log, by: By) -> Plan[Result]:
+    def plan(self, log: Log, by: By) -> Plan[CommunityResult]:
         community = self.named(log, by)
         stream = f"{COMMUNITY}/{community}"
         kind, name = self.about(log, community, by)
@@ -81,7 +81,7 @@ class Governing(CommunityCommand[Result], frozen=True, kw_only=True):
             stream=stream,
             looks_at=(),
             decide=decide,
-            result=lambda decision: Result(kind=kind, name=name, community=community),
+            result=lambda decision: CommunityResult(kind=kind, name=name, community=community),
             by=by,
             scope=community,
             request=self.asked(log),

@@ -15,12 +15,12 @@ from everlog.programs.community import questions, rules
 from everlog.programs.community.acting import (
     Cid,
     CommunityCommand,
+    CommunityResult,
     Days,
     Expired,
     Marked,
     Messages,
     R,
-    Result,
     Sent,
     Thread,
     Why,
@@ -82,7 +82,7 @@ class AboutSubject(CommunityCommand[R], frozen=True, kw_only=True):
 
     def answer(self, community: str, name: str, decision: Decision) -> Any:
         recorded = decision.events[0].stream if decision.events else f":{name}"
-        return Result(kind=self.fact, name=recorded.rpartition(":")[2], community=community)
+        return CommunityResult(kind=self.fact, name=recorded.rpartition(":")[2], community=community)
 
     def plan(self, log: Log, by: By) -> Plan[R]:
         community, name = self.named(log, by), self.subject_name()
@@ -109,7 +109,7 @@ class AboutSubject(CommunityCommand[R], frozen=True, kw_only=True):
         )
 
 
-class Post(AboutSubject[Result], frozen=True, kw_only=True):
+class Post(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     """Put something on the market, under a name that you choose."""
 
     verb = "post"
@@ -139,7 +139,7 @@ class Post(AboutSubject[Result], frozen=True, kw_only=True):
         return f"create the post {name}"
 
 
-class UpdatePost(AboutSubject[Result], frozen=True, kw_only=True):
+class UpdatePost(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     """Change one of your posts. Fields that are not given stay as they are."""
 
     verb = "update"
@@ -174,7 +174,7 @@ class UpdatePost(AboutSubject[Result], frozen=True, kw_only=True):
         return changes.items() <= subject.items()
 
 
-class Expire(AboutSubject[Result], frozen=True, kw_only=True):
+class Expire(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     """End a post."""
 
     verb = "expire"
@@ -319,7 +319,7 @@ class Read(Marking, frozen=True, kw_only=True):
 # ---- files and documents
 
 
-class Advertise(AboutSubject[Result], frozen=True, kw_only=True):
+class Advertise(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     """Announce that you keep a file and share it with others. The CID must be valid."""
 
     verb = "advertise"
@@ -343,7 +343,7 @@ class Advertise(AboutSubject[Result], frozen=True, kw_only=True):
         return f"advertise {name}"
 
 
-class Unpin(AboutSubject[Result], frozen=True, kw_only=True):
+class Unpin(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     """Announce that you do not keep a file any more."""
 
     verb = "unpin"
@@ -365,7 +365,7 @@ class Unpin(AboutSubject[Result], frozen=True, kw_only=True):
         return f"unpin {name}"
 
 
-class Ingest(AboutSubject[Result], frozen=True, kw_only=True):
+class Ingest(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     """Record that a document was made searchable, for the first time or again."""
 
     verb = "ingest"

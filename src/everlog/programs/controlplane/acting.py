@@ -39,7 +39,7 @@ Why = Annotated[str, Meta(description="Why.")]
 Seconds = Annotated[float, Meta(ge=0, description="How long it took.")]
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class PlaneResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a command was about (a place, a deploy, a host …), and what became of it."""
 
     id: str
@@ -57,7 +57,7 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
     also: Callable[[History], Iterable[Recorded]] = lambda seen: ()  # what only the first events make known
 
 
-class PlaneCommand(Command[Result], frozen=True, kw_only=True):
+class PlaneCommand(Command[PlaneResult], frozen=True, kw_only=True):
     """What all commands of this program share."""
 
     judged = True
@@ -65,7 +65,7 @@ class PlaneCommand(Command[Result], frozen=True, kw_only=True):
     def steps(self, log: Log, by: By) -> Steps:
         raise NotImplementedError
 
-    def plan(self, log: Log, by: By) -> Plan[Result]:
+    def plan(self, log: Log, by: By) -> Plan[PlaneResult]:
         steps = self.steps(log, by)
 
         def decide(seen: History) -> Iterable[Any]:
@@ -85,9 +85,9 @@ class PlaneCommand(Command[Result], frozen=True, kw_only=True):
             confined=False,  # a host of another org is taken, although it cannot be seen
         )
 
-    def answer(self, subject: str, decision: Decision) -> Result:
+    def answer(self, subject: str, decision: Decision) -> PlaneResult:
         becomes = decision.events[-1].type.rpartition(".")[2] if decision.records else "unchanged"
-        return Result(id=subject, becomes=becomes)
+        return PlaneResult(id=subject, becomes=becomes)
 
 
 # ---- what a decision looks at; the guard looks at the same

@@ -19,7 +19,7 @@ from everlog.programs.controlplane.acting import (
     Events,
     Note,
     PlaneCommand,
-    Result,
+    PlaneResult,
     Seconds,
     Steps,
     Why,
@@ -71,7 +71,7 @@ class RequestDeploy(PlaneCommand, frozen=True, kw_only=True):
     def fingerprint(self) -> Any:
         return {"environment": self.environment, "asked": msgspec.to_builtins(self.requested()), "id": self.id}
 
-    def answer(self, subject: str, decision: Decision) -> Result:
+    def answer(self, subject: str, decision: Decision) -> PlaneResult:
         # A retry under its key is answered with the deploy that the first attempt asked for.
         return PlaneCommand.answer(self, decision.events[0].stream.partition("/")[2], decision)
 

@@ -10,64 +10,45 @@ A new issue belongs to a project, which is the scope of its events. A reference 
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import msgspec
 from msgspec import Meta
 
-from everlog.core.fields import require_text
 from everlog.core.ids import new_id
 from everlog.core.query import Query
 from everlog.errors import EverlogError, LookAlike, RuleRefused
-from everlog.programs.command import By, Command, Decision, Plan
+from everlog.programs.command import By, Decision, Plan
 from everlog.programs.issues import rules
+from everlog.programs.issues.acting import (
+    CREATED,
+    InProject,
+    IssueCommand,
+    IssueResult,
+    Reference,
+    also,
+    one_line,
+    prose,
+)
 from everlog.programs.issues.events import KIND, Created, Endpoint, Linked, LinkKind, Unlinked
+from everlog.programs.issues.life_cycle import Close, Delete, Purge, Reopen, Restore
 from everlog.programs.issues.likeness import TITLES_ALIKE_MIN, likeness
 from everlog.programs.issues.references import find, name_of, names_of, reach, taken_ends
-from everlog.programs.issues.rules import Candidate, Issue, issue_of, tombstone_of
+from everlog.programs.issues.rules import Candidate, Issue, issue_of
 from everlog.programs.issues.short_ids import Name, short_id_of
 from everlog.programs.issues.views import Current
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
-    from everlog.log.write.draft import Draft, Receipt
     from everlog.programs.perform import History
 
-CREATED = frozenset({"issue.created"})
 _CANDIDATES_MAX = 200
-
-Reference = Annotated[str, Meta(description="The issue: its short id, its uid, or a unique beginning of that.")]
-Reason = Annotated[str, Meta(description="Why.")]
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """An issue, and its state after the command."""
-
-    short_id: str
-    uid: str
-    state: str
-    title: str
-
-    def facts(self) -> dict[str, Any]:
-        return {"id": self.short_id, "uid": self.uid, "becomes": self.state}
 
 
 def new_uid() -> str:
     """Return a uid that nothing has."""
     return new_id()
-
-
-class InProject(Command[Result], frozen=True, kw_only=True):
-    """What all commands of this program share."""
-
-    shared = ("project",)
-    judged = True
-    project: Annotated[str, Meta(description="The project that it belongs to, such as acme/shop.")] = ""
-
-    def label(self) -> str:
-        return self.project
 
 
 class Create(InProject, frozen=True, kw_only=True):
@@ -90,7 +71,7 @@ class Create(InProject, frozen=True, kw_only=True):
     def subject(self) -> str:
         return f"{KIND}/new"
 
-    def plan(self, log: Log, by: By) -> Plan[Result]:
+    def plan(self, log: Log, by: By) -> Plan[IssueResult]:
         scope, within = self.project or by.within, by.within
         parted = [link.partition(":") for link in self.links]
         targets = [
@@ -152,13 +133,13 @@ class Create(InProject, frozen=True, kw_only=True):
         return error
 
 
-def _created(log: Log, decision: Decision) -> Result:
+def _created(log: Log, decision: Decision) -> IssueResult:
     uid = rules.uid_of(decision.events[0])
     issue = issue_of(uid, decision.events)
     assert issue is not None, "what was created is there"
     name = None if decision.dry_run else name_of(log, uid)
     short_id = issue.short_id if name is None else name.short_id
-    return Result(short_id=short_id, uid=uid, state=issue.state, title=issue.title)
+    return IssueResult(short_id=short_id, uid=uid, state=issue.state, title=issue.title)
 
 
 def _alike(log: Log, title: str, body: str, scope: str) -> list[Candidate]:
@@ -176,57 +157,6 @@ def _alike(log: Log, title: str, body: str, scope: str) -> list[Candidate]:
         if state["uid"] in names and not names[state["uid"]].purged
     ]
     return sorted(found, key=lambda one: (-one.score, one.uid))
-
-
-class IssueCommand(InProject, frozen=True, kw_only=True):
-    """A command about one issue: it decides from the events of the issue, and of what a purge left of it."""
-
-    def reference(self) -> str:
-        return str(getattr(self, "issue"))  # noqa: B009 - every command has an issue
-
-    def subject(self) -> str:
-        return f"{KIND}/{self.reference().strip()}"
-
-    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
-        """Return the payloads to record, from the issue as its events leave it."""
-        raise NotImplementedError
-
-    def asked(self) -> dict[str, Any]:
-        """Return what is asked of the issue: a part of the fingerprint."""
-        return {}
-
-    def plan(self, log: Log, by: By) -> Plan[Result]:
-        name = find(log, self.reference(), scope=reach(self.project, by.within, self.reference()), verb=self.verb)
-        stream, left = f"{KIND}/{name.uid}", tombstone_of(name.uid)
-
-        def decide(history: History) -> Iterable[Any]:
-            return self.rule(issue_of(name.uid, (one.event for one in history)), name, history)
-
-        def result(decision: Decision) -> Result:
-            issue = _now(log, name, decision)
-            return Result(short_id=name.short_id, uid=name.uid, state=issue.state, title=issue.title)
-
-        return Plan(
-            stream=stream,
-            looks_at=[Query(stream=stream), Query(stream=left)],
-            decide=decide,
-            result=result,
-            by=by,
-            scope=name.scope,
-            request={"issue": name.uid, **self.asked()},
-        )
-
-
-def _now(log: Log, name: Name, decision: Decision) -> Issue:
-    """Return the issue as the command left it, or would leave it; as it is now, if there was nothing to record."""
-    upto = None if decision.dry_run or not decision.records else decision.records[-1].position
-    events = [
-        recorded.event
-        for stream in (f"{KIND}/{name.uid}", tombstone_of(name.uid))
-        for recorded in log.read(stream=stream, upto=upto)
-    ]
-    new = decision.events if decision.dry_run else ()
-    return issue_of(name.uid, [*events, *new]) or Issue(uid=name.uid, purged=True)
 
 
 # ---- changing one
@@ -315,7 +245,7 @@ class BetweenIssues(IssueCommand, frozen=True, kw_only=True):
         rules.require_no_drift(_end(target), self.other_uid, option="--to-uid")
         return source, target, _kind(self.kind)
 
-    def plan(self, log: Log, by: By) -> Plan[Result]:
+    def plan(self, log: Log, by: By) -> Plan[IssueResult]:
         source, target, kind = self.ends(log, by.within)
         plan = IssueCommand.plan(self, log, by)
 
@@ -358,129 +288,23 @@ class Unlink(BetweenIssues, frozen=True, kw_only=True):
         return rules.remove_link(issue, source.short_id, made)
 
 
-class Close(IssueCommand, frozen=True, kw_only=True):
-    """Close an issue. It stays visible."""
-
-    verb = "close"
-    examples = ('close hrac --reason "oiled"',)
-    issue: Reference
-    reason: Annotated[str, Meta(description="How it was resolved.")] = ""
-
-    def asked(self) -> dict[str, Any]:
-        return {"reason": self.reason}
-
-    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
-        return rules.close(issue, name.short_id, one_line(self.reason))
-
-
-class Reopen(IssueCommand, frozen=True, kw_only=True):
-    """Open a closed issue again."""
-
-    verb = "reopen"
-    examples = ('reopen hrac --reason "it squeaks again"',)
-    issue: Reference
-    reason: Annotated[str, Meta(description="Why it is not resolved.")] = ""
-
-    def asked(self) -> dict[str, Any]:
-        return {"reason": self.reason}
-
-    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
-        return rules.reopen(issue, name.short_id, one_line(self.reason))
-
-
-# ---- taking one away
-
-
-class Delete(IssueCommand, frozen=True, kw_only=True):
-    """Hide an issue. It can be restored."""
-
-    verb = "delete"
-    examples = ('delete hrac --force --confirm "delete hrac"',)
-    issue: Reference
-    force: Annotated[bool, Meta(description="Required: without it, nothing is deleted.")] = False
-    confirm: Annotated[str | None, Meta(description="The exact words: delete SHORT_ID.")] = None
-    reason: Reason = ""
-
-    def asked(self) -> dict[str, Any]:
-        return {"reason": self.reason}
-
-    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
-        words, reason = self.confirm or "", one_line(self.reason)
-        return rules.delete(issue, name.short_id, force=self.force, confirm=words, reason=reason)
-
-
-class Restore(IssueCommand, frozen=True, kw_only=True):
-    """Restore a deleted issue."""
-
-    verb = "restore"
-    examples = ("restore hrac",)
-    issue: Reference
-
-    def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
-        return rules.restore(issue, name.short_id)
-
-
-class Purge(IssueCommand, frozen=True, kw_only=True):
-    """Remove an issue permanently, with its comments, labels and links. This cannot be undone.
-
-    Its name stays reserved: no other issue gets it, and anyone who asks for it learns that it was purged.
-    """
-
-    verb = "purge"
-    examples = ('purge hrac --reason "erasure request 17" --force --confirm "purge hrac"',)
-    issue: Reference
-    reason: Annotated[str, Meta(description="Why; it stays on record.")]
-    force: Annotated[bool, Meta(description="Required: without it, nothing is purged.")] = False
-    confirm: Annotated[str | None, Meta(description="The exact words: purge SHORT_ID.")] = None
-
-    def asked(self) -> dict[str, Any]:
-        return {"reason": one_line(self.reason)}
-
-    def plan(self, log: Log, by: By) -> Plan[Result]:
-        plan, why = IssueCommand.plan(self, log, by), one_line(self.reason)
-        uid = plan.stream.partition("/")[2]
-        name = name_of(log, uid)
-        assert name is not None, "the plan has found it"
-        stream = ""
-
-        def decide(history: History) -> Iterable[Any]:
-            nonlocal stream
-            own = [one.event.stream for one in history if one.event.stream.startswith(f"{KIND}/")]
-            stream = own[0] if own else ""
-            issue = issue_of(uid, (one.event for one in history))
-            words = self.confirm or ""
-            made = rules.purge(issue, name.short_id, force=self.force, confirm=words, reason=why, events=len(own))
-            require_text("reason", why)  # as the purge itself requires, so that a dry run is refused alike
-            return made
-
-        def carry_out(drafts: Sequence[Draft], *, key: str, operation: str, request: Any) -> Receipt:
-            from everlog.log.write.draft import Receipt
-
-            asked: Any = {"key": key, "operation": operation, "request": request}
-            return Receipt(log.purge(stream, record=drafts, actor=by.actor, reason=why, **asked)[1])
-
-        def result(decision: Decision) -> Result:
-            if not decision.records and stream and not by.dry_run:
-                # A clone purged it and its record arrived here, but its events stayed.
-                log.purge(stream, actor=by.actor, reason=why)
-            return plan.result(decision)
-
-        return msgspec.structs.replace(
-            plan, stream=tombstone_of(uid), decide=decide, carry_out=carry_out, result=result
-        )
-
-
 COMMANDS = (Create, Edit, Comment, Label, Unlabel, Link, Unlink, Close, Reopen, Delete, Restore, Purge)
 
-
-def also(history: History, uid: str) -> Issue | None:
-    """Return another issue, which must not change either before the decision is on record."""
-    events = [
-        recorded.event
-        for stream in (f"{KIND}/{uid}", tombstone_of(uid))
-        for recorded in history.also(Query(stream=stream))
-    ]
-    return issue_of(uid, events)
+__all__ = [
+    "COMMANDS",
+    "Close",
+    "Comment",
+    "Create",
+    "Delete",
+    "Edit",
+    "Label",
+    "Link",
+    "Purge",
+    "Reopen",
+    "Restore",
+    "Unlabel",
+    "Unlink",
+]
 
 
 def _end(name: Name) -> Endpoint:
@@ -499,19 +323,6 @@ def _kind(text: str) -> LinkKind:
         )
     found: LinkKind = text  # type: ignore[assignment]
     return found
-
-
-# ---- texts in one form
-
-
-def one_line(text: str) -> str:
-    """Return a text as one line, without superfluous blanks."""
-    return " ".join(unicodedata.normalize("NFC", text).split())
-
-
-def prose(text: str) -> str:
-    """Return lines as they are, but for line ends and the blanks around all of them."""
-    return unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
 def _label(text: str) -> str:

@@ -9,7 +9,7 @@ from everlog.core.query import Query
 from everlog.errors import RuleRefused
 from everlog.programs.command import By
 from everlog.programs.issues import rules
-from everlog.programs.issues.commands import CREATED, also
+from everlog.programs.issues.acting import CREATED, also
 from everlog.programs.issues.events import (
     KIND,
     TOMBSTONE,

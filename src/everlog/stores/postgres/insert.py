@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import astuple
 
-from everlog.core.event import Link, Position, Purge, Recorded
+from everlog.core.event import Purge, Recorded
 from everlog.core.ids import id_value
 from everlog.errors import Damaged
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Encoded
@@ -165,7 +165,7 @@ class Inserter:
             "origins": [origin for origin, _ in links],
             "seqs": [link.origin_seq for _, link in links],
             "hashes": [link.hash for _, link in links],
-            "places": [_place_of(staged, origin, link) for origin, link in links],
+            "places": [staged.chains[origin].runs[-1].position for origin, _ in links],
         }
         connection.execute(self._sql["place_links"], values)
 
@@ -231,11 +231,3 @@ class Inserter:
         if self._notes_since_prune >= _BETWEEN_PRUNES:
             self._notes_since_prune = 0
             connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
-
-
-def _place_of(staged: OpenWrite, origin: str, link: Link) -> Position:
-    """Return the position of the end of an origin's chain: nearly always the last event of this write."""
-    for recorded, encoded in reversed(staged.records):
-        if encoded.hash == link.hash and encoded.event.origin == origin:
-            return recorded.position
-    return next(gone.position for gone in staged.placed_purged if (gone.origin, gone.hash) == (origin, link.hash))

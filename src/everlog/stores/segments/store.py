@@ -250,8 +250,6 @@ class SegmentsStore:
         else:
             with self._mutex:
                 clock = self._now().clock
-        if not ids and not purging:
-            return Ends(clock, sequences, simple_chains(links))
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
         return Ends(clock, sequences, simple_chains(links), known, self._removable(purging) if purging else None)
 

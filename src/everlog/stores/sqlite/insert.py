@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from everlog.core.event import Link, Position
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.sqlite.claims import claim_column
 from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE
@@ -170,8 +169,9 @@ class Inserter:
             self._scrub_noted = scrub_owed
         if staged.records:
             rows.append(("ids", self._newest_block, self._newest_id.encode(), 0))
-        for origin, link in staged.links.items():
-            rows.append(("origin " + origin, link.origin_seq, link.hash, _place_of(staged, origin, link)))
+        for origin, chain_of in staged.chains.items():
+            run = chain_of.runs[-1]
+            rows.append(("origin " + origin, run.last, run.hash, run.position))
         insert_rows(writer, "INSERT OR REPLACE INTO state VALUES ", rows)
 
     def _write_notes(self, writer: sqlite3.Connection, staged: OpenWrite) -> None:
@@ -184,14 +184,6 @@ class Inserter:
         if self._notes_since_prune >= _NOTES_BETWEEN_PRUNES:
             self._notes_since_prune = 0
             writer.execute("DELETE FROM notes WHERE expires_us <= ?", (staged.now_us,))
-
-
-def _place_of(staged: OpenWrite, origin: str, link: Link) -> Position:
-    """Return the position of the end of an origin's chain: nearly always the last event of this write."""
-    for recorded, encoded in reversed(staged.records):
-        if encoded.hash == link.hash and encoded.event.origin == origin:
-            return recorded.position
-    return next(gone.position for gone in staged.placed_purged if (gone.origin, gone.hash) == (origin, link.hash))
 
 
 # One statement for many rows saves most of the cost of calling SQLite, and releases the interpreter's lock once; one

@@ -1,0 +1,1 @@
+"""Events as people write them, name them, list them, and follow them back in time."""

@@ -1,0 +1,135 @@
+"""Find a log and open it: the log of a `.everlog` folder in a directory or above it, or the log at a URL."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from shlex import quote
+
+import msgspec
+
+from everlog import wiring
+from everlog.catalog.catalog import Catalog as Catalog
+from everlog.errors import Damaged, NoLogHere, NotFound
+from everlog.log.log import Log
+from everlog.programs.program import Program
+from everlog.settings import FOLDER, find_folder, load
+from everlog.settings import Loaded as Loaded
+from everlog.store_urls import typed_url, url_below, url_from_folder, without_password
+from everlog.user_code import catalog_of, user_programs
+
+
+class Location(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a caller looks for a log, and who acts on it. Nothing is opened before it is needed."""
+
+    work_in: Path = Path()  # as given: hints repeat it
+    url: str = ""  # a log without a folder
+    actor: str = ""  # overrides the settings
+
+    @property
+    def directory(self) -> Path:
+        """The directory that relative paths start from."""
+        try:
+            return Path.cwd() / self.work_in
+        except FileNotFoundError as error:
+            raise NoLogHere(
+                "the current directory does not exist any more", why="it was removed", hint="cd to another directory"
+            ) from error
+
+    def folder(self) -> Path:
+        """Return the .everlog folder. Raises NoLogHere if there is none, or if the location is a URL."""
+        if self.url:
+            raise NoLogHere(
+                f"{without_password(self.url)} has no .everlog folder",
+                why="settings, declared types and the schema lock are stored in that folder",
+                hint="leave --log out, or everlog init",
+            )
+        if not self.directory.is_dir():
+            raise NoLogHere(
+                f"there is no directory {self.directory}", hint=f"check what follows -C, or create it: {self._init()}"
+            )
+        try:
+            return find_folder(self.directory)
+        except NoLogHere as error:
+            raise NoLogHere(error.what, why=error.why, hint=self._init(), **error.details) from error
+
+    def settings(self) -> Loaded:
+        return load(None if self.url else self.folder(), flags={"actor": self.actor, "store": self.url})
+
+    def catalog(self) -> Catalog:
+        """Return the event types, without opening the log."""
+        return catalog_of(self.settings().settings, None if self.url else self.folder())
+
+    def own_programs(self) -> list[Program]:
+        """Return the programs that the setting `programs` names; none if there is no log here."""
+        try:
+            setting = self.settings().settings.programs
+        except NotFound:  # no log here: no settings either
+            return []
+        return user_programs(setting)
+
+    def absolute_url(self) -> str:
+        """Return the URL with its path relative to the current directory, not to `work_in`."""
+        return self.url if self.work_in == Path() else url_below(self.url, self.work_in)
+
+    def open(self, *, past_damage: Callable[[Damaged], None] | None = None) -> Log:
+        """Open the log. It is never created here: a log that is missing raises NotFound."""
+        loaded = self.settings()
+        actor = loaded.settings.actor or wiring.login_actor()
+        if self.url:
+            try:
+                return wiring.open(self.absolute_url(), actor=actor, create=False, past_damage=past_damage)
+            except NotFound as error:
+                raise self._missing(error) from error
+        folder = self.folder()
+        try:
+            return wiring.open_folder(folder, actor=actor, loaded=loaded, past_damage=past_damage)
+        except NotFound as error:
+            raise lost_store(error, folder) from error
+
+    def _missing(self, error: NotFound) -> NotFound:
+        """Return the error for a URL without a log: it is misspelt, or the log must be created first."""
+        if not error.hint.startswith("everlog init"):
+            return error
+        try:
+            folder = find_folder(self.directory)
+            hint = f"check what follows --log; without it, the log in {folder} is used"
+        except NoLogHere:
+            url = url_from_folder(self.url, base=self.directory, folder=self.directory / FOLDER)
+            hint = f"check what follows --log, or create it: {self._init()} --store {typed_url(url)}"
+        return NotFound(error.what, why=error.why, hint=hint, **error.details)
+
+    def _init(self) -> str:
+        """Return the command that creates a log at this location."""
+        return "everlog init" if self.work_in == Path() else f"everlog init {quote(str(self.work_in))}"
+
+
+def lost_store(error: NotFound, folder: Path) -> NotFound:
+    """Return the error for a store that settings name and that is missing. A new, empty log would hide the loss."""
+    if not error.hint.startswith("everlog init"):  # the error is about something else, such as a missing database
+        return error
+    return NotFound(
+        error.what,
+        why=f"the settings in {folder} name it, and it is gone",
+        hint="restore it from a backup or version control (git checkout), or move"
+        f" {folder.name} away to start over; everlog init --new starts a new log with these settings",
+        **error.details,
+    )
+
+
+def show_warnings(show: Callable[[str], None]) -> Callable[[], None]:
+    """Pass the warnings that the library logs to `show`. Returns a function that ends it."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            show(record.getMessage())
+
+    logger = logging.getLogger("everlog")
+    before, propagated = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [Handler(logging.WARNING)], False
+
+    def restore() -> None:
+        logger.handlers, logger.propagate = before, propagated
+
+    return restore
