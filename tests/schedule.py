@@ -2,7 +2,7 @@
 
 With `--dist loadgroup`, whichever process is free takes the next unit, the longest first, so that all processes end
 with short units and at the same time. A unit is a file: what its tests share is made once. The tests of a slow file
-(`SLOW_S`) are units of their own. All tests of the pipeline run in one process, and begin first: a second session
+(`SLOW_S`) are units of their own. All tests that use Spark run in one process, and begin first: a second session
 would cost as much again to start and to warm up, and tests that start a Spark of their own never run at once.
 """
 
@@ -39,8 +39,8 @@ SLOW_S = {
 }
 """Files whose tests go to any process, with the seconds that the longest of them takes on an idle machine."""
 
-SPARK_FILES = "tests/pipeline/"
-"""Where the tests are that use the Spark session of the run, or start a Spark of their own."""
+SPARK_FILES = ("tests/pipeline/", "tests/docs/test_docs.py")
+"""Where the tests are that use the Spark session of the run, or start a Spark of their own, as some pages do."""
 SPARK_FILE_S = 60
 """More than any other unit takes: the process that runs these has the longest way to go."""
 

@@ -9,7 +9,8 @@ from typing import Any
 from tests.schedule import SLOW_S, SPARK_FILES, TimeSpent, pytest_xdist_make_scheduler, seconds_of, unit_of
 
 ROOT = Path(__file__).parent.parent
-SPARK = f"{SPARK_FILES}tables/test_gold.py"
+PIPELINE = SPARK_FILES[0]
+SPARK = f"{PIPELINE}tables/test_gold.py"
 SLOWEST = max(SLOW_S, key=SLOW_S.__getitem__)
 
 
@@ -21,7 +22,7 @@ def test_a_file_stays_in_one_process_and_the_tests_of_a_slow_one_go_anywhere() -
 
 
 def test_the_files_that_are_named_are_there() -> None:
-    assert [path for path in (SPARK_FILES, *SLOW_S) if not (ROOT / path).exists()] == []
+    assert [path for path in (*SPARK_FILES, *SLOW_S) if not (ROOT / path).exists()] == []
 
 
 class Node:
@@ -61,8 +62,8 @@ def test_the_longest_units_begin_first() -> None:
     assert nodes[1].given[-1] == 0
 
 
-def test_all_tests_of_the_pipeline_go_to_one_process_and_the_others_end_without_them() -> None:
-    files = [f"{SPARK_FILES}test_{name}.py" for name in "abc"]
+def test_all_tests_that_use_spark_go_to_one_process_and_the_others_end_without_them() -> None:
+    files = [f"{PIPELINE}test_{name}.py" for name in "abc"]
     spark = [f"{file}::test_{number}" for file in files for number in range(3)]
     tests = [*spark, "tests/core/test_ids.py::test_a", "tests/core/test_kinds.py::test_a"]
     scheduler, (first, *others) = scheduled(tests, 3)
@@ -74,8 +75,8 @@ def test_all_tests_of_the_pipeline_go_to_one_process_and_the_others_end_without_
     assert first.shutting_down
 
 
-def test_another_process_takes_over_the_pipeline_from_one_that_crashed() -> None:
-    tests = [f"{SPARK_FILES}test_{name}.py::test_{number}" for name in "ab" for number in range(3)]
+def test_another_process_takes_over_the_tests_that_use_spark_from_one_that_crashed() -> None:
+    tests = [f"{PIPELINE}test_{name}.py::test_{number}" for name in "ab" for number in range(3)]
     scheduler, (first, other) = scheduled([*tests, *(f"tests/core/test_ids.py::test_{number}" for number in "ab")], 2)
     assert (first.given, other.given) == ([0, 1, 2], [6, 7])
     assert other.shutting_down
