@@ -104,9 +104,18 @@ class Group:
 
     def link(self, event: Event) -> EventLink:
         """Return what the event leaves out."""
+        return self._every_link()[event.origin_seq]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the events are not those of which the group has the hash. It is unknown if the last one is gone."""
+        last = self._every_link().get(self.facts.first_seq + self.facts.count - 1)
+        return last is not None and bool(self.facts.hash) and last.hash != self.facts.hash
+
+    def _every_link(self) -> dict[int, EventLink]:
         if self._links is None:
             self._links = {stored.recorded.event.origin_seq: link for stored, _, link in self.linked()}
-        return self._links[event.origin_seq]
+        return self._links
 
     def path(self, event: Event) -> tuple[bytes, ...]:
         """Return the hashes that lead from the event to the root of the group, which its signature covers."""
@@ -129,7 +138,7 @@ class Group:
                 if event.origin_seq != number + 1:
                     before = self._purged_hash(event.origin_seq - 1, stored.recorded.position)
                 values[_PREVIOUS] = before
-            values[_ORIGIN] = facts.origin
+            values[_ORIGIN] = values[_ORIGIN] or facts.origin  # one that was put in is hashed, and found
             if values[_OCCURRED_AT] is None:
                 values[_OCCURRED_AT] = received_at
             if values[_COMMITMENT] is None:
@@ -164,9 +173,7 @@ class Group:
             )
 
     def _hash(self, number: int) -> bytes:
-        if self._links is None:
-            self._links = {stored.recorded.event.origin_seq: link for stored, _, link in self.linked()}
-        found = self._links.get(number)
+        found = self._every_link().get(number)
         return self._purged_hash(number, Position(0)) if found is None else found.hash
 
     def _purged_hash(self, number: int, position: Position) -> bytes:

@@ -144,10 +144,15 @@ class Export:
 
 def _refuse_changed(recorded: Recorded) -> None:
     event = recorded.event
-    if event.salt and commitment(event.salt, payload_bytes(event.payload)) != event.commitment:
+    why = ""
+    if event.group is not None and event.group.changed:
+        why = "it, or an event that was stored with it, is not the one that was hashed"
+    elif event.salt and commitment(event.salt, payload_bytes(event.payload)) != event.commitment:
+        why = "its payload does not match the commitment in its header"
+    if why:
         raise Damaged(
             f"the event at position {recorded.position} is not what was recorded",
-            why="its payload does not match the commitment in its header",
+            why=why,
             hint="everlog verify; everlog export --past-damage writes what can be read",
             position=recorded.position,
             after=recorded.position,

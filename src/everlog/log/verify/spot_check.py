@@ -25,10 +25,25 @@ def spot_check(store: Stored, query: Query, *, after: Position, upto: Position) 
 
     Without a filter every place in between is looked at, so that one that is missing is noticed, too.
     """
+    changed = _changed(store, query, after, upto)
     if query == EVERYTHING:
-        return list(_every_place(store, after, upto))
-    records = store.read(query, after=after, upto=upto)
-    return [problem for recorded in records for problem in _content(store, pack(recorded))]
+        problems = [*changed, *_every_place(store, after, upto)]
+    else:
+        records = store.read(query, after=after, upto=upto)
+        problems = [*changed, *[problem for recorded in records for problem in _content(store, pack(recorded))]]
+    return sorted(problems, key=lambda problem: problem.position)
+
+
+def _changed(store: Stored, query: Query, after: Position, upto: Position) -> Iterator[Problem]:
+    """What is wrong with the stored groups of these events: each has the hash of its last event."""
+    try:
+        for recorded in store.read(query, after=after, upto=upto):
+            group = recorded.event.group
+            if group is not None and group.changed:
+                reason = "the event, its payload, or one beside it is not the one that was hashed"
+                yield Problem(recorded.position, "header_changed", reason)
+    except Damaged:
+        return  # the slots show what cannot be read
 
 
 def spot_check_at(store: Stored, position: Position) -> list[Problem]:
@@ -37,12 +52,12 @@ def spot_check_at(store: Stored, position: Position) -> list[Problem]:
     place, following = next(places, None), next(places, None)
     if not isinstance(place, Packed) or place.position != position:
         return []  # there is nothing to look at
-    problems = list(_content(store, place))
+    problems = [*_changed(store, EVERYTHING, Position(position - 1), position), *_content(store, place)]
     this, after = _link(place), None if following is None else _link(following)
     if this is not None and after is not None:
         event, digest = this
         follows = (after[0].origin, after[0].origin_seq) == (event.origin, event.origin_seq + 1)
-        if follows and after[0].previous != digest:
+        if follows and after[0].previous != digest and not problems:
             reason = "its header is not the one whose hash the next event carries"
             problems.append(Problem(position, "header_changed", reason))
     return problems
