@@ -7,14 +7,17 @@ the log only `verify` can say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from everlog.core.codec import Packed, header_hash, pack, unpack
 from everlog.core.event import Event, Link, Position, Purged
+from everlog.core.group import Group
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
 from everlog.log.verify.audit import content_problems, wrong_link
-from everlog.stores.contract import Problem, Stored
+from everlog.log.verify.stored_groups import group_changed
+from everlog.stores.contract import Grouped, Problem, Stored
 
 PLACES_MAX = 1000
 """So many are looked at while somebody waits; more is a matter of `verify`."""
@@ -26,9 +29,11 @@ def spot_check(store: Stored, query: Query, *, after: Position, upto: Position) 
     Without a filter every place in between is looked at, so that one that is missing is noticed, too.
     """
     if query == EVERYTHING:
-        return list(_every_place(store, after, upto))
-    records = store.read(query, after=after, upto=upto)
-    return [problem for recorded in records for problem in _content(store, pack(recorded))]
+        return [*_every_place(store, after, upto), *_changed_groups(store, after, upto)]
+    records = list(store.read(query, after=after, upto=upto))
+    problems = [problem for recorded in records for problem in _content(store, pack(recorded))]
+    groups = {id(group): group for recorded in records if (group := recorded.event.group) is not None}
+    return [*problems, *_changed(groups.values())]
 
 
 def spot_check_at(store: Stored, position: Position) -> list[Problem]:
@@ -45,7 +50,28 @@ def spot_check_at(store: Stored, position: Position) -> list[Problem]:
         if follows and after[0].previous != digest:
             reason = "its header is not the one whose hash the next event carries"
             problems.append(Problem(position, "header_changed", reason))
-    return problems
+    return [*problems, *_changed_groups(store, Position(position - 1), position)]
+
+
+def _changed_groups(store: Stored, after: Position, upto: Position) -> Iterator[Problem]:
+    """Return the groups with one of these positions that are not as they were recorded."""
+    if isinstance(store, Grouped):
+        groups = (item for item in store.groups(after=after) if not isinstance(item, Purged))
+        yield from takewhile(lambda problem: problem.position <= upto, _changed(_up_to(groups, upto)))
+
+
+def _up_to(groups: Iterable[Group], upto: Position) -> Iterator[Group]:
+    for group in groups:
+        yield group
+        if any(stored.recorded.position >= upto for stored, _, _ in group.linked()):
+            return
+
+
+def _changed(groups: Iterable[Group]) -> Iterator[Problem]:
+    for group in groups:
+        found = group_changed(group.facts, [(stored, link) for stored, _, link in group.linked()])
+        if found is not None:
+            yield found
 
 
 def _every_place(store: Stored, after: Position, upto: Position) -> Iterator[Problem]:
