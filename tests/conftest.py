@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -53,6 +54,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="long form: ./everlog test --full"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Take the modules and the 11,000 tests out of every later collection of garbage: they stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 # ---- logs for the tests of the core, of the log and of its asyncio side

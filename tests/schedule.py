@@ -2,8 +2,8 @@
 
 With `--dist loadgroup`, whichever process is free takes the next unit, the longest first, so that all processes end
 with short units and at the same time. A unit is a file: what its tests share is made once. The tests of a slow file
-(`SLOW_S`) are units of their own. All tests that start a Spark are one unit, so that they never run at once: beside
-the session of each process there is memory for one of them.
+(`SLOW_S`) are units of their own. All tests that use Spark run in one process, and begin first: a second session
+would cost as much again to start and to warm up, and tests that start a Spark of their own never run at once.
 """
 
 from __future__ import annotations
@@ -39,13 +39,10 @@ SLOW_S = {
 }
 """Files whose tests go to any process, with the seconds that the longest of them takes on an idle machine."""
 
-SPARK_FILES = "tests/pipeline/"
-SPARK_FILE_S = 15
-"""What a file takes that uses the session of its process, more or less; the session is made for the first of them."""
-
-OWN_SPARK = tuple(f"{SPARK_FILES}test_{name}.py" for name in ("kills", "cluster", "lake_commands", "demo"))
-"""Files whose tests start Sparks of their own."""
-OWN_SPARK_UNIT, OWN_SPARK_S = "tests that start a Spark", 50
+SPARK_FILES = ("tests/pipeline/", "tests/docs/test_docs.py")
+"""Where the tests are that use the Spark session of the run, or start a Spark of their own, as some pages do."""
+SPARK_FILE_S = 60
+"""More than any other unit takes: the process that runs these has the longest way to go."""
 
 FILES_SHOWN = 25
 
@@ -53,15 +50,11 @@ FILES_SHOWN = 25
 def unit_of(nodeid: str) -> str:
     """What is run in one process and in order."""
     path = nodeid.partition("::")[0]
-    if path in OWN_SPARK:
-        return OWN_SPARK_UNIT
     return nodeid if path in SLOW_S else path
 
 
 def seconds_of(unit: str) -> int:
     """How long a unit takes, as far as that matters for the order."""
-    if unit == OWN_SPARK_UNIT:
-        return OWN_SPARK_S
     if unit.startswith(SPARK_FILES):
         return SPARK_FILE_S
     return SLOW_S.get(unit.partition("::")[0], 0)
@@ -80,7 +73,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return unit_of(nodeid)
 
         def _assign_work_unit(self, node: WorkerController) -> None:
-            longest = max(self.workqueue, key=seconds_of)  # of those that are equal, the one with the most tests
+            first = next(one for one in self.nodes if not one.shutting_down)
+            units = [unit for unit in self.workqueue if node is first or not unit.startswith(SPARK_FILES)]
+            if not units:
+                node.shutdown()  # after what it has: the rest is for the process with the Spark session
+                return
+            longest = max(units, key=seconds_of)  # of those that are equal, the one with the most tests
             self.workqueue.move_to_end(longest, last=False)
             super()._assign_work_unit(node)
 

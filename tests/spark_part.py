@@ -1,7 +1,7 @@
 """The Spark part of the suite: which tests it is, what JVM they get, and how long they took.
 
 A test is of it when it uses the fixture `spark`, the session of its process, or when it is marked `spark` because it
-starts a Spark of its own. Two processes share the part, each with one session (`tests/schedule.py`).
+starts a Spark of its own. One process runs them all, with one session (`tests/schedule.py`).
 """
 
 from __future__ import annotations

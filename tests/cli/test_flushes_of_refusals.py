@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Result, Run
 
 STORES = {"sqlite": "sqlite:log.db", "jsonl": "jsonl:events", "segments": "segments:data"}
 
@@ -33,7 +34,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture(params=sorted(STORES))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def log(request: pytest.FixtureRequest, everlog: Run) -> Run:
     """A log with a work package and an issue, whose views are up to date."""
     for command in (
         ("init", "--store", STORES[request.param]),
@@ -43,20 +44,19 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         ("issue", "list"),
         ("wp", "board"),
     ):
-        everlog(tmp_path, *command, exit_code=0)
-    everlog(tmp_path, "issue", "create", "a bug", exit_code=5)  # keeps the view that it decides by
-    return tmp_path
+        done(everlog, *command)
+    done(everlog, "issue", "create", "a bug", code=5)  # keeps the view that it decides by
+    return everlog
 
 
-def everlog(place: Path, *arguments: str, exit_code: int | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "everlog", *arguments]
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-    assert exit_code is None or done.returncode == exit_code, done.stderr
-    return done
+def done(everlog: Run, *arguments: str, code: int = 0) -> Result:
+    found = everlog(*arguments)
+    assert found.code == code, found.err
+    return found
 
 
 def flushes(place: Path, *arguments: str) -> list[str]:
-    """The flushes that a refused command makes."""
+    """The flushes that a refused command makes, as a process of its own."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("there is no strace here: apt-get install strace")
@@ -71,45 +71,46 @@ def flushes(place: Path, *arguments: str) -> list[str]:
     return re.findall(r"(\w*sync\w*\(.*)", trace.read_text())
 
 
-def test_a_refused_command_makes_no_flush_and_is_recorded(place: Path) -> None:
+def test_a_refused_command_makes_no_flush_and_is_recorded(log: Run, place: Path) -> None:
     for command in REFUSED:
         assert flushes(place, *command) == [], command
-    assert len(everlog(place, "errors", exit_code=0).stdout.splitlines()) == len(REFUSED) + 1
-    everlog(place, "append", "note.added", "--stream", "note/1", "text=hi", exit_code=0)
-    assert len(everlog(place, "errors", exit_code=0).stdout.splitlines()) == len(REFUSED) + 1
-    assert everlog(place, "verify", exit_code=0).stderr == ""
+    assert len(done(log, "errors").rows) == len(REFUSED) + 1
+    done(log, "append", "note.added", "--stream", "note/1", "text=hi")
+    assert len(done(log, "errors").rows) == len(REFUSED) + 1
+    assert done(log, "verify").err == ""
     assert list(place.rglob("*refusals*")) == []
 
 
+@pytest.mark.usefixtures("log")
 def test_the_flush_of_a_write_is_seen(place: Path) -> None:
     with pytest.raises(AssertionError):
         flushes(place, "append", "note.added", "--stream", "note/1", "text=hi")
     assert "sync" in (place / "trace").read_text()
 
 
-def test_it_does_not_flush_for_a_writer_that_was_killed(tmp_path: Path) -> None:
-    everlog(tmp_path, "init", "--store", STORES["sqlite"], exit_code=0)
-    killed = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False)
+def test_it_does_not_flush_for_a_writer_that_was_killed(everlog: Run, place: Path) -> None:
+    done(everlog, "init", "--store", STORES["sqlite"])
+    killed = subprocess.run([sys.executable, "-c", KILLED], cwd=place, check=False)
     assert killed.returncode == -signal.SIGKILL
-    left = (tmp_path / ".everlog" / "log.db-wal").read_bytes()
+    left = (place / ".everlog" / "log.db-wal").read_bytes()
     assert left
     for command in REFUSED[:3]:
-        assert flushes(tmp_path, *command) == [], command
-    assert (tmp_path / ".everlog" / "log.db-wal").read_bytes() == left
-    everlog(tmp_path, "append", "note.added", "--stream", "note/1", "text=hi", exit_code=0)
-    assert everlog(tmp_path, "verify", exit_code=0).stderr == ""
+        assert flushes(place, *command) == [], command
+    assert (place / ".everlog" / "log.db-wal").read_bytes() == left
+    done(everlog, "append", "note.added", "--stream", "note/1", "text=hi")
+    assert done(everlog, "verify").err == ""
 
 
-def test_errors_and_doctor_count_what_was_damaged(tmp_path: Path) -> None:
-    everlog(tmp_path, "init", "--store", STORES["sqlite"], exit_code=0)
+def test_errors_and_doctor_count_what_was_damaged(everlog: Run, place: Path) -> None:
+    done(everlog, "init", "--store", STORES["sqlite"])
     for _ in range(2):
-        everlog(tmp_path, *REFUSED[0], exit_code=3)
-    file = tmp_path / ".everlog" / "log.db-refusals"
+        done(everlog, *REFUSED[0], code=3)
+    file = place / ".everlog" / "log.db-refusals"
     file.write_bytes(file.read_bytes()[:-9])
     for _ in range(2):
-        found = everlog(tmp_path, "errors", exit_code=0)
-        assert len(found.stdout.splitlines()) == 1
-        assert "damaged what was kept: 1 refusal" in found.stderr
-        assert "1 in the last day; left out because they were damaged: 1" in everlog(tmp_path, "doctor").stdout
-        everlog(tmp_path, "append", "note.added", "--stream", "note/1", "text=hi", exit_code=0)
+        found = done(everlog, "errors")
+        assert len(found.rows) == 1
+        assert "damaged what was kept: 1 refusal" in found.err
+        assert "1 in the last day; left out because they were damaged: 1" in everlog("doctor").out
+        done(everlog, "append", "note.added", "--stream", "note/1", "text=hi")
         assert not file.exists()

@@ -139,14 +139,14 @@ def test_the_crash_table_is_a_program_of_its_own(started: list[Any], checkout: A
     assert started == [[checkout.python, "-m", "tests.crash.table", "--json", "kills"], checkout.root]
 
 
-def test_two_cores_get_two_processes_unless_the_caller_decides(
+def test_two_cores_get_three_processes_unless_the_caller_decides(
     root: Path, checkout: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / ".venv" / "lib" / "python3.11" / "site-packages" / "xdist").mkdir(parents=True)
     monkeypatch.setattr(launcher, "cores", lambda: 2)
-    two = ["-n", "2", "--dist", "loadgroup"]
+    three = ["-n", "3", "--dist", "loadgroup"]
 
-    assert launcher.pytest_command(checkout, [])[3:] == two
+    assert launcher.pytest_command(checkout, [])[3:] == three
     assert launcher.pytest_command(checkout, ["-n0"])[3:] == ["-n0"]
     assert launcher.pytest_command(checkout, ["--pdb"])[3:] == ["--pdb"]
     monkeypatch.setattr(launcher, "cores", lambda: 1)

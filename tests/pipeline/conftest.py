@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     from everlog.catalog.catalog import Catalog
 
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark writes and compiles a Java class for each step of a query: on a few rows that takes longer than the query.
+With --full, and in tests that start a Spark of their own, it does so, as for users."""
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """The session of the run: this machine, as the commands start it."""
+def spark(pytestconfig: pytest.Config) -> Iterator[SparkSession]:
+    """The session of the run, on this machine."""
     from everlog.pipeline.session.session import open_session
 
-    session = open_session(master="local[2]", app="everlog tests")
+    conf = {} if pytestconfig.getoption("--full") else INTERPRETED
+    session = open_session(master="local[2]", app="everlog tests", conf=conf)
     yield session
     session.stop()
 

@@ -19,6 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -58,6 +59,8 @@ Operation = Literal[
     "mkdir",
 ]
 
+_TOP = Path("/")
+
 
 @dataclass
 class _Fault:
@@ -86,12 +89,12 @@ class RecordingFiles(Files):
 
     def __init__(self, contents: Mapping[Path, bytes] | None = None, *, dirs: Iterable[Path] = ()) -> None:
         self.base = dict(contents or {})
-        self.base_dirs = frozenset(dirs) | {parent for path in self.base for parent in path.parents} | {Path("/")}
+        self.base_dirs = frozenset(dirs).union(*map(_parents, self.base), [_TOP])
         self.trace: list[Step] = []
         self.contents: dict[int, bytearray] = {}
         self.by_name: dict[Path, int] = {}
         self.dirs = set(self.base_dirs)
-        for number, path in enumerate(sorted(self.base)):
+        for number, path in enumerate(sorted(self.base, key=str)):
             self.contents[number] = bytearray(self.base[path])
             self.by_name[path] = number
         self._next_file = len(self.base)
@@ -342,6 +345,11 @@ class MemoryLock:
 
     def remembered(self, size: int) -> bytes:
         raise AssertionError("nothing is remembered where there is no place")
+
+
+@cache
+def _parents(path: Path) -> tuple[Path, ...]:
+    return tuple(path.parents)  # thousands of disks have the same files
 
 
 def _names_in(directory: Path, paths: Iterable[Path]) -> Iterator[str]:

@@ -284,7 +284,7 @@ def test_no_flipped_bit_is_silent_after_a_kill(end_known: bool) -> None:
     assert report.violations == [], report
 
 
-def test_a_failed_flush_stops_the_writer_and_the_next_one_trusts_nothing() -> None:
+def test_a_failed_flush_stops_the_writer_and_the_next_one_trusts_nothing(one_kill_of: int) -> None:
     """F05, G12: the kernel may hold what never reached the disk for clean."""
     for nth in range(1, 8):
         files = new_disk()
@@ -299,7 +299,8 @@ def test_a_failed_flush_stops_the_writer_and_the_next_one_trusts_nothing() -> No
         found = recover(files)
         assert found == list(range(1, nth))
         states = power_cuts(files, models=BOTH, effort=Effort(exhaustive_max=32, samples=8, tears_max=4))
-        report = check(recover, states, append=append_one, nested_max=5)
+        deeper = Effort(exhaustive_max=64, samples=16, tears_max=6) if one_kill_of == 1 else DEEPER
+        report = check(recover, states, append=append_one, nested_max=5, effort=deeper)
         assert report.violations == [], report
 
 

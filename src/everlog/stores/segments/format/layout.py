@@ -42,9 +42,13 @@ class Layout:
         self.index = root / "index"
         self.end = self.index / "end"
         self.views = self.index / "views.db"
+        self._plain: dict[int, Path] = {}
 
     def segment(self, number: int) -> Path:
-        return self.segments / f"{number:08}.seg"
+        found = self._plain.get(number)
+        if found is None:  # asked for at every look at a segment
+            found = self._plain[number] = self.segments / f"{number:08}.seg"
+        return found
 
     def archive(self, number: int) -> Path:
         return self.segments / f"{number:08}.seg.gz"
