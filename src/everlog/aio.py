@@ -92,8 +92,8 @@ async def append(
 
 async def append_batch(
     log: Log, drafts: Sequence[Draft], *, key: str = "", operation: str = "batch"
-) -> list[Recorded]:
-    return list((await commit(log, drafts, key=key, operation=operation)).records)
+) -> Sequence[Recorded]:
+    return (await commit(log, drafts, key=key, operation=operation)).records
 
 
 async def commit(

@@ -97,7 +97,7 @@ class EventStore:
         draft = draft_of(event)
         return (await aio.append_batch(self.log, [draft], key=key, operation=draft.type))[0]
 
-    async def append_batch(self, events: Sequence[Draft | Mapping[str, Any]], *, key: str = "") -> list[Recorded]:
+    async def append_batch(self, events: Sequence[Draft | Mapping[str, Any]], *, key: str = "") -> Sequence[Recorded]:
         """Record all of them or none."""
         return await aio.append_batch(self.log, [draft_of(event) for event in events], key=key)
 

@@ -130,6 +130,7 @@ def test_every_problem_that_verify_can_name_is_documented(pages: dict[str, Page]
     told = set()
     for name in (
         "src/everlog/log/verify/audit.py",
+        "src/everlog/log/verify/stored_groups.py",
         "src/everlog/log/verify/verify.py",
         "src/everlog/stores/sqlite/check.py",
         "src/everlog/stores/jsonl/check.py",
