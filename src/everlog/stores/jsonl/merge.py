@@ -5,8 +5,9 @@ result is a function of the set alone, down to the byte: each id once, in the ca
 whatever order clones merge, all end with the same file. The common ancestor is not used: no line is ever removed, and
 if one was, the removal is not followed.
 
-Two lines of one event may differ. A purged line wins over the event; of two lines that differ only in how the event
-was recorded, the one with the lesser bytes wins. One id with two contents is refused, and so is an unreadable line:
+Two lines of one event may differ. A purged line wins over the event, and an erased one over one with its payload; of
+two lines that differ only in how the event was recorded, the one with the lesser bytes wins. The signature of a group
+stays, whichever line had it. One id with two contents is refused, and so is an unreadable line:
 the caller must then leave both sides unchanged.
 
 `batch` marks are removed from the merged file. They distinguish a torn write at the end of a file from a complete
@@ -19,11 +20,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from everlog.core.codec import header_bytes, header_hash
 from everlog.core.text import counted
 from everlog.errors import BadFile, IdConflict
 from everlog.stores.jsonl.day_files import scan
-from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, ended
+from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, ended, purged_line
 
 PROBLEMS_MAX = 20
 
@@ -90,7 +90,24 @@ def _one_of(one: _Stated, other: _Stated) -> _Stated:
             id=one.line.id,
             lines=[one.place, other.place],
         )
-    return min(one, other, key=_preference)
+    kept, left = sorted((one, other), key=_preference)
+    return _with_group_of(left, kept)
+
+
+def _with_group_of(left: _Stated, kept: _Stated) -> _Stated:
+    """Return the line that is kept, with the signature of a group that only the other one has."""
+    line = kept.line
+    group = None if isinstance(left.line, PurgeLine) else left.line.group
+    if group is None or isinstance(line, PurgeLine) or line.group is not None:
+        return kept
+    if isinstance(line, PurgedLine):
+        line = msgspec.structs.replace(line, group=group)
+        return _Stated(line, purged_line(line), kept.place)
+    members = _members(kept.data)
+    members["group"] = msgspec.Raw(msgspec.json.encode(group))
+    del members["xsum"]
+    data = ended(msgspec.json.encode(dict(sorted(members.items()))))
+    return _Stated(msgspec.structs.replace(line, group=group), data, kept.place)
 
 
 def _speak_of_the_same(one: Line, other: Line) -> bool:
@@ -99,16 +116,16 @@ def _speak_of_the_same(one: Line, other: Line) -> bool:
     if _hash(one) != _hash(other):
         return False
     if isinstance(one, EventLine) and isinstance(other, EventLine) and not (_erased(one) or _erased(other)):
-        return (one.payload, one.salt) == (other.payload, other.salt)
+        return (bytes(one.payload), one.salt) == (bytes(other.payload), other.salt)
     return True
 
 
 def _hash(line: EventLine | PurgedLine) -> bytes:
-    return line.hash if isinstance(line, PurgedLine) else header_hash(header_bytes(line.event()))
+    return line.hash if isinstance(line, PurgedLine) else line.hash()
 
 
 def _erased(line: EventLine) -> bool:
-    return not line.salt and not line.payload
+    return not line.salt and bytes(line.payload) == b"{}"
 
 
 def _preference(stated: _Stated) -> tuple[int, str, bytes]:
