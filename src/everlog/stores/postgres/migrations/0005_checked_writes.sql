@@ -164,6 +164,11 @@ BEGIN
                 ) AS compared
             ) AS divided GROUP BY origin, island ORDER BY min(position)
         LOOP
+            -- The second run of the own origin: an event that is not linked to the one before it.
+            IF run.island > 1 AND NOT trusted AND run.origin = (SELECT identity.origin FROM identity) THEN
+                RAISE EXCEPTION 'everlog: the events of the log''s own origin do not go on where its chain ends'
+                    USING ERRCODE = 'EV004';
+            END IF;
             IF NOT join_run(run.origin, run.first, run.previous, run.last, run.hash, run.position) THEN
                 -- Of a run that overlaps others, each event is taken by itself.
                 FOR part IN SELECT * FROM unnest(run.steps) LOOP
