@@ -248,7 +248,7 @@ def test_a_writer_that_may_not_erase_does_not(world: World) -> None:
     before = world.everything()
     for kind in ("writer", "runner"):
         with world.connect(kind) as bare, pytest.raises(psycopg.errors.InsufficientPrivilege):
-            bare.execute("SELECT erase((SELECT array_agg(id) FROM events), (SELECT array_agg('x') FROM events))")
+            bare.execute("SELECT erase(ARRAY(SELECT id FROM events), ARRAY(SELECT 'x' FROM events))")
     assert world.everything() == before
 
 
@@ -407,13 +407,8 @@ def test_a_writer_cannot_put_an_unlinked_event_into_the_own_chain(world: World) 
     row = next_row(world.log)
     fields = json.loads(row["header"])
     header = forged(row, 6, str(fields[6] + 1)).replace(fields[0], "0" * 26)
-    after = {
-        **row,
-        "position": row["position"] + 1,
-        "sequence": row["sequence"] + 1,
-        "header": header,
-        "id": "0" * 32,
-    }
+    place = {"position": row["position"] + 1, "sequence": row["sequence"] + 1, "id": "0" * 32}
+    after = {**row, **place, "header": header}
     with world.connect("writer") as bare, pytest.raises(psycopg.Error, match="where its chain ends"):
         insert(bare, row, after)
     assert world.everything() == before

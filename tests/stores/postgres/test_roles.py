@@ -75,7 +75,7 @@ ROW = "gen_random_uuid(), 'note/9', 1, 'note.added', '', 1, '[]', '{}', '', '', 
 WAYS = {
     "update": "UPDATE events SET payload = '{}' WHERE position = 1",
     "half an erasure": "UPDATE events SET payload = '', erased_by = 'x' WHERE position = 1",
-    "an erasure and more": "UPDATE events SET payload = '', salt = '', erased_by = 'x', type = 'x' WHERE position = 1",
+    "an erasure and more": "UPDATE events SET payload = '', salt = '', erased_by = 'x', type = 'x'",
     "an erasure": "UPDATE events SET payload = '', salt = '', erased_by = 'x' WHERE position = 1",
     "erase": "SELECT erase(ARRAY(SELECT id FROM events), ARRAY(SELECT 'x' FROM events))",
     "delete": "DELETE FROM events WHERE position = 1",

@@ -81,7 +81,8 @@ class Reading:
             proofs = [_proof(row, signed) for row in rows] if signed or any(columns[6]) else []
             signatures = [proof.signature for proof in proofs]
             paths = [b"".join(proof.path) for proof in proofs]
-            yield Block(*columns[:4], (), *columns[4:6], signatures, paths)
+            positions, sequences, received_us, headers, payloads, salts, *_ = columns
+            yield Block(positions, sequences, received_us, headers, (), payloads, salts, signatures, paths)
 
     def recorded(self, fetch: Fetch, rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:
         """Return the records of rows."""
