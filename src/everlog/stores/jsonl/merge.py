@@ -16,14 +16,23 @@ one. Lines that two clones have committed are not torn, and a mark among lines o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from everlog.core.text import counted
 from everlog.errors import BadFile, IdConflict
 from everlog.stores.jsonl.day_files import scan
-from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, ended, purged_line
+from everlog.stores.jsonl.lines import (
+    EventLine,
+    Line,
+    PurgedLine,
+    PurgeLine,
+    SignedGroup,
+    causal_order,
+    ended,
+    purged_line,
+)
 
 PROBLEMS_MAX = 20
 
@@ -32,11 +41,24 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """A line, its bytes without a batch mark, and its file and number."""
+    """A line, its bytes without a batch mark and without the signature of a group, its file and number, and that
+    signature."""
 
     line: Line
     data: bytes
     place: str
+    group: SignedGroup | None = None
+
+    @property
+    def whole(self) -> bytes:
+        """The bytes of the line, with the signature of a group."""
+        if self.group is None:
+            return self.data
+        if isinstance(self.line, PurgedLine):
+            return purged_line(msgspec.structs.replace(self.line, group=self.group))
+        members = _members(self.data) | {"group": msgspec.Raw(msgspec.json.encode(self.group))}
+        del members["xsum"]
+        return ended(msgspec.json.encode(dict(sorted(members.items()))))
 
 
 def merge_day_files(name: str, ours: bytes, theirs: bytes) -> bytes:
@@ -56,7 +78,7 @@ def merge_day_files(name: str, ours: bytes, theirs: bytes) -> bytes:
         for stated in side:
             before = united.get(stated.line.id)
             united[stated.line.id] = stated if before is None else _one_of(before, stated)
-    return b"".join(each.data for each in sorted(united.values(), key=lambda each: causal_order(each.line)))
+    return b"".join(each.whole for each in sorted(united.values(), key=lambda each: causal_order(each.line)))
 
 
 def _lines_of(data: bytes, name: str, problems: list[str]) -> list[_Stated]:
@@ -66,23 +88,25 @@ def _lines_of(data: bytes, name: str, problems: list[str]) -> list[_Stated]:
             problems.append(f"{name}:{number}: {found.reason}")
             continue
         text = data[found.at : found.at + found.size]
-        whole = text + b"\n" if found.batch is None else _without_mark(text)
-        stated.append(_Stated(found.line, whole, f"{name}:{number}"))
+        group = None if isinstance(found.line, PurgeLine) else found.line.group
+        bare = text + b"\n" if found.batch is None and group is None else _bare(text, found.line)
+        stated.append(_Stated(found.line, bare, f"{name}:{number}", group))
     return stated
 
 
-def _without_mark(text: bytes) -> bytes:
-    """Return the line without its batch mark. Every other member keeps its bytes."""
+def _bare(text: bytes, line: Line) -> bytes:
+    """Return the line without its batch mark and its group. Every other member keeps its bytes."""
+    if isinstance(line, PurgedLine):
+        return purged_line(msgspec.structs.replace(line, group=None))
     members = _members(text)
-    del members["batch"], members["xsum"]
+    for name in ("batch", "group", "xsum"):
+        members.pop(name, None)
     return ended(msgspec.json.encode(members))
 
 
 def _one_of(one: _Stated, other: _Stated) -> _Stated:
     """Return which of two lines with the same id stays, in whichever order they are given."""
-    if one.data == other.data:
-        return one
-    if not _speak_of_the_same(one.line, other.line):
+    if one.data != other.data and not _speak_of_the_same(one.line, other.line):
         raise IdConflict(
             f"the id {one.line.id} has two contents: {one.place} and {other.place}",
             why=f"an id identifies one event for ever. {_excerpt(one)}, and {_excerpt(other)}",
@@ -90,24 +114,8 @@ def _one_of(one: _Stated, other: _Stated) -> _Stated:
             id=one.line.id,
             lines=[one.place, other.place],
         )
-    kept, left = sorted((one, other), key=_preference)
-    return _with_group_of(left, kept)
-
-
-def _with_group_of(left: _Stated, kept: _Stated) -> _Stated:
-    """Return the line that is kept, with the signature of a group that only the other one has."""
-    line = kept.line
-    group = None if isinstance(left.line, PurgeLine) else left.line.group
-    if group is None or isinstance(line, PurgeLine) or line.group is not None:
-        return kept
-    if isinstance(line, PurgedLine):
-        line = msgspec.structs.replace(line, group=group)
-        return _Stated(line, purged_line(line), kept.place)
-    members = _members(kept.data)
-    members["group"] = msgspec.Raw(msgspec.json.encode(group))
-    del members["xsum"]
-    data = ended(msgspec.json.encode(dict(sorted(members.items()))))
-    return _Stated(msgspec.structs.replace(line, group=group), data, kept.place)
+    groups = [each.group for each in (one, other) if each.group is not None]
+    return replace(min(one, other, key=_preference), group=min(groups, key=msgspec.structs.astuple, default=None))
 
 
 def _speak_of_the_same(one: Line, other: Line) -> bool:
