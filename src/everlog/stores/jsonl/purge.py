@@ -6,7 +6,7 @@
     4  the notes are rewritten without expired and replaced ones: they may hold text of the events
     5  local/purge.json is removed
 
-A purged event leaves a line of its own; an erased one keeps its line, without payload and salt. An erasure that
+A purged event leaves a line in its place; an erased one keeps its line, without payload and salt. An erasure that
 appends no line is committed by step 1. After a crash, the next process that opens the log finishes steps 3 to 5 if
 the removal is committed; otherwise it removes local/purge.json.
 """
