@@ -16,6 +16,7 @@ from everlog.stores.segments.format.frame import (
     COMMIT,
     LENGTH,
     PURGING,
+    SIGNS,
     SWEPT,
     Frame,
     closing_frame,
@@ -31,7 +32,7 @@ from everlog.stores.segments.format.header import (
     decode_header,
     head_size,
 )
-from everlog.stores.segments.format.source import ArchiveSource, PlainSource, Source
+from everlog.stores.segments.format.source import Source, open_source
 
 KINDS = {COMMIT: "write", CLOSED: "closed", PURGING: "purge", SWEPT: "swept"}
 _decode = msgspec.msgpack.Decoder(Frame).decode
@@ -49,7 +50,7 @@ class DumpEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def dump(files: Files, path: Path) -> Iterator[DumpEntry]:
     """Return the entries of a segment file, packed or plain."""
-    source = ArchiveSource(files, path) if path.suffix == ".gz" else PlainSource(files, path)
+    source = open_source(files, path, packed=path.suffix == ".zst")
     try:
         yield from _entries(source, path)
     finally:
@@ -58,7 +59,7 @@ def dump(files: Files, path: Path) -> Iterator[DumpEntry]:
 
 def _entries(source: Source, path: Path) -> Iterator[DumpEntry]:
     data = source.read(0, HEAD_READ_BYTES)
-    if data[: len(MAGIC)] != MAGIC and not any(data.find(word) >= 0 for word in (b"\x95\xce", b"\x96\xce")):
+    if data[: len(MAGIC)] != MAGIC and not any(data.find(word) >= 0 for word in SIGNS):
         raise NotALog(
             f"{path} is not a segment file", why="it does not start like one", hint="name a file of segments/"
         )
@@ -119,7 +120,7 @@ def _describe_header(header: SegmentHeader) -> str:
 def _guessed_mark(data: bytes) -> int:
     """Return the mark of the first readable frame, for a file whose head is damaged."""
     view = memoryview(data)
-    for sign in (b"\x95\xce", b"\x96\xce"):
+    for sign in SIGNS:
         place = data.find(sign)
         while place >= LENGTH.size:
             body = open_body(view, place - LENGTH.size)

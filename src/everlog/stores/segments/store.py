@@ -15,19 +15,20 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from everlog.core.chain import simple_chains
-from everlog.core.codec import Packed, header_hash
-from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
+from everlog.core.chain import Chain
+from everlog.core.codec import Packed
+from everlog.core.event import START, Position, Purge, Purged, Recorded
+from everlog.core.group import Group
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Busy, LogClosed, NotFound, Unavailable, WriterStopped
 from everlog.files import DiskFiles, Files
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
+from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem
 from everlog.stores.identity import new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.put_back import OwnEnd, remember_end, settle
-from everlog.stores.segments import check, columns, reader
+from everlog.stores.segments import check, columns, groups, reader
 from everlog.stores.segments.archive import archive_segment, remove_superseded
 from everlog.stores.segments.format.frame import SWEPT
 from everlog.stores.segments.format.layout import (
@@ -38,9 +39,11 @@ from everlog.stores.segments.format.layout import (
     read_manifest,
     write_manifest,
 )
+from everlog.stores.segments.loading import SegmentReplaced
 from everlog.stores.segments.purge import refuse_damage_under, sweep
-from everlog.stores.segments.state import LogState, SegmentReplaced, no_segments
-from everlog.stores.segments.writer import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage, refuse_lost_file
+from everlog.stores.segments.recovery import refuse_damage
+from everlog.stores.segments.state import LogState, no_segments
+from everlog.stores.segments.writer import SPACE_BYTES_MAX, Writer, begin_log, refuse_lost_file
 from everlog.stores.small_state import Beside, Row, SmallState, StoreState, claim_row, note_row
 from everlog.stores.waiting_lines import WaitingLines
 
@@ -92,6 +95,7 @@ class SegmentsStore:
             self._begin(create, identity)
         self._identity, newest = identity_of(self.files, self.layout)
         self.state = LogState(self.files, self.layout, self._identity, newest=newest)
+        self.state.again = self._look_again
         abandon_in_forks(self)
 
     @property
@@ -159,8 +163,11 @@ class SegmentsStore:
                 self._reload()
 
     def get(self, event_id: EventId) -> Recorded | None:
-        found = self._find(event_id)
-        return None if found is None else found[0]
+        while True:
+            try:
+                return reader.find(self._look(), event_id)
+            except SegmentReplaced:
+                self._reload()
 
     def head(self) -> Position:
         return self._look().head
@@ -172,9 +179,24 @@ class SegmentsStore:
         while True:
             state = self._look()
             try:
-                for place in reader.places(state, after, state.head):
+                for place in groups.places(state, after, state.head):
                     after = place.position
                     yield place
+                return
+            except SegmentReplaced:
+                self._reload()
+
+    def groups(self, *, after: Position = START) -> Iterator[Group | Purged]:
+        """Return every group in order of position, as it is stored; before each, what purges left of it.
+
+        The records of a group do not have it: `Group.linked` and `Group.packed` compute what they leave out.
+        """
+        while True:
+            state = self._look()
+            try:
+                for reached, group in groups.groups(state, after, state.head):
+                    after = max(after, reached)
+                    yield group
                 return
             except SegmentReplaced:
                 self._reload()
@@ -242,16 +264,17 @@ class SegmentsStore:
         sequences: dict[str, int] = {}
         for stream in streams:
             sequences[stream] = self._sequence(stream)
-        links: dict[str, Link] = {}
+        chains: dict[str, Chain] = {}
         for origin in origins:
-            links[origin] = self.state.link(origin)
+            chains[origin] = self.state.chain(origin)
         if self._writing:
             clock = self.state.clock
         else:
             with self._mutex:
                 clock = self._now().clock
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
-        return Ends(clock, sequences, simple_chains(links), known, self._removable(purging) if purging else None)
+        removable = self._query(lambda state: reader.removable(state, purging)) if purging else None
+        return Ends(clock, sequences, chains, known, removable)
 
     def _sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)
@@ -265,18 +288,8 @@ class SegmentsStore:
         gone = self.state.purged.get(event_id)
         if gone is not None:
             return Known(gone.hash, True)
-        found = self._find(event_id)
-        return None if found is None else Known(header_hash(found[1]), False)
-
-    def _removable(self, stream: str) -> Removable:
-        query = Query(stream=stream)
-        removed, scopes = [], set()
-        for record, header in self._query(lambda state: [*reader.with_headers(state, query, START, state.head)]):
-            event = record.event
-            slot = (record.position, record.sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header), event.previous, event.lamport))
-            scopes.add(event.scope)
-        return Removable(removed, tuple(sorted(scopes)))
+        found = self._query(lambda state: reader.hash_of(state, event_id))
+        return None if found is None else Known(found, False)
 
     # ---- claims and notes
 
@@ -369,6 +382,10 @@ class SegmentsStore:
         with self._mutex:
             return self._now().frozen()
 
+    def _look_again(self) -> LogState:
+        self._reload()
+        return self._look()
+
     def _query(self, ask: Callable[[LogState], T]) -> T:
         """Return what the state of the log answers; if a segment was rewritten meanwhile, what it answers then."""
         with self._mutex:
@@ -397,13 +414,6 @@ class SegmentsStore:
         except WriterStopped as error:
             self._stop(error)
             raise
-
-    def _find(self, event_id: EventId) -> tuple[Recorded, bytes] | None:
-        while True:
-            try:
-                return reader.find(self._look(), event_id)
-            except SegmentReplaced:
-                self._reload()
 
     # ---- inside: writing
 
@@ -500,7 +510,7 @@ class SegmentsStore:
     def _settle_origin(self) -> None:
         """See that own events continue the chain: a log that was put back takes a new origin with this write."""
         state, before = self.state, (self._identity, self.state.place)
-        link, now_us = state.link(self._identity.origin), self._now_us()
+        link, now_us = state.chain(self._identity.origin).end, self._now_us()
         settled = settle(self._lock, *before, link=link, head=state.head, now_us=now_us)
         if settled != before:
             self._before = before
@@ -528,13 +538,13 @@ class SegmentsStore:
                     why="a segment was packed or rewritten, and reading it failed; nothing was recorded",
                     hint="write it again",
                 )
-            removed = {gone.position for _, purged in staged.staged_purges for gone in purged}
+            removed = {gone.position for _, purged in staged.staged_purges for gone in purged} | set(staged.erasures)
             if removed:
                 refuse_damage_under(self.state, removed)
             if self._before is not None:
                 write_manifest(self.files, self.layout, self._manifest())
                 self._before = None
-            writer.commit(staged, self._now_us())
+            touched = writer.commit(staged, self._now_us())
             self._require_the_lock()  # before the caller gets a receipt: this process may have slept
             if removed:
                 self._sweep(writer)
@@ -545,10 +555,9 @@ class SegmentsStore:
             elif writer.outdated:
                 self._step_back(writer)
             raise
-        if self._settled and (own := staged.links.get(self._identity.origin)) is not None:
-            remember_end(self._lock, OwnEnd(self._identity.origin, own.origin_seq))
-        for recorded, _ in staged.records:
-            self._sequences[recorded.event.stream] = recorded.sequence
+        if self._settled and (own := staged.chains.get(self._identity.origin)) is not None:
+            remember_end(self._lock, OwnEnd(self._identity.origin, own.end.origin_seq))
+        self._sequences.update(touched)
         for purge, _ in staged.staged_purges:
             self._sequences.pop(purge.stream, None)
 
