@@ -25,6 +25,7 @@ from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import Damaged, EverlogError
 from everlog.log.verify.verify import verify
+from everlog.stores import staged_group
 from everlog.stores.segments import writer
 from everlog.stores.segments.format.archive_source import zstd
 from everlog.stores.segments.index import live_part
@@ -43,6 +44,7 @@ QUERIES = {
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_group, "GROUP_MAX", 4)
     monkeypatch.setattr(live_part, "BLOCK_POSITIONS", 4)
     monkeypatch.setattr(live_part, "PART_EVENTS_MAX", 40)
     monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)

@@ -14,7 +14,8 @@ def is_torn(data: bytes, offset: int) -> bool:
     acknowledged.
 
     Space is zeros before it is written, and a disk writes whole sectors: an unfinished write has a part that is still
-    zeros, or the file ends in it. Bytes that are all there and yet have the wrong hash were changed afterwards.
+    zeros, or the file ends in it. Bytes that are all there and yet have the wrong hash were changed afterwards. Of a
+    write of several frames, the first one that is not there is looked at.
     """
     room = SECTOR_BYTES - offset % SECTOR_BYTES  # what its first sector holds of it
     end = len(data.rstrip(b"\0"))
@@ -28,19 +29,35 @@ def is_torn(data: bytes, offset: int) -> bool:
     if not length or size > len(data):
         return True
     begins_late = room < LENGTH.size  # a part of its length is all that its first sector holds
-    if end > size:
+    if end > size and _is_alone(data):
         return begins_late and not any(data[:room])
     if _is_one_bit_off(data, size):
         return False
-    if data[size - 1] == 0:
+    if data[size - 1] == 0 or data[LENGTH.size] == 0:  # the first byte after its length has several bits, too
         return True
-    start = room if begins_late else 0
+    start = LENGTH.size  # a recovery that was interrupted leaves the length
     while start < size:
         stop = min(size, ((offset + start) // SECTOR_BYTES + 1) * SECTOR_BYTES - offset)
         if not any(data[start:stop]):
             return True
         start = stop
     return False
+
+
+_INTEGER_BYTES = {0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}  # with the byte that says how long it is; others have one
+
+
+def _is_alone(data: bytes) -> bool:
+    """Return whether the frame says that its write has no more frames: then nothing is written after it before it is
+    on the disk. If what it says is not there, it may have some."""
+    place = LENGTH.size + 1  # after the byte for "array": mark, at, fence, clock, batch
+    for _ in range(4):
+        place += _INTEGER_BYTES.get(data[place], 1) if place < len(data) else 1
+    if data[place : place + 1] == b"\x92":  # a pair: the bytes before it, and how many frames follow
+        place += 1
+        place += _INTEGER_BYTES.get(data[place], 1) if place < len(data) else 1
+        return data[place : place + 1] == b"\0"
+    return data[place : place + 1] == b"\xc0"
 
 
 def _size_but_for_its_length(data: bytes, end: int) -> int:
