@@ -79,7 +79,7 @@ SUBJECTS = {"jsonl": Subject("jsonl", _jsonl), "segments": Subject("segments", _
 
 @contextmanager
 def small_and_quiet() -> Iterator[None]:
-    """Small groups, small pieces of segments, and no line in the program's log for each of thousands of torn tails."""
+    """Small groups and pieces of segments, and no line in the program's log for each of thousands of torn tails."""
     logger = logging.getLogger("everlog")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -19,7 +19,7 @@ from everlog.stores.jsonl.index import pending
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.postgres import listener
 from everlog.stores.postgres.store import PostgresStore
-from everlog.stores.segments import store as segments_store
+from everlog.stores.segments import open_log as segments_log
 from everlog.stores.segments import writer
 from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
@@ -44,7 +44,7 @@ def open_log(place: str, files: SteeredFiles) -> Log:
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Groups of two events, parts of six, and a writer that is refused and a listener that ends at once."""
     patch.setattr(listener, "_LOOK_S", 0.05)
-    patch.setattr(segments_store, "LOCK_WAIT_S", 0.02)
+    patch.setattr(segments_log, "LOCK_WAIT_S", 0.02)
     patch.setattr(staged_group, "GROUP_MAX", 2)
     patch.setattr(open_write, "GROUP_MAX", 2)
     patch.setattr(live_part, "BLOCK_POSITIONS", 2)

@@ -25,6 +25,7 @@ from tests.conftest import CATALOG
 from tests.support.postgres_schemas import Schemas
 
 from everlog.consumers.group import Group
+from everlog.core.event import whole
 from everlog.core.query import Cursor
 from everlog.errors import EverlogError, HistoryChanged, IdConflict
 from everlog.event_store import EventStore
@@ -253,7 +254,7 @@ def test_two_events_with_one_number_are_not_both_admitted(place: Place) -> None:
     with closing(place.open()) as log:
         say(log, "shared")
         say(log, "of this log")
-        _, mine = (recorded.event for recorded in log.read())
+        _, mine = (whole(recorded.event) for recorded in log.read())
         lost = msgspec.structs.replace(mine, id=mine.id[:-1] + ("1" if mine.id[-1] != "1" else "2"))
         with pytest.raises(IdConflict, match="claims to be of this log"):
             log.admit([lost])
