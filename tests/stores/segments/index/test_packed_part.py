@@ -24,7 +24,7 @@ from everlog.stores.segments.index import live_part
 from everlog.stores.segments.index.packed_part import PackedPart, any_columns, file_of
 from everlog.stores.segments.state import LogState
 from everlog.stores.segments.store import SegmentsStore
-from everlog.stores.segments.stretches import Stretch
+from everlog.stores.segments.stretches import Stretch, frames
 from everlog.stores.small_state import CLAIMS, read_claim
 from everlog.testing.builders import Chain, claimed_among, put_claim, put_note
 from everlog.testing.filling import positions
@@ -259,7 +259,7 @@ def test_ids_that_are_not_there_are_looked_for_without_decoding_a_block_for_each
     with store.open_write() as writer:
         writer.append(made[::2])
     decoded: list[object] = []
-    really = reader.frames
+    really = frames
 
     def counted(state: LogState, source: Source, stretch: Stretch, *more: Any) -> Iterator[Found]:
         decoded.append(stretch)

@@ -21,6 +21,8 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+__all__ = ["PIECE_BYTES", "ArchiveSource", "member", "zstd"]
+
 _HEAD = struct.Struct("<IIII")
 _SKIPPABLE = 0x184D2A50
 _SIZES_BYTES = 8
