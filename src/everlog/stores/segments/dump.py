@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from everlog.core.event import START, Recorded
+from everlog.core.group import Group
 from everlog.core.text import counted
 from everlog.errors import NotALog
 from everlog.files import Files
@@ -22,8 +25,9 @@ from everlog.stores.segments.format.frame import (
     closing_frame,
     mark_of,
     open_body,
+    stored_events,
 )
-from everlog.stores.segments.format.frames import Gap, TailKind, Walk
+from everlog.stores.segments.format.frames import Found, Gap, TailKind, Walk
 from everlog.stores.segments.format.header import (
     HEAD_READ_BYTES,
     HEAD_START,
@@ -85,7 +89,7 @@ def _entries(source: Source, path: Path) -> Iterator[DumpEntry]:
             end=item.end,
             kind=KINDS.get(frame.rest.kind, "write"),
             text=f"{positions}{counted(len(frame.records), 'event')}, clock {frame.clock}, fence {frame.fence}",
-            records=tuple(frame.records),
+            records=_with_group(item),
         )
     if walk.tail is not TailKind.END:
         kind, text = {
@@ -98,6 +102,16 @@ def _entries(source: Source, path: Path) -> Iterator[DumpEntry]:
         yield DumpEntry(start=walk.end, end=source.size, kind=kind, text=text)
     if source.damage:
         yield DumpEntry(start=source.size, end=source.size, kind="damaged", text=source.damage)
+
+
+def _with_group(found: Found) -> tuple[Recorded, ...]:
+    """Return the records of a frame with their group, from which the values that they leave out follow."""
+    frame = found.frame
+    if frame.facts is not None:
+        group = Group(frame.facts, partial(stored_events, bytes(found.body)), lambda origin, number: None)
+        for record in frame.records:
+            force_setattr(record.event, "group", group)
+    return tuple(frame.records)
 
 
 def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:
