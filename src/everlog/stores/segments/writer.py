@@ -38,7 +38,11 @@ from everlog.stores.segments.state import LogState
 
 _logger = logging.getLogger("everlog")
 
+SPACE_BYTES_MIN = 64 * 1024
 SPACE_BYTES_MAX = 1024 * 1024
+SPACE_PART = 16
+"""Space ahead is at most this part of the segment, so that a small log does not take much more than its events."""
+
 SPACE_AFTER_FRAMES = 16
 """Space is written ahead only after this many frames: a short command would never use it."""
 
@@ -172,7 +176,8 @@ class Writer:
 
     def _make_space(self, end: int) -> None:
         if self._space_bytes and self._frames >= SPACE_AFTER_FRAMES:
-            size = min(self._space_bytes, max(self._segment_bytes_max - end, 0)) + (end - self._space_end)
+            ahead = min(self._space_bytes, max(SPACE_BYTES_MIN, end // SPACE_PART))
+            size = min(ahead, max(self._segment_bytes_max - end, 0)) + (end - self._space_end)
             try:
                 self._files.write_all(self._handle, bytes(size), at=self._space_end)
             except StorageFull:
