@@ -463,3 +463,26 @@ def test_what_is_recorded_is_the_payload_at_the_time_of_the_call(log: Log) -> No
 
     run(main())
     assert [recorded.event.payload["value"] for recorded in log.read()] == [["a"], ["a", "b"], ["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("drafts", "elsewhere"), [(aio.PREPARED_IN_LOOP_MAX, False), (aio.PREPARED_IN_LOOP_MAX + 1, True)]
+)
+def test_a_large_batch_is_prepared_outside_of_the_loop(
+    log: Log, monkeypatch: pytest.MonkeyPatch, drafts: int, elsewhere: bool
+) -> None:
+    prepare = log.writer.prepare
+    threads: list[int] = []
+
+    def noted(requests: Any) -> None:
+        threads.extend(threading.get_ident() for request in requests)
+        prepare(requests)
+
+    monkeypatch.setattr(log.writer, "prepare", noted)
+    batch = [Draft("thing.said", f"thing/{number}", {"value": number}) for number in range(drafts)]
+    records = run(aio.append_batch(log, batch, key="k"))
+    assert [recorded.event.payload["value"] for recorded in records] == list(range(drafts))
+    assert [thread != threading.get_ident() for thread in threads] == [elsewhere]
+    with pytest.raises(InvalidPayload):
+        run(aio.append_batch(log, [*batch, Draft("thing.said", "thing/1", {"value": 1, "other": 2})]))
+    assert log.head() == drafts

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from everlog.event_store import EventStore as EventStore
 
 
+PREPARED_IN_LOOP_MAX = 64
+"""A batch with more drafts is checked and encoded in another thread: a thousand would block the loop for
+milliseconds."""
+
+
 def __getattr__(name: str) -> Any:
     # event_store imports this module, and is loaded only when it is used.
     if name == "EventStore":
@@ -87,8 +92,8 @@ async def append(
 
 async def append_batch(
     log: Log, drafts: Sequence[Draft], *, key: str = "", operation: str = "batch"
-) -> list[Recorded]:
-    return list((await commit(log, drafts, key=key, operation=operation)).records)
+) -> Sequence[Recorded]:
+    return (await commit(log, drafts, key=key, operation=operation)).records
 
 
 async def commit(
@@ -129,7 +134,8 @@ async def _commit(
     for attempt in range(1, ATTEMPTS + 1):
         request = log.writer.request(drafts, key, operation, asked, response)
         try:
-            if request.guarded:  # its guard reads the log, which would block the loop
+            # A guard reads the log, and many drafts take long to check: neither may block the loop.
+            if len(drafts) > PREPARED_IN_LOOP_MAX or request.guarded:
                 await asyncio.to_thread(log.writer.prepare, [request])
                 if request.error is not None:
                     raise request.error

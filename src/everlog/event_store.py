@@ -97,7 +97,7 @@ class EventStore:
         draft = draft_of(event)
         return (await aio.append_batch(self.log, [draft], key=key, operation=draft.type))[0]
 
-    async def append_batch(self, events: Sequence[Draft | Mapping[str, Any]], *, key: str = "") -> list[Recorded]:
+    async def append_batch(self, events: Sequence[Draft | Mapping[str, Any]], *, key: str = "") -> Sequence[Recorded]:
         """Record all of them or none."""
         return await aio.append_batch(self.log, [draft_of(event) for event in events], key=key)
 
@@ -306,7 +306,7 @@ def _cursor_of(snapshot: Snapshot) -> Cursor:
 
 
 def draft_of(event: Draft | Mapping[str, Any]) -> Draft:
-    """The draft of an event that is given as a draft or as a dict."""
+    """Return the draft of an event that is given as a draft or as a dict."""
     if isinstance(event, Draft):
         return event
     if not isinstance(event, Mapping):
@@ -338,7 +338,7 @@ def draft_of(event: Draft | Mapping[str, Any]) -> Draft:
 
 
 def time_of(value: object, field: str) -> datetime:
-    """A time that is given as a datetime, or as a whole number of nanoseconds since 1970."""
+    """Return a time that is given as a datetime, or as a whole number of nanoseconds since 1970."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value
     if type(value) is int:

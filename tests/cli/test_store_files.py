@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+
+from everlog.stores.segments.format.archive_source import zstd
 
 SEGMENT = Path(".everlog/log/segments/00000001.seg")
 
@@ -78,8 +79,8 @@ def test_archive_packs_what_is_complete_and_it_is_read_as_before(segments: Run) 
 
     packed = segments("segments", "archive", "--days", "0", "--json").data
     assert [one["segment"] for one in packed] == [1]
-    archive = SEGMENT.with_name("00000001.seg.gz")
-    assert gzip.decompress(archive.read_bytes())[:7] == b"EVERLOG"
+    archive = SEGMENT.with_name("00000001.seg.zst")
+    assert zstd.decompress(archive.read_bytes())[:7] == b"EVERLOG"
     assert not SEGMENT.exists()
     assert segments("log", "--json").data == before
     assert segments("verify").code == 0

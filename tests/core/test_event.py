@@ -82,3 +82,12 @@ def test_moments_keep_their_microseconds() -> None:
     assert recorded.received_at == moment
     purge = Purge(Position(2), "note/1", ("",), "user:ada", "why", microseconds(moment), 1, 1)
     assert purge.purged_at == moment
+
+
+def test_events_and_records_are_equal_or_not_and_never_both() -> None:
+    one = event()
+    same, other = msgspec.structs.replace(one), msgspec.structs.replace(one, lamport=one.lamport + 1)
+    places = [Recorded(Position(1), 1, 1, each) for each in (one, same, other)]
+    for first, second, third in ((one, same, other), places):
+        assert (first == second, first != second) == (True, False)
+        assert (first == third, first != third) == (False, True)

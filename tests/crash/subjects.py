@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from everlog.files import Files
+from everlog.stores import open_write, staged_group
 from everlog.stores.contract import Identity, Store
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.segments import writer
@@ -78,13 +79,15 @@ SUBJECTS = {"jsonl": Subject("jsonl", _jsonl), "segments": Subject("segments", _
 
 @contextmanager
 def small_and_quiet() -> Iterator[None]:
-    """Small pieces of segments, and no line in the program's log for each of thousands of torn tails."""
+    """Small groups and pieces of segments, and no line in the program's log for each of thousands of torn tails."""
     logger = logging.getLogger("everlog")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         with ExitStack() as stack:
             for module, name, value in (
+                (staged_group, "GROUP_MAX", 2),
+                (open_write, "GROUP_MAX", 2),
                 (live_part, "BLOCK_POSITIONS", 2),
                 (live_part, "PART_EVENTS_MAX", 8),
                 (writer, "PART_EVENTS_MIN", 1),

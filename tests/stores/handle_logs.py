@@ -13,12 +13,13 @@ import rfc8785  # noqa: F401 - the codec imports it when it meets a number that 
 from tests.support.handles import CATALOG, SteeredFiles
 
 from everlog.log.log import Log
+from everlog.stores import open_write, staged_group
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.index import pending
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.postgres import listener
 from everlog.stores.postgres.store import PostgresStore
-from everlog.stores.segments import store as segments_store
+from everlog.stores.segments import open_log as segments_log
 from everlog.stores.segments import writer
 from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
@@ -41,9 +42,11 @@ def open_log(place: str, files: SteeredFiles) -> Log:
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
-    """Parts of six events, room that is taken at once, a writer that is refused and a listener that ends at once."""
+    """Groups of two events, parts of six, and a writer that is refused and a listener that ends at once."""
     patch.setattr(listener, "_LOOK_S", 0.05)
-    patch.setattr(segments_store, "LOCK_WAIT_S", 0.02)
+    patch.setattr(segments_log, "LOCK_WAIT_S", 0.02)
+    patch.setattr(staged_group, "GROUP_MAX", 2)
+    patch.setattr(open_write, "GROUP_MAX", 2)
     patch.setattr(live_part, "BLOCK_POSITIONS", 2)
     patch.setattr(live_part, "PART_EVENTS_MAX", 6)
     patch.setattr(writer, "PART_EVENTS_MIN", 1)

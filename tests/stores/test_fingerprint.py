@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from everlog.core.chain import Chain, Fork, Run
 from everlog.core.event import Event, Header, Purge, Purged, Recorded
+from everlog.core.group import GroupFacts
 from everlog.stores.formats import FINGERPRINT, FORMAT
 from everlog.stores.jsonl import lines, notes
 from everlog.stores.segments.format import frame, header
@@ -21,6 +23,7 @@ STRUCTS: tuple[type[msgspec.Struct], ...] = (
     Header, Event, Recorded, Purge, Purged,
     frame.Frame, frame.Rest, header.SegmentHeader, header.StartState, header.End,
     lines.EventLine, lines.PurgedLine, lines.PurgeLine, notes._Line,
+    GroupFacts, Chain, Run, Fork,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The test kit for views and rules: it passes what is right, and catches what is wrong."""
+"""The contract of a view: it passes what is right, and catches what is wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from everlog.core.event import Event
 from everlog.testing.builders import event
-from everlog.testing.given_when_then import given
 from everlog.testing.view_contract import ViewContract
 from everlog.views.builtin import Actors, Streams, Types
 from everlog.views.view import CAUSAL, View
@@ -118,47 +117,3 @@ def test_a_suite_without_events_for_the_view_is_caught() -> None:
 
 def test_a_causal_view_is_tried_in_many_orders() -> None:
     contract(Arrival).test_the_order_of_arrival_and_duplicates_do_not_show()
-
-
-# ---- given, when, then
-
-
-class Forbidden(Exception):
-    pass
-
-
-def move(history: list[str], to: str) -> list[str]:
-    if history and history[-1] == "done":
-        raise Forbidden("it is done")
-    return [f"moved to {to}"]
-
-
-def test_a_rule_is_checked_by_its_result() -> None:
-    given("created").when(move, to="doing").then("moved to doing")
-    given("created").through(lambda events: events[-1:]).when(move, to="doing").then("moved to doing")
-    given("done").when(move, to="doing").refused(Forbidden, saying="done")
-    given().when(lambda history: []).then_nothing()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: given("created").when(move, to="doing").then("moved to done"),
-        lambda: given("created").when(move, to="doing").refused(Forbidden),
-        lambda: given("done").when(move, to="doing").then("moved to doing"),
-        lambda: given("done").when(move, to="doing").refused(KeyError),
-        lambda: given("done").when(move, to="doing").refused(Forbidden, saying="another reason"),
-        lambda: given(*EVENTS).view(Types).shows("note.added", {"events": 1}),
-        lambda: given(*EVENTS).view(Types).shows_nothing_of("note.added"),
-        lambda: given("no event").view(Types),
-    ],
-)
-def test_a_wrong_expectation_fails(wrong: Any) -> None:
-    with pytest.raises(AssertionError):
-        wrong()
-
-
-def test_a_view_is_checked_by_its_states() -> None:
-    seen = given(*EVENTS).view(Types)
-    seen.shows("note.added", {"events": 6, "last_at": "2026-11-15T12:00:00Z"})
-    seen.shows_nothing_of("thing.said")

@@ -22,6 +22,7 @@ from everlog.transfer.upgrade.format1.sqlite import SqliteLog
 
 LOGS = Path(__file__).parent / "logs"
 FILES = ("sqlite", "sqlite_copied", "segments", "segments_copied", "jsonl", "jsonl_copied", "jsonl_merged")
+SLOT = ("position", "sequence", "received_us", "header", "payload", "salt", "signature", "path")
 STUB = ("position", "sequence", "id", "origin", "origin_seq", "hash", "previous", "reserved")
 
 
@@ -56,7 +57,7 @@ def content(log: OldLog) -> dict[str, Any]:
 def as_it_was(slot: Any) -> dict[str, Any]:
     """A slot with the fields that it had in format 1."""
     found: dict[str, Any] = msgspec.to_builtins(slot)
-    return {name: found[name] for name in (STUB if isinstance(slot, Purged) else Packed.__struct_fields__)}
+    return {name: found[name] for name in (STUB if isinstance(slot, Purged) else SLOT)}
 
 
 def expected(name: str) -> dict[str, Any]:

@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run() -> NoReturn:
-    """The entry point of the installed command."""
+    """Run the installed command, and end the process with its exit code."""
     import signal
 
     if hasattr(signal, "SIGPIPE"):

@@ -82,7 +82,7 @@ def segments_command() -> None:
 @common_options
 @pass_session
 def archive_segments(session: Session, days: int | None) -> None:
-    """Compress old segments with gzip. They stay in place and can be read as before.
+    """Compress old segments with Zstandard. They stay in place and can be read as before.
 
     \b
     Example:

@@ -79,6 +79,9 @@ class Event(Header, frozen=True, array_like=True, gc=False, eq=False):
             return NotImplemented
         return self is other or values_of(self) == values_of(other)
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # that of msgspec compares what is stored
+
     __hash__ = None  # type: ignore[assignment] # a payload is a dict
 
     def __reduce__(self) -> tuple[type[Event], tuple[Any, ...]]:
@@ -179,6 +182,9 @@ class Recorded(msgspec.Struct, frozen=True, array_like=True, gc=False, eq=False)
         if (self.position, self.sequence) != (other.position, other.sequence):
             return False
         return self.received_us == other.received_us and self.event == other.event
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -106,12 +106,6 @@ class Group:
         """Return what the event leaves out."""
         return self._every_link()[event.origin_seq]
 
-    @property
-    def changed(self) -> bool:
-        """Whether the events are not those of which the group has the hash. It is unknown if the last one is gone."""
-        last = self._every_link().get(self.facts.first_seq + self.facts.count - 1)
-        return last is not None and bool(self.facts.hash) and last.hash != self.facts.hash
-
     def _every_link(self) -> dict[int, EventLink]:
         if self._links is None:
             self._links = {stored.recorded.event.origin_seq: link for stored, _, link in self.linked()}

@@ -32,7 +32,7 @@ class Laptop:
         self._fetched = START
 
     def announce(self, home: Log, week: Week) -> None:
-        """Say at home, before it is taken along, that a neighbour will speak from this node, too."""
+        """Record at home, before the laptop leaves, that a neighbour will act from this node, too."""
         origin = self.log.identity.origin
         node = DescribeNode(community=street.HEARTH, node=origin, name="a laptop", capabilities=["chat"])
         perform(home, node, week.by(NEIGHBOUR))
@@ -44,7 +44,7 @@ class Laptop:
         self.log.admit(new)
 
     def own(self) -> list[Event]:
-        """What was recorded here and nowhere else."""
+        """Return the events that were recorded here and nowhere else."""
         origin = self.log.identity.origin
         return [recorded.event for recorded in self.log.stored.read() if recorded.event.origin == origin]
 
@@ -53,7 +53,7 @@ class Laptop:
 
 
 def work_offline(laptop: Laptop, week: Week) -> list[str]:
-    """Two days on the train. The names of the work packages that are moved here, and may be moved at home too."""
+    """Work for two days on the train, and return the packages that were moved. They may be moved at home, too."""
     moved = [_move(laptop.log, package, week) for package in _in_lane(laptop.log, "for_review", "doing")[:4]]
     _talk_of_issues(laptop.log, week)
     _talk_to_neighbours(laptop.log, week)
@@ -61,7 +61,7 @@ def work_offline(laptop: Laptop, week: Week) -> list[str]:
 
 
 def _move(log: Log, package: str, week: Week) -> str:
-    """Whatever may be done next with it, seen from here."""
+    """Move a package where it may go next, as far as this log knows."""
     by = By(actor=OWNER, at=week.after(30), correlation_id=package)
     state = ask(log, Status(id=package))
     if state["lane"] == "for_review" and not state["waits_for"]:
@@ -99,7 +99,7 @@ def _talk_to_neighbours(log: Log, week: Week) -> None:
 
 
 def same(one: Log, other: Log, views: Sequence[type[View]]) -> dict[str, str]:
-    """The digests of views that two logs agree on; what they disagree on is an AssertionError."""
+    """Return the digests of views. Raise AssertionError if the two logs disagree on one."""
     found = {}
     for view in views:
         mine, theirs = one.view(view).digest(), other.view(view).digest()

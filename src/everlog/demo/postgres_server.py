@@ -135,7 +135,7 @@ class PostgresServer:
 
 
 def start_server(*, where: Path | None = None, **settings: str) -> PostgresServer:
-    """The first PostgreSQL that starts, of those that are installed here, in a new folder in `where`."""
+    """Start the first PostgreSQL that works, of those that are installed here, in a new folder in `where`."""
     tried = []
     for programs in _installed():
         try:
@@ -154,7 +154,7 @@ def _end_with_parent() -> None:
 
 
 def _installed() -> Iterator[Path]:
-    """Folders that hold initdb and postgres, the preferred one first."""
+    """Return the folders that hold initdb and postgres, the preferred one first."""
     found = sorted(_DEBIAN.glob("*/bin"), key=lambda place: _number(place.parent.name), reverse=True)
     on_path = shutil.which("initdb")
     if on_path is not None:

@@ -1,8 +1,8 @@
 """The whole week: decided ahead in memory by the rules of the programs, and recorded in batches.
 
 A command of a program decides, flushes, and only then is the next one decided: right for people, and slow for a week
-at once. So the week is rehearsed in a log in memory that takes itself for the real one, where every command is a
-command as ever; and what it recorded there is recorded here in the same order, many events a flush.
+at once. So the week is rehearsed in a log in memory that takes itself for the real one, where each command is
+decided as usual. What was recorded there is recorded here in the same order, many events per flush.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Story:
         self.week = Week(today)
         self.rehearsal = wiring.rehearsal(log)
         self._log = log
-        self._told = 0
+        self._recorded = 0
         for program in (workpackages, issues, community, controlplane, agents, customers):
             for thread in program.threads(self.rehearsal, self.week):
                 self.week.join(thread)
@@ -34,8 +34,8 @@ class Story:
     def go_on(self, until: datetime | None = None) -> list[Event]:
         """Play on to a moment, and record what happened."""
         self.week.play(until)
-        new = [recorded.event for recorded in self.rehearsal.read(after=self._told)]
-        self._told = self.rehearsal.head()
+        new = [recorded.event for recorded in self.rehearsal.read(after=self._recorded)]
+        self._recorded = self.rehearsal.head()
         record(self._log, new)
         return new
 

@@ -59,5 +59,5 @@ def truths(log: Log, views: Iterable[type[View]] | None = None) -> list[Truth]:
 
 
 def together(found: list[Truth]) -> str:
-    """One digest for all of them."""
+    """Return one digest for all of them."""
     return hashlib.sha256("\n".join(truth.live for truth in found).encode()).hexdigest()

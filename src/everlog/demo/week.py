@@ -36,18 +36,18 @@ class Week:
         self._threads = 0
 
     def by(self, actor: str, within: str = "", **more: Any) -> By:
-        """On behalf of somebody, now."""
+        """Return who acts, at the present moment of the story."""
         return By(actor=actor, within=within, at=self.now, **more)
 
     def on(self, day: float, hour: float) -> datetime:
-        """A moment by the day of the story (from 0) and the hour."""
+        """Return a moment by the day of the story (from 0) and the hour."""
         return self.begin + timedelta(days=day, hours=hour)
 
     def after(self, minutes: float) -> datetime:
         return self.now + timedelta(minutes=minutes)
 
     def at_work(self, minutes: float) -> datetime:
-        """So much later, put off to the next morning if nobody is at work then. On the last two days nobody is."""
+        """Return a moment so much later, or the next morning if nobody works then, as on the last two days."""
         then = self.after(minutes)
         if then.hour >= CLOSES:
             then = (then + timedelta(days=1)).replace(hour=OPENS)
@@ -73,5 +73,5 @@ class Week:
 
 
 def chance_of(*names: Any) -> random.Random:
-    """A source of chance for one thread of the story: the same at every run, whatever the others do."""
+    """Return a source of chance for one thread of the story: the same at every run, whatever the others do."""
     return random.Random(" ".join(map(str, names)))

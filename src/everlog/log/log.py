@@ -146,9 +146,9 @@ class Log:
 
     def append_batch(
         self, drafts: Sequence[Draft], *, key: str = "", operation: str = "batch", dry_run: bool = False
-    ) -> list[Recorded]:
-        """Record all of them or none, on one stream or many."""
-        return list(self.writer.commit(drafts, key=key, operation=operation, dry_run=dry_run).records)
+    ) -> Sequence[Recorded]:
+        """Record all of them or none, on one stream or many. The records are made when they are looked at."""
+        return self.writer.commit(drafts, key=key, operation=operation, dry_run=dry_run).records
 
     def admit(self, events: Sequence[Event], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
         """Record events from elsewhere as they are. Events that the log has are left out of the result.

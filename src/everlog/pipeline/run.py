@@ -120,7 +120,7 @@ def run_chosen(
 
 
 def joined(begun: RunOutcome, ended: RunOutcome) -> RunOutcome:
-    """What two runs did together, one after the other."""
+    """Return the outcome of two runs, one after the other, as one."""
     before = {done.table: done for done in begun.views or ()}
     views: list[Done] = [
         before.get(done.table, done) if done.what == AS_IT_WAS else done for done in ended.views or ()
@@ -145,7 +145,7 @@ def bring_up_to_date(
     gold: Gold | None = None,
     on_step: OnStep = ignore,
 ) -> RunOutcome:
-    """What a run does, for a caller that is already writing to the lake."""
+    """Do what a run does, for a caller that is already writing to the lake."""
     for attempt in range(_ATTEMPTS):
         try:
             with own_errors("bringing the lake up to the log"):
@@ -202,7 +202,7 @@ def _require_all(views: Any) -> None:
 
 
 def _missing(table: Table, upto: Cursor) -> int:
-    """How many positions a table is behind."""
+    """Return the number of positions that a table is behind."""
     held = table.cursor(upto.epoch)
     return upto.position - (START if held is None else held.position)
 

@@ -20,6 +20,7 @@ from everlog.core.canonical import canonical_pair
 from everlog.core.chain import Chain
 from everlog.core.codec import Packed, header_bytes, header_hash
 from everlog.core.event import START, Event, Position, Purge, Purged, Recorded
+from everlog.core.group import Group
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 
@@ -273,6 +274,16 @@ class Scanning(Protocol):
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
     ) -> Iterator[Block]:
         """Return what `read` would return, in the same order."""
+        ...
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """A store that keeps commit groups, which `verify` reads as they are stored."""
+
+    def groups(self, *, after: Position = START) -> Iterator[Group | Purged]:
+        """Return every readable group in order, whole, and what purges left. The stubs of a group may come before
+        or after it."""
         ...
 
 

@@ -49,7 +49,7 @@ class ScanContract:
 
 
 def fill_with_everything(store: Store) -> None:
-    """Events of every shape: values, tags, signatures, an erased payload, writes of different sizes, a purge."""
+    """Record events of every shape: values, tags, signatures, an erased payload, large and small writes, a purge."""
     chain = Chain()
     made = [
         chain.next(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
 from everlog.core.codec import commitment
 from everlog.errors import InvalidField, InvalidPayload, SecretFound
-from everlog.log.write.draft import Draft, Limits, PreparedDraft
-from everlog.log.write.prepare import prepare
+from everlog.log.write.draft import Draft, Limits, Prepared, PreparedDraft
+from everlog.log.write.prepare import _all_at_once, _one_by_one, prepare
 
 
 def prepared(catalog: Catalog, *drafts: Draft, **limits: Any) -> list[PreparedDraft]:
@@ -121,3 +125,88 @@ def test_a_secret_is_found_wherever_in_the_batch_it_stands(catalog: Catalog, pla
     for _ in range(2):  # what was seen to be clean before must not make it look clean now
         with pytest.raises(SecretFound):
             prepared(catalog, *drafts)
+
+
+TEXTS = st.sampled_from(
+    ["", "hi", "cause-12ab", "é", "a\tb", "x" * 300, "AKIAABCDEFGHIJKLMNOP", "trace-00ff", 7, None, 0]
+)
+VALUES = st.one_of(
+    st.sampled_from(["", "hi", "é\u2028", "\ud800", "password=hunter2secret", "ghp_" + "a" * 36, "x" * 70_000]),
+    st.sampled_from([0, 1, -1, 2**53, 2**53 - 1, 1.0, -0.0, 0.5, True, False, None, [1], {"a": 1}]),
+)
+
+
+@st.composite
+def any_drafts(draw: st.DrawFn) -> list[Draft]:
+    types = draw(
+        st.sampled_from([("flat.noted",), ("flat.noted", "flat.counted"), ("flat.noted", "thing.said", "no.such")])
+    )
+    some = st.builds(
+        Draft,
+        type=st.sampled_from(types),
+        stream=st.sampled_from(["note/1", "note/2", "note"]),
+        payload=st.one_of(
+            st.fixed_dictionaries({"text": st.sampled_from(["hi", "ho", "é"])}),
+            st.dictionaries(st.sampled_from(["text", "topic", "count", "value", "password"]), VALUES, max_size=3),
+            st.just(7),
+        ),
+        actor=st.sampled_from(["", "user:ada", "ada"]),
+        scope=st.sampled_from(["", "acme", "/"]),
+        id=st.sampled_from(["", "01K00000000000000000000000", "no id"]),
+        causation_id=TEXTS,
+        correlation_id=TEXTS,
+        tags=st.sampled_from([{}, {"team": "a"}, None]),
+        occurred_at=st.sampled_from([None, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1)]),
+    )
+    usual = st.builds(Draft, type=st.sampled_from(types), stream=st.just("note/1"), payload=st.just({"text": "hi"}))
+    return draw(st.lists(st.one_of(usual, usual, some), min_size=1, max_size=5))
+
+
+@settings(max_examples=300, deadline=None)
+@given(drafts=any_drafts(), keys=st.lists(st.sampled_from(["k-1", "AKIAABCDEFGHIJKLMNOP"]), max_size=2))
+def test_drafts_that_are_prepared_at_once_are_as_if_prepared_one_by_one(drafts: list[Draft], keys: list[str]) -> None:
+    """What is refused one by one is never accepted at once, and what is accepted is the same to the byte."""
+    expected = _outcome(lambda: _one_by_one(drafts, FLAT, "user:default", Limits(), keys))
+    found = _outcome(lambda: prepare(drafts, FLAT, actor="user:default", limits=Limits(), keys=keys))
+    if isinstance(expected, Exception) or isinstance(found, Exception):
+        assert (type(found), str(found)) == (type(expected), str(expected))
+        return
+    for name in ("versions", "payloads", "bodies", "actors", "ids"):
+        assert getattr(found, name) == getattr(expected, name)
+    assert [list(map(type, payload.values())) for payload in found.payloads] == [
+        list(map(type, payload.values())) for payload in expected.payloads
+    ]
+    assert found.commitments == [commitment(salt, body) for salt, body in zip(found.salts, found.bodies, strict=True)]
+
+
+def _outcome(work: Callable[[], Prepared]) -> Prepared | Exception:
+    try:
+        return work()
+    except Exception as refusal:
+        return refusal
+
+
+def test_a_batch_of_flat_payloads_is_prepared_at_once() -> None:
+    drafts = [Draft("flat.noted", f"note/{number}", {"text": f"text {number}"}) for number in range(10)]
+    prepare(drafts, FLAT, actor="user:ada", limits=Limits())  # the first time of each name and text
+    assert _all_at_once(drafts, FLAT, "user:ada", Limits(), ["k-1"]) is not None
+
+
+FLAT = Catalog()
+
+
+@FLAT.event("flat.noted")
+class Noted(msgspec.Struct):
+    text: str
+    topic: str = ""
+
+
+@FLAT.event("flat.counted")
+class Counted(msgspec.Struct):
+    text: str = ""
+    count: int | bool | None = 0
+
+
+@FLAT.event("thing.said")
+class Said(msgspec.Struct):
+    value: float | str | None = None

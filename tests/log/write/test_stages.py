@@ -97,7 +97,8 @@ def one(log: Log) -> list[Recorded]:
 
 
 def a_hundred(log: Log) -> list[Recorded]:
-    return log.append_batch([Draft("thing.said", f"thing/{number % 7}", {"value": number}) for number in range(100)])
+    drafts = [Draft("thing.said", f"thing/{number % 7}", {"value": number}) for number in range(100)]
+    return list(log.append_batch(drafts))
 
 
 def tasks(log: Log) -> list[Recorded]:

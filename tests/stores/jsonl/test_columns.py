@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,8 @@ from everlog.core.codec import Packed
 from everlog.core.event import Position
 from everlog.errors import Damaged
 from everlog.stores.jsonl import columns
-from everlog.stores.jsonl.lines import scan_events
+from everlog.stores.jsonl.index.query import Row
+from everlog.stores.jsonl.index.read import Lines
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.testing.builders import stamped
 from everlog.testing.scan_contract import fill_with_everything, packed
@@ -74,15 +74,15 @@ def test_lines_that_are_not_what_the_index_says_are_no_run(path: Path, monkeypat
     with closing(JsonlStore(path)) as store:
         fill_with_everything(store)
         calls: list[int] = []
-        real = scan_events
+        real = Lines.span
 
-        def other_lines(data: bytes) -> list[tuple[Any, ...]]:
+        def other_lines(lines: Lines, first: Row, last: Row) -> bytes:
             calls.append(1)
-            first, second, *rest = real(data)
-            return [second, first, *rest] if len(calls) == 1 else [first, second, *rest]
+            one, other, *rest = real(lines, first, last).split(b"\n")
+            return b"\n".join([other, one, *rest] if len(calls) == 1 else [one, other, *rest])
 
-        monkeypatch.setattr(columns, "scan_events", other_lines)
+        monkeypatch.setattr(Lines, "span", other_lines)
         (block,) = store.blocks(upto=Position(5))
         found = list(zip(block.positions, block.fields[0], strict=True))
-        assert found == [(record.position, record.event.id) for record in store.read(upto=Position(5))]
         assert len(calls) == 2
+        assert found == [(record.position, record.event.id) for record in store.read(upto=Position(5))]

@@ -12,11 +12,14 @@ from hypothesis import settings
 from everlog.stores.contract import Store
 from everlog.stores.jsonl.index import read
 from everlog.stores.jsonl.store import JsonlStore
+from everlog.testing.chain_contract import ChainContract
+from everlog.testing.erase_contract import EraseContract
+from everlog.testing.group_contract import GroupContract
 from everlog.testing.store_contract import OpenStore, StoreContract
 from everlog.testing.store_machine import StoreMachine
 
 
-class TestJsonlStore(StoreContract):
+class TestJsonlStore(StoreContract, ChainContract, EraseContract, GroupContract):
     @pytest.fixture
     def open_store(self, tmp_path: Path) -> OpenStore:
         return lambda: JsonlStore(tmp_path / "log")

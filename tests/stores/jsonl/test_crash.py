@@ -230,6 +230,61 @@ def test_a_purge_happens_or_not_and_its_bytes_are_gone_once_it_has() -> None:
     assert seen == {True, False}
 
 
+# ---- erasure
+
+
+def erased_with(allowed: bool) -> RecordingFiles:
+    """A log of two days in which payloads of both are erased, in a write with the event that allows it or by itself;
+    the erasure is write 5."""
+    files, clock = made(), Day()
+    log = opened(files, clock)
+    for number in range(1, 5):
+        files.tried(number)
+        with log.open_write() as writer:
+            text = "sentinel" if number % 2 else "kept"
+            payload = {"n": number, "of": 1, "part": 0, "text": text}
+            writer.append([stamped(writer, log.identity.origin, payload=payload)], fresh=True)
+            put_note(writer, "text", text)
+        files.acked(number)
+        clock.us += DAY_US // 2
+    going = [recorded.event.id for recorded in log.read() if recorded.event.payload["text"] == "sentinel"]
+    files.tried(5)
+    with log.open_write() as writer:
+        if allowed:
+            payload = {"n": 5, "of": 1, "part": 0, "text": "allowed"}
+            writer.append([stamped(writer, log.identity.origin, stream="note/9", payload=payload)], fresh=True)
+        writer.erase(going, by=going[0])
+    files.acked(5)
+    log.close()
+    return files
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_an_erasure_happens_or_not_and_its_bytes_are_gone_once_it_has(allowed: bool) -> None:
+    """After any crash the log verifies, and the erasure is there with the event that allows it, or neither is."""
+    seen = set()
+    for state in [*power_cuts(files := erased_with(allowed), effort=EFFORT), *kills(files)]:
+        if 4 not in state.acked:
+            continue
+        disk = state.files()
+        log = opened(disk)
+        assert verify(log).problems == (), state.label
+        found = [(recorded.event.erased_by != "", recorded.event.payload.get("text")) for recorded in log.read()]
+        log.close()
+        happened = found[0][0]
+        seen.add(happened)
+        assert happened or 5 not in state.acked, state.label
+        left = [(happened, None if happened else "sentinel"), (False, "kept")] * 2
+        assert found == left + [(False, "allowed")] * (allowed and happened), state.label
+        if happened:
+            assert not any(b"sentinel" in data for data in disk.visible().values()), state.label
+    assert seen == {True, False}
+
+
+def _erasure_with_its_event() -> None:
+    test_an_erasure_happens_or_not_and_its_bytes_are_gone_once_it_has(allowed=True)
+
+
 # ---- damage
 
 
@@ -407,6 +462,11 @@ def _purge_drops_the_lines(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(purge, "purged_line", lambda line, batch=None: b"")
 
 
+def _erased_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A plan counts as committed before the lines of its write are there."""
+    patch.setattr(purge.Plan, "is_committed", lambda plan, knows: True)
+
+
 def _full_disk_leaves_half_a_line(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RecordingFiles, "truncate", lambda self, handle, size: None)
 
@@ -450,12 +510,17 @@ PLANTED = [
     (_purge_forgets_to_rewrite, test_a_purge_happens_or_not_and_its_bytes_are_gone_once_it_has),
     (_purge_leaves_old_notes, test_a_purge_happens_or_not_and_its_bytes_are_gone_once_it_has),
     (_purge_drops_the_lines, test_a_purge_happens_or_not_and_its_bytes_are_gone_once_it_has),
+    (_no_plan, _erasure_with_its_event),
+    (_purge_forgets_to_rewrite, _erasure_with_its_event),
+    (_erased_too_early, _erasure_with_its_event),
     (_full_disk_leaves_half_a_line, _full_disks),
     (_flush_is_tried_again, _flush_failures),
 ]
 
 
-@pytest.mark.parametrize(("plant", "found_by"), PLANTED, ids=[plant.__name__.strip("_") for plant, _ in PLANTED])
+@pytest.mark.parametrize(
+    ("plant", "found_by"), PLANTED, ids=[f"{plant.__name__}-{found.__name__}".strip("_") for plant, found in PLANTED]
+)
 def test_a_planted_bug_is_caught(
     plant: Callable[[pytest.MonkeyPatch], None], found_by: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

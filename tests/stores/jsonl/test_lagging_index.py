@@ -40,11 +40,14 @@ def rows(path: Path) -> dict[str, list[Any]]:
     """Return everything in the index file except its epoch and the times of the files."""
     asked = {
         "files": "SELECT name, size, checksum FROM files ORDER BY name",
-        "events": "SELECT name, position, at, events.size, stream, sequence, type, scope, kind, received_us, id, crc"
+        "events": "SELECT name, position, at, events.size, stream, sequence, type, scope, received_us, crc"
         " FROM events JOIN files USING (file) ORDER BY position",
         "names": "SELECT family, name FROM names ORDER BY name_id",
         "claims": "SELECT * FROM claims ORDER BY name",
-        "state": "SELECT * FROM state ORDER BY name",
+        "ids": "SELECT * FROM ids ORDER BY id",
+        "chains": "SELECT * FROM chains ORDER BY origin",
+        "groups": "SELECT * FROM groups ORDER BY origin, first_seq",
+        "clock": "SELECT clock FROM about",
     }
     with closing(sqlite3.connect(path / "local" / "index.db")) as index:
         return {name: index.execute(sql).fetchall() for name, sql in asked.items()}

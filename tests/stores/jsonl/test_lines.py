@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from everlog.core.canonical import canonical
 from everlog.core.codec import event_object
+from everlog.core.event import Event
 from everlog.core.ids import EventId
 from everlog.stores.contract import encode_event
+from everlog.stores.jsonl.index.groups import LineGroup
 from everlog.stores.jsonl.lines import (
     BadLine,
     EventLine,
     PurgedLine,
     PurgeLine,
+    SignedGroup,
+    ended,
+    erased_line,
     event_line,
     is_whole_object,
     purge_line,
@@ -61,6 +68,15 @@ PURGE = PurgeLine(
 )
 
 
+def events_of(data: bytes) -> list[Event]:
+    """Return the events of lines, with what the lines leave out."""
+    return read_events(data, LineGroup(data.splitlines()))
+
+
+def without_what_follows(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if name != "commitment" and (name, value) != ("version", 1)}
+
+
 def test_a_line_is_the_portable_event_in_canonical_form_and_when_it_was_recorded() -> None:
     chain = Chain()
     chain.next()
@@ -71,14 +87,56 @@ def test_a_line_is_the_portable_event_in_canonical_form_and_when_it_was_recorded
     )
     line = event_line(made, NOON)
 
-    said = canonical({**event_object(made.event), "received_at": "2026-11-15T12:00:00Z"})[:-1]
+    said = canonical(without_what_follows(event_object(made.event)))[:-1]
     assert line == said + f',"xsum":"{zlib.crc32(said):08x}"}}\n'.encode()
     assert line == canonical(json.loads(line)) + b"\n"
     assert line.count(b"\n") == 1
     found = read_line(line[:-1])
     assert isinstance(found, EventLine)
-    assert (found.event(), found.received_at, found.batch, found.claims) == (made.event, NOON, None, {})
-    assert read_events(line * 2) == [made.event, made.event]
+    assert (found.event(), found.arrived_at, found.batch, found.claims) == (made.event, NOON, None, {})
+    assert found.hash() == made.hash
+    assert events_of(line * 2) == [made.event, made.event]
+
+
+def test_a_line_leaves_out_only_what_follows() -> None:
+    """The commitment to what is not here, another version, and another time are written."""
+    made = Chain().next().event
+    erased = msgspec.structs.replace(made, payload={}, salt=b"", erased_by="01HN3R5K8D1234567890ABCDEG")
+    wrong = msgspec.structs.replace(made, commitment=b"c" * 32)
+    for event in (erased, wrong, msgspec.structs.replace(made, version=2)):
+        encoded = encode_event(event)
+        line = event_line(encoded, NOON + timedelta(seconds=1))
+        found = read_line(line[:-1])
+        assert isinstance(found, EventLine)
+        assert (found.event(), found.hash(), found.arrived_at) == (event, encoded.hash, NOON + timedelta(seconds=1))
+        assert (b'"commitment"' in line) == (event is not made and event.version == 1)
+        assert events_of(line) == [event]
+
+
+def test_a_line_that_is_erased_keeps_everything_else() -> None:
+    made = Chain().next(payload={"text": "secret"}, tags={"team": "core"}, scope="acme")
+    group = SignedGroup(1, 1, b"s" * 64)
+    whole = event_line(
+        made, NOON, via="01TESTORGN0000000000000009", batch=(2, 3), claims={"bmFtZQ==": 2}, group=group
+    )
+    before = read_line(whole[:-1])
+    assert isinstance(before, EventLine)
+    line = erased_line(before, "01HN3R5K8D1234567890ABCDEG")
+    found = read_line(line[:-1])
+    assert isinstance(found, EventLine)
+    assert b"secret" not in line
+    assert (found.payload, found.salt, found.erased_by) == (msgspec.Raw(b"{}"), b"", "01HN3R5K8D1234567890ABCDEG")
+    assert found.hash() == before.hash() == made.hash
+    kept = ("arrived_at", "via", "batch", "claims", "group", "tags", "scope")
+    assert [getattr(found, name) for name in kept] == [getattr(before, name) for name in kept]
+
+
+@pytest.mark.parametrize("lacking", [b'"salt":"[^"]*",', b'"payload":[^}]*},'])
+def test_a_line_without_a_part_of_the_event_is_not_read(lacking: bytes) -> None:
+    line = event_line(Chain().next(payload={"text": "x"}), NOON)
+    text = re.sub(lacking, b'"payload":[],' if b"payload" in lacking else b"", line)
+    with pytest.raises(BadLine, match=r"neither a salt nor a commitment|not an object"):
+        read_line(ended(text[: text.index(b',"xsum"')] + b"}")[:-1])
 
 
 @pytest.mark.parametrize("payload", [{}, {"text": ""}])
@@ -86,21 +144,21 @@ def test_an_empty_payload_is_left_out_and_comes_back(payload: dict[str, str]) ->
     made = Chain().next(payload=payload)
     line = event_line(made, NOON)
     assert (b'"payload"' in line) == bool(payload)
-    assert read_events(line) == [made.event]
+    assert events_of(line) == [made.event]
 
 
 def test_an_erased_payload_stays_erased() -> None:
     made = encode_event(msgspec.structs.replace(Chain().next().event, payload={}, salt=b""))
     line = event_line(made, NOON)
     assert b"payload" not in line
-    assert read_events(line) == [made.event]
+    assert events_of(line) == [made.event]
 
 
 def test_a_signature_and_its_path_come_back() -> None:
     signed = encode_event(
         msgspec.structs.replace(Chain().next().event, signature=b"s" * 64, path=(b"a" * 32, b"b" * 32))
     )
-    assert read_events(event_line(signed, NOON)) == [signed.event]
+    assert events_of(event_line(signed, NOON)) == [signed.event]
 
 
 def test_what_is_local_is_told_beside_the_event() -> None:
@@ -112,7 +170,7 @@ def test_what_is_local_is_told_beside_the_event() -> None:
     assert (found.via, found.claims, batch) == ("01TESTORGN0000000000000009", {"bmFtZQ==": 2}, (2, 3))
     assert found.event() == made.event
     assert b'"via"' not in event_line(made, NOON, via=made.event.origin)
-    assert read_events(line) == [made.event]
+    assert events_of(line) == [made.event]
 
 
 def test_a_purge_and_what_it_left_come_back() -> None:
@@ -171,7 +229,7 @@ def test_a_line_that_says_nothing_says_why(data: bytes, reason: str) -> None:
 def test_a_member_that_nobody_knows_makes_a_line_unreadable() -> None:
     line = event_line(Chain().next(), NOON)
     with pytest.raises(BadLine, match="unknown field"):
-        read_line(line.replace(b'"version"', b'"news":1,"version"')[:-1])
+        read_line(line.replace(b'"type"', b'"news":1,"type"')[:-1])
 
 
 def test_the_seeds_own_line_is_read_as_an_event_that_every_clone_makes_the_same() -> None:
@@ -185,7 +243,7 @@ def test_the_seeds_own_line_is_read_as_an_event_that_every_clone_makes_the_same(
     assert (event.causation_id, event.correlation_id) == ("cmd-abc123", "")
     assert event.payload == SEED["payload"]
     assert (event.origin, event.origin_seq, event.previous) == (event.id, 1, b"")
-    assert event.occurred_at == one.received_at == datetime(2026, 1, 27, 10, 30, tzinfo=UTC)
+    assert event.occurred_at == one.arrived_at == datetime(2026, 1, 27, 10, 30, tzinfo=UTC)
 
 
 def test_two_names_of_the_seed_never_become_one_stream() -> None:

@@ -17,6 +17,7 @@ from everlog.stores.jsonl.day_files import scan, torn_at
 from everlog.stores.jsonl.lines import (
     PurgedLine,
     PurgeLine,
+    SignedGroup,
     event_line,
     purge_line,
     purged_line,
@@ -26,6 +27,7 @@ from everlog.stores.jsonl.merge import merge_day_files
 from everlog.testing.builders import NOON, Chain
 
 NAME = "events/2026-11-15.jsonl"
+GROUPS = (SignedGroup(4, 1, b"s" * 64), SignedGroup(1, 4, b"t" * 64))
 PURGE_IDS = ("01HN3R5K8D000000000000000A", "01HN3R5K8D000000000000000B")
 
 
@@ -71,14 +73,18 @@ def every_form() -> list[list[bytes]]:
         for count in range(4):
             made = chain.next(stream=f"note/{count % 2}", id=f"01HN3R5K8D00000000000{number}{count}000")
             erased = encode_event(msgspec.structs.replace(made.event, payload={}, salt=b""))
+            erased_by = encode_event(msgspec.structs.replace(erased.event, erased_by=PURGE_IDS[0]))
             forms.append(
                 [
                     event_line(made, NOON),
                     event_line(made, NOON, batch=(2, 3)),
                     event_line(made, NOON + timedelta(days=1), via="01TESTORGN0000000000000009", batch=(1, 2)),
                     event_line(made, NOON, claims={"bmFtZQ==": 1}),
+                    event_line(made, NOON, claims={"bmFtZQ==": 1}, group=GROUPS[0]),
                     event_line(erased, NOON),
+                    event_line(erased_by, NOON, batch=(1, 2), group=GROUPS[1]),
                     purged_line(purged(made)),
+                    purged_line(msgspec.structs.replace(purged(made), group=GROUPS[0]), batch=(2, 2)),
                     purged_line(purged(made, PURGE_IDS[1]), batch=(1, 4)),
                 ]
             )
@@ -123,6 +129,24 @@ def test_nothing_of_what_is_united_looks_torn(one: bytes, other: bytes) -> None:
     united = merge(one, other)
     for number in range(3):
         assert torn_at(united, 0, list(scan(united)), own=f"01TESTORGN000000000000000{number}") is None
+
+
+@given(STATES, STATES)
+def test_no_signature_of_a_group_is_lost(one: bytes, other: bytes) -> None:
+    def signed(data: bytes) -> set[str]:
+        lines = [found.line for found in scan(data) if found.line is not None]
+        return {line.id for line in lines if getattr(line, "group", None) is not None}
+
+    assert signed(merge(one, other)) == signed(one) | signed(other)
+
+
+@given(STATES, STATES)
+def test_what_one_side_erased_or_purged_does_not_come_back(one: bytes, other: bytes) -> None:
+    def gone(data: bytes) -> set[str]:
+        lines = [found.line for found in scan(data) if found.line is not None]
+        return {line.id for line in lines if not getattr(line, "salt", b"")}
+
+    assert gone(merge(one, other)) == gone(one) | gone(other)
 
 
 # ---- what comes where

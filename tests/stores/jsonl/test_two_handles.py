@@ -20,13 +20,14 @@ from tests.stores.jsonl.own import Clock, day_files, own, texts
 
 from everlog.core.event import Position
 from everlog.core.query import Query
-from everlog.errors import Damaged, WrongSequence
+from everlog.errors import Busy, Damaged, WrongSequence
 from everlog.log.log import Log
 from everlog.log.verify.verify import verify
 from everlog.stores.jsonl import purge
 from everlog.stores.jsonl.index import look, update
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.small_state import read_note
+from everlog.testing.builders import stamped
 from everlog.testing.filling import positions
 
 WRITER = """
@@ -239,6 +240,46 @@ def test_whoever_sees_a_purge_does_not_see_what_it_removed(
     store.close()
     own(reader, stream="note/3", payload={"text": "after"})
     require_whole(reader, ["kept", "after"])
+    assert b"secret" not in b"".join(file.read_bytes() for file in day_files(path))
+    reader.close()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_whoever_sees_what_allowed_an_erasure_does_not_see_the_payload(
+    path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    """A reader gets the log as it was before, or as it is after; until the bytes are gone it may have to wait."""
+    store, reader = JsonlStore(path), JsonlStore(path)
+    own(store, stream="note/1", payload={"text": "secret"})
+    secret = next(store.read())
+    own(store, stream="note/3", payload={"text": "kept"})
+    assert texts(reader) == ["secret", "kept"]
+    real, seen = purge.carry_out, []
+    monkeypatch.setattr(update, "_REREAD_LOCK_S", 0.05)
+
+    def look() -> None:
+        try:
+            seen.append([recorded.event.payload.get("text") for recorded in reader.read()])
+        except (Busy, Damaged):
+            seen.append([])
+
+    def carry_out(*given: Any) -> None:
+        look()
+        if killed:
+            raise KeyboardInterrupt
+        real(*given)
+
+    monkeypatch.setattr(purge, "carry_out", carry_out)
+    with pytest.raises(KeyboardInterrupt) if killed else nullcontext(), store.open_write() as writer:
+        writer.append([stamped(writer, store.identity.origin, payload={"text": "allowed"})], fresh=True)
+        writer.erase([secret.event.id], by=secret.event.id)
+    monkeypatch.undo()
+    look()
+    assert seen[0] in ([], ["secret", "kept"])
+    assert seen[1] == [None, "kept", "allowed"]
+    store.close()
+    own(reader, stream="note/3", payload={"text": "after"})
+    assert verify(reader).problems == ()
     assert b"secret" not in b"".join(file.read_bytes() for file in day_files(path))
     reader.close()
 

@@ -48,7 +48,9 @@ class World:
         rest = [
             self.owner.execute(text).fetchall()
             for text in (
-                "SELECT * FROM chains ORDER BY 1",
+                "SELECT * FROM chains ORDER BY 1, 2",
+                "SELECT * FROM forks ORDER BY 1",
+                "SELECT * FROM groups ORDER BY 1",
                 "SELECT * FROM tenants ORDER BY 1",
                 "SELECT * FROM identity",
             )
@@ -170,7 +172,13 @@ ATTACKS = {
     "the clock to nothing": "SELECT move_clock(NULL)",
     "the head": "UPDATE state SET head = head + 1",
     "the counter that bounds the clock": "UPDATE state SET given = 9007199254740991",
-    "a chain that is new": "INSERT INTO chains VALUES ('x', 1, '', 1)",
+    "a chain that is new": "INSERT INTO chains VALUES ('x', 1, '', 1, 'x', 1)",
+    "a run that closes a hole": "SELECT join_run('x', 1, '', 9007199254740991, 'x', 1)",
+    "a fork on record": "INSERT INTO forks VALUES (1, 'x', 1, 'x')",
+    "a signature by SQL": "INSERT INTO groups VALUES (1, 'x', 1, 1, 'x')",
+    "a signature of old events": "SELECT sign_groups(ARRAY[1::int8], ARRAY[1], ARRAY['x'::bytea])",
+    "a signature of events to come": "SELECT sign_groups(ARRAY[head + 1], ARRAY[1], ARRAY['x'::bytea]) FROM state",
+    "an erasure by SQL": "UPDATE events SET payload = '', salt = '', erased_by = 'x' WHERE position = 1",
     "the end of a chain": "UPDATE chains SET origin_seq = 9007199254740991",
     "the ends of all chains": "DELETE FROM chains",
     "claims deleted": "DELETE FROM claims",
@@ -234,6 +242,14 @@ def test_rights_that_a_writer_gives_away_are_none(world: World) -> None:
 def test_a_writer_that_may_not_purge_does_not(world: World) -> None:
     with world.connect("writer") as bare, pytest.raises(psycopg.errors.InsufficientPrivilege):
         bare.execute("SELECT * FROM purge('note/mine-0', 'user:ada', 'no', 1)")
+
+
+def test_a_writer_that_may_not_erase_does_not(world: World) -> None:
+    before = world.everything()
+    for kind in ("writer", "runner"):
+        with world.connect(kind) as bare, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            bare.execute("SELECT erase(ARRAY(SELECT id FROM events), ARRAY(SELECT 'x' FROM events))")
+    assert world.everything() == before
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -385,6 +401,31 @@ def test_a_writer_cannot_hide_a_bad_event_among_good_ones(world: World) -> None:
     assert world.everything() == before
 
 
+def test_a_writer_cannot_put_an_unlinked_event_into_the_own_chain(world: World) -> None:
+    """Not even behind one that is linked, in the same statement."""
+    before = world.everything()
+    row = next_row(world.log)
+    fields = json.loads(row["header"])
+    header = forged(row, 6, str(fields[6] + 1)).replace(fields[0], "0" * 26)
+    place = {"position": row["position"] + 1, "sequence": row["sequence"] + 1, "id": "0" * 32}
+    after = {**row, **place, "header": header}
+    with world.connect("writer") as bare, pytest.raises(psycopg.Error, match="where its chain ends"):
+        insert(bare, row, after)
+    assert world.everything() == before
+
+
+def test_a_writer_signs_what_it_has_just_written_and_nothing_else(world: World) -> None:
+    before = world.everything()
+    row = next_row(world.log)
+    sign = "SELECT sign_groups(ARRAY[%s::int8], ARRAY[%s], ARRAY['x'::bytea])"
+    with world.connect("writer") as bare:
+        for first, count in ((row["position"] - 1, 2), (row["position"], 2), (row["position"] + 1, 1)):
+            with pytest.raises(psycopg.Error, match="of its own write"), bare.transaction():
+                insert(bare, row)
+                bare.execute(sign, (first, count))
+    assert world.everything() == before
+
+
 def test_the_state_follows_an_event_that_a_writer_inserts_by_itself(world: World) -> None:
     """The control: the same row, not forged, is accepted, and head, clock and chain go with it."""
     row = next_row(world.log)
@@ -416,6 +457,9 @@ LOOKS = {
     "notes": "SELECT convert_from(value, 'UTF8'), * FROM notes",
     "claims": "SELECT * FROM claims",
     "chains": "SELECT * FROM chains",
+    "forks": "SELECT * FROM forks",
+    "signatures": "SELECT * FROM groups",
+    "hashes of everything": "SELECT * FROM signed_groups(ARRAY(SELECT generate_series(1, 100)))",
     "what views keep": "SELECT * FROM derived",
     "other tenants": "SELECT * FROM tenants",
     "its scopes": "SELECT * FROM own_scopes",

@@ -74,6 +74,10 @@ ROW = "gen_random_uuid(), 'note/9', 1, 'note.added', '', 1, '[]', '{}', '', '', 
 # What an application could try to change history with, by SQL alone.
 WAYS = {
     "update": "UPDATE events SET payload = '{}' WHERE position = 1",
+    "half an erasure": "UPDATE events SET payload = '', erased_by = 'x' WHERE position = 1",
+    "an erasure and more": "UPDATE events SET payload = '', salt = '', erased_by = 'x', type = 'x'",
+    "an erasure": "UPDATE events SET payload = '', salt = '', erased_by = 'x' WHERE position = 1",
+    "erase": "SELECT erase(ARRAY(SELECT id FROM events), ARRAY(SELECT 'x' FROM events))",
     "delete": "DELETE FROM events WHERE position = 1",
     "truncate": "TRUNCATE events",
     "a position of its own": f"INSERT INTO events ({COLUMNS}) VALUES (999999, {ROW})",
@@ -117,7 +121,18 @@ def test_copy_cannot_choose_positions_either(roles: Roles, store: PostgresStore)
     assert store.head() == len(SCOPES)
 
 
-OWNER_WAYS = ["update", "delete", "truncate", "a position of its own", "overriding", "upsert", "merge", "head back"]
+OWNER_WAYS = [
+    "update",
+    "half an erasure",
+    "an erasure and more",
+    "delete",
+    "truncate",
+    "a position of its own",
+    "overriding",
+    "upsert",
+    "merge",
+    "head back",
+]
 
 
 @pytest.mark.parametrize("way", OWNER_WAYS)

@@ -26,12 +26,15 @@ from everlog.stores.postgres.listener import Listener
 from everlog.stores.postgres.store import PostgresStore
 from everlog.stores.small_state import read_claim, read_notes
 from everlog.testing.builders import Chain, put_claim, put_note, seal_any, stamped
+from everlog.testing.chain_contract import ChainContract
+from everlog.testing.erase_contract import EraseContract
 from everlog.testing.filling import append, positions
+from everlog.testing.group_contract import GroupContract
 from everlog.testing.store_contract import OpenStore, StoreContract
 from everlog.transfer.copy import copy_log
 
 
-class TestPostgresStore(StoreContract):
+class TestPostgresStore(StoreContract, ChainContract, EraseContract, GroupContract):
     @pytest.fixture
     def open_store(self, postgres_url: str) -> OpenStore:
         return lambda: PostgresStore(postgres_url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from everlog.errors import Damaged
 from everlog.files import DiskFiles, Handle
+from everlog.stores.segments.format.archive_source import zstd
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.segments.writer import Writer
 from everlog.testing.builders import stamped
@@ -51,12 +51,12 @@ def holding(path: Path, text: bytes) -> list[str]:
     return [
         file.name
         for file in sorted((path / "segments").iterdir())
-        if text in (gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes())
+        if text in (zstd.decompress(file.read_bytes()) if file.suffix == ".zst" else file.read_bytes())
     ]
 
 
 def test_a_purge_reaches_a_segment_that_is_there_plain_and_packed(doubled: Path, now: list[int]) -> None:
-    assert holding(doubled, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
+    assert holding(doubled, b"sentinel") == ["00000001.seg", "00000001.seg.zst"]
     store = open_at(doubled, now)
     with store.open_write() as writer:
         writer.purge("note/a", actor="user:ada", reason="asked to")
@@ -74,11 +74,11 @@ def test_a_packed_segment_that_a_purge_superseded_goes_with_the_next_write(tmp_p
     add(store, "note/b")
     now[0] += 30 * 24 * HOUR_US
     store.archive(days=7)
-    packed = (path / "segments" / "00000001.seg.gz").read_bytes()
+    packed = (path / "segments" / "00000001.seg.zst").read_bytes()
     with store.open_write() as writer:
         writer.purge("note/a", actor="user:ada", reason="asked to")
     store.close()
-    (path / "segments" / "00000001.seg.gz").write_bytes(packed)
+    (path / "segments" / "00000001.seg.zst").write_bytes(packed)
     store = open_at(path, now)
     add(store, "note/b")
     store.close()
@@ -102,7 +102,7 @@ def test_a_purge_reaches_what_a_packing_that_failed_left_in_the_same_process(
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no removing"):
         patch.setattr(store.files, "unlink", refuse)
         store.archive(days=7)
-    assert holding(path, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
+    assert holding(path, b"sentinel") == ["00000001.seg", "00000001.seg.zst"]
     with store.open_write() as writer:
         writer.purge("note/a", actor="user:ada", reason="asked to")
     store.close()
@@ -118,7 +118,7 @@ def test_the_packed_segment_stays_when_the_plain_one_is_damaged(doubled: Path, n
     with pytest.raises(Damaged):
         add(store, "note/b")
     store.close()
-    assert holding(doubled, b"sentinel") == ["00000001.seg", "00000001.seg.gz"]
+    assert holding(doubled, b"sentinel") == ["00000001.seg", "00000001.seg.zst"]
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_a_check_during_a_packing_finds_nothing_wrong(three: SegmentsStore, now:
     reader = SegmentsStore(three.path, now_us=lambda: now[0])
     reader.files = PackedMeanwhile("00000001.seg", times, three)
     assert list(reader.check()) == []
-    assert holding(three.path, b"note/a") == ["00000001.seg.gz"]
+    assert holding(three.path, b"note/a") == ["00000001.seg.zst"]
     reader.close()
     three.close()
 

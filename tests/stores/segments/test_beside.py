@@ -131,7 +131,7 @@ class Shrinking(PlainSource):
 
 def test_a_walk_through_a_file_that_becomes_shorter_ends_without_an_error(tmp_path: Path) -> None:
     mark = mark_of("log", 1)
-    frame = encode_frame(mark, 8, 1, 1, [], _rest())
+    frame = encode_frame(mark, 8, 1, 1, None, [], _rest())
     path = tmp_path / "00000001.seg"
     path.write_bytes(bytes(8) + frame + b"\0\0\1\0 half a write")
     walk = Walk(Shrinking(DiskFiles(), path), mark=mark, start=8, head=Position(0))

@@ -1,4 +1,4 @@
-"""Slabs of segments: payloads that are plain and others, and times of every length, come out as they are stored."""
+"""Slabs of segments: payloads that are plain and others, and times of every kind, come out as they are stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from everlog.core.canonical import NUMBER_MAX
 from everlog.core.codec import Packed
 from everlog.stores.contract import Encoded, encode_event
-from everlog.stores.segments import columns
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import event
 from everlog.testing.scan_contract import packed
@@ -57,24 +56,6 @@ def test_slabs_hold_the_stored_bytes(
         found = [each for block in store.blocks() for each in packed(block)]
         assert found == expected
         assert len(found) == len(events)
-
-
-def test_a_plain_payload_is_not_hashed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed: list[bytes] = []
-    real = columns._sha256
-
-    def noted(data: bytes) -> Any:
-        hashed.append(data)
-        return real(data)
-
-    monkeypatch.setattr(columns, "_sha256", noted)
-    with closing(SegmentsStore(tmp_path / "log")) as store:
-        _write(store, [encode_event(event(payload=payload)) for payload in PLAIN], True)
-        list(store.blocks())
-        assert hashed == []
-        _write(store, [encode_event(event(payload=payload)) for payload in OTHERS], True)
-        list(store.blocks())
-        assert len(hashed) == len(PLAIN) + len(OTHERS)
 
 
 def _write(store: SegmentsStore, events: list[Encoded], together: bool) -> None:

@@ -15,6 +15,7 @@ from tests.support.faults import RecordingFiles
 from tests.support.recovery import Report, check, check_bit_flips
 
 from everlog.errors import Damaged, EverlogError, WriterStopped
+from everlog.stores import staged_group
 from everlog.stores.segments import writer
 from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
@@ -26,6 +27,7 @@ BOTH = (Model.STRICT, Model.EXT4)
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staged_group, "GROUP_MAX", 2)  # so that a write of three events is two frames
     monkeypatch.setattr(live_part, "BLOCK_POSITIONS", 2)
     monkeypatch.setattr(live_part, "PART_EVENTS_MAX", 8)
     monkeypatch.setattr(writer, "PART_EVENTS_MIN", 1)
@@ -122,6 +124,19 @@ def test_groups_of_several_sectors_survive_every_crash(one_kill_of: int) -> None
     numbers.append(files, store, 1, 2, 3)
     numbers.append(files, store, 4, 5, size=700)
     numbers.append(files, store, 6)
+    store.close()
+    report = judged(files, one_kill_of)
+    assert report.violations == [], report
+    assert report.states > 100
+
+
+def test_writes_of_several_frames_survive_every_crash(one_kill_of: int) -> None:
+    """G2: whichever of its frames reached the disk, a write is there as a whole or not at all."""
+    files = new_disk()
+    store, numbers = open_on(files, segment_bytes_max=10_000), Numbers()
+    numbers.append(files, store, 1, 2, 3, 4, 5)
+    numbers.append(files, store, 6, 7, 8, size=400)
+    numbers.append(files, store, 9)
     store.close()
     report = judged(files, one_kill_of)
     assert report.violations == [], report

@@ -122,7 +122,7 @@ def test_a_mark_with_any_byte_changed_is_put_back_with_and_without_the_index(sha
 
 @pytest.fixture(scope="module")
 def full_size() -> Log:
-    log = Log([[1] * 100 + [100] * 20])
+    log = Log([[1] * 100 + [100] * 25])
     assert log.events >= writer.PART_EVENTS_MIN
     return log
 
@@ -214,7 +214,8 @@ def test_damage_over_the_ends_of_several_index_files_is_found_from_the_first_of_
     log = Log([[1] * 5, [1] * 5, [1] * 5])
     first, second, third = sorted(int(path.stem.split("-")[1]) for path in log.index_files)
     assert first < second < third
-    content = log.content[: second - 60] + b"?" * (len(log.content) - second + 60)
+    mark_at = second - (len(log.content) - log.mark_at)  # every session ends in a mark, all of one size
+    content = log.content[: mark_at + 1] + b"?" * (len(log.content) - mark_at - 1)
     store = open_on(log.holding(content, indexed=True))
     assert codes(store) == ["segment_cut"]
     assert positions(store, upto=5) == [1, 2, 3, 4, 5]
@@ -254,7 +255,7 @@ def test_to_look_at_the_end_takes_a_block_and_not_the_log(full_size: Log, behind
 
 def test_frames_that_others_stand_behind_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_part, "PART_EVENTS_MAX", 1000)
-    log = Log([[1000, 1]], close=False)
+    log = Log([[1500, 1]], close=False)
     assert len(log.index_files) == 1
     assert log.mark_at > 2 * HEAD_READ_BYTES
     assert 0 < read_to_open(log, log.content) < HEAD_READ_BYTES + 1000

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from everlog.stores import open_write, staged_group
 from everlog.stores.contract import Store
-from everlog.stores.segments import writer
-from everlog.stores.segments.index import block_index, live_part
+from everlog.stores.segments import groups, writer
+from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.store_machine import StoreMachine
 
@@ -30,14 +31,15 @@ class SegmentsMachine(StoreMachine):
 
 
 class SmallPiecesMachine(SegmentsMachine):
-    """The same with blocks of two positions, parts of six events and segments of two kilobytes."""
+    """The same with groups and blocks of two positions, parts of six events and segments of two kilobytes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(live_part, "BLOCK_POSITIONS", 2)
-        self.patch.setattr(block_index, "LARGE", 2)
-        self.patch.setattr(block_index, "GROUP", 2)
+        self.patch.setattr(staged_group, "GROUP_MAX", 2)
+        self.patch.setattr(open_write, "GROUP_MAX", 2)
+        self.patch.setattr(groups, "HELD_PER_RECORD", 1)
         self.patch.setattr(live_part, "PART_EVENTS_MAX", 6)
         self.patch.setattr(writer, "PART_EVENTS_MIN", 1)
         self.patch.setattr(writer, "SPACE_AFTER_FRAMES", 1)

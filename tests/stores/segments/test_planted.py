@@ -32,6 +32,7 @@ from everlog.stores.segments.format import frame, frames, header, source
 from everlog.stores.segments.format.header import StartState
 from everlog.stores.segments.index import live_part
 from everlog.stores.segments.store import SegmentsStore
+from everlog.stores.segments.stretches import Stretch
 from everlog.stores.small_state import read_note
 from everlog.testing.builders import Chain, put_note
 from everlog.testing.store_contract import StoreContract
@@ -200,7 +201,7 @@ def no_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def torn_bytes_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writer.Writer, "_recover", lambda self: setattr(self, "_space_end", 0))
+    patch.setattr(writer, "recover", lambda files, layout, state, handle: 0)
 
 
 def damage_is_cut_like_a_tear(patch: pytest.MonkeyPatch) -> None:
@@ -223,20 +224,22 @@ def known_end_is_kept_only_at_close(patch: pytest.MonkeyPatch) -> None:
 
 def readers_do_not_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(source.PlainSource, "flush", lambda self: None)
-    patch.setattr(writer.Writer, "_recover", lambda self: None)
+    patch.setattr(writer, "recover", lambda files, layout, state, handle: files.size(handle))
 
 
 def damage_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(state.LogState, "all_problems", lambda self: iter(()))
     patch.setattr(live_part.LivePart, "add_gap", lambda self, gap: setattr(self, "end", gap.end))
 
-    def past_damage(found: state.LogState, opened: source.Source, stretch: reader.Stretch, holding: Any = ()) -> Any:
+    def past_damage(
+        found: state.LogState, opened: source.Source, stretch: Stretch, after: Any, upto: Any, holding: Any = ()
+    ) -> Any:
         mark = frame.mark_of(found.identity.log_id, stretch.segment.number)
         for one in frames.Walk(opened, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end):
             if isinstance(one, frames.Found):
-                yield one.frame
+                yield one
 
-    patch.setattr(reader, "_frames", past_damage)
+    patch.setattr(reader, "frames", past_damage)
 
 
 def sweep_is_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,14 @@ import pytest
 
 from everlog.errors import Unavailable, WriterStopped
 from everlog.stores.segments.index.live_part import LivePart
+from everlog.stores.segments.loading import SegmentLoader
 from everlog.stores.segments.state import LogState
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.small_state import read_note
 from everlog.testing.builders import put_note, stamped
 
 EVENTS = 14
-STEPS = ["_open_segment", "_set_limit", "_fill", "_walk_on", "_add_state"]
+STEPS = ["open_segment", "set_limit", "fill", "walk_on", "_add_state"]
 FAULTS = [OSError(errno.EMFILE, "Too many open files"), KeyboardInterrupt()]
 
 
@@ -57,8 +58,9 @@ class Failing:
 
 
 def failing_step(patch: pytest.MonkeyPatch, store: SegmentsStore, step: str, error: BaseException) -> Failing:
-    once = step in ("_walk_on", "_add_state")  # index files cover all but the live segment
-    return Failing(patch, LogState, step, error, 1 if once else len(store.state.segments))
+    once = step in ("walk_on", "_add_state")  # index files cover all but the live segment
+    owner = LogState if step == "_add_state" else SegmentLoader
+    return Failing(patch, owner, step, error, 1 if once else len(store.state.segments))
 
 
 def assert_whole(path: Path, count: int) -> None:

@@ -21,17 +21,16 @@ from everlog.stores.contract import Encoded, Store
 from everlog.stores.segments.format import frame
 from everlog.stores.segments.store import SegmentsStore
 from everlog.testing.builders import Chain, seal_any
+from everlog.testing.chain_contract import ChainContract, chain_of, of_a_peer
+from everlog.testing.erase_contract import BY, EraseContract, erase, fill_with_a_secret
 from everlog.testing.filling import append, positions
+from everlog.testing.group_contract import GroupContract
 from everlog.testing.store_contract import OpenStore, StoreContract
 
 
-class TestSegmentsStore(StoreContract):
-    @pytest.fixture
-    def open_store(self, tmp_path: Path) -> OpenStore:
-        def open_it() -> Store:
-            return SegmentsStore(tmp_path / "log")
-
-        return open_it
+class OneWriter:
+    """What the contracts promise of two handles, for a store with one writer: the other one reads what it
+    acknowledges, and continues when it is closed."""
 
     def test_two_open_stores_of_one_log_see_each_other(self, open_store: OpenStore) -> None:
         """G13: there is one writer; the second is told who, and reads what the first acknowledges."""
@@ -47,15 +46,56 @@ class TestSegmentsStore(StoreContract):
         assert positions(other.read()) == [1, 2, 3]
         other.close()
 
+    def test_two_handles_extend_one_chain(self, open_again: OpenStore) -> None:
+        """G13: one leaves a hole, and the other fills it."""
+        made = of_a_peer(7)
+        ends = []
+        one = open_again()
+        for some in (made[:2], made[3:5], made[2:3], made[6:], made[5:6]):
+            other = open_again()
+            append(one, *some)
+            left = chain_of(one)
+            one.close()
+            assert chain_of(other) == left
+            ends.append((left.end.origin_seq, left.holes))
+            one = other
+        one.close()
+        assert ends == [(2, []), (2, [(3, 3)]), (5, []), (5, [(6, 6)]), (7, [])]
 
-class TestSegmentsStoreInSmallPieces(StoreContract):
-    """The same with segments that are full after a few frames, so that every seam is met."""
+    def test_a_second_handle_sees_an_erasure(self, open_again: OpenStore) -> None:
+        """G13: it has read the payload before, and its next read must not find it."""
+        one, other = open_again(), open_again()
+        before = fill_with_a_secret(one)
+        assert other.get(before[3].event.id) == before[3]
+        erase(one, before[3])
+
+        assert other.get(before[3].event.id) == one.get(before[3].event.id)
+        assert list(other.read()) == list(one.read())
+        one.close()
+        with other.open_write() as writer:
+            assert writer.erase([before[3].event.id], by=BY) == []
+        other.close()
+
+
+class TestSegmentsStore(OneWriter, StoreContract, ChainContract, EraseContract, GroupContract):
+    @pytest.fixture
+    def open_store(self, tmp_path: Path) -> OpenStore:
+        def open_it() -> Store:
+            return SegmentsStore(tmp_path / "log")
+
+        return open_it
+
+
+class TestSegmentsStoreInSmallPieces(OneWriter, StoreContract, ChainContract, EraseContract):
+    """The same with groups of three events and segments that are full after a few frames, so that every seam is
+    met."""
 
     @pytest.fixture
     def open_store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OpenStore:
         monkeypatch.setattr("everlog.stores.segments.index.live_part.BLOCK_POSITIONS", 4)
-        monkeypatch.setattr("everlog.stores.segments.index.block_index.LARGE", 3)
-        monkeypatch.setattr("everlog.stores.segments.index.block_index.GROUP", 2)
+        monkeypatch.setattr("everlog.stores.staged_group.GROUP_MAX", 3)
+        monkeypatch.setattr("everlog.stores.open_write.GROUP_MAX", 3)
+        monkeypatch.setattr("everlog.stores.segments.groups.HELD_PER_RECORD", 1)
         monkeypatch.setattr("everlog.stores.segments.index.live_part.PART_EVENTS_MAX", 16)
         monkeypatch.setattr("everlog.stores.segments.writer.PART_EVENTS_MIN", 1)
 
@@ -64,11 +104,9 @@ class TestSegmentsStoreInSmallPieces(StoreContract):
 
         return open_it
 
-    test_two_open_stores_of_one_log_see_each_other = TestSegmentsStore.test_two_open_stores_of_one_log_see_each_other
 
-
-def test_an_event_whose_bytes_are_not_canonical_comes_back_with_them(tmp_path: Path) -> None:
-    """It came from another store, and its hashes are over these bytes."""
+def test_an_event_whose_bytes_are_not_canonical_is_refused_with_its_write(tmp_path: Path) -> None:
+    """It comes from a damaged log: what is stored must give back the bytes that its hash is over."""
     chain = Chain()
     given = chain.next(stream="note/1", payload={"b": "x", "a": 1.0})
     text = b'{"b":"x", "a":1.0}'
@@ -76,15 +114,12 @@ def test_an_event_whose_bytes_are_not_canonical_comes_back_with_them(tmp_path: P
     header = header_bytes(event)
     odd = Encoded(event, header, text, header_hash(header))
     with closing(SegmentsStore(tmp_path / "log")) as store:
-        append(store, odd, chain.next(stream="note/2", payload={"b": "x", "a": 1.0}))
-    with closing(SegmentsStore(tmp_path / "log")) as store:
-        payloads = [place.payload for place in store.slots() if isinstance(place, Packed)]
-        assert payloads == [text, b'{"a":1,"b":"x"}']
-        assert [found for block in store.blocks() for found in block.payloads] == payloads
-        with store.open_write() as writer:
-            writer.purge("note/2", actor="user:ada", reason="a test")
-        assert [place.payload for place in store.slots() if isinstance(place, Packed)] == [text]
-        assert positions(store.read(Query(stream="note/1"))) == [1]
+        with pytest.raises(Damaged, match=f"event {event.id} cannot be stored"):
+            append(store, chain.next(stream="note/2"), odd)
+        assert list(store.read()) == []
+        append(store, chain.next(stream="note/2", payload={"b": "x", "a": 1.0}))
+        assert [place.payload for place in store.slots() if isinstance(place, Packed)] == [b'{"a":1,"b":"x"}']
+        assert list(store.check()) == []
 
 
 def test_a_length_that_broke_is_not_asked_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,10 @@ from itertools import pairwise, product
 import pytest
 
 from everlog.core.event import Position, Recorded
+from everlog.core.group import GroupFacts
 from everlog.stores.segments.format import frame
-from everlog.stores.segments.format.frame import LENGTH, SECTOR_BYTES, Rest, encode_frame, is_torn
+from everlog.stores.segments.format.frame import LENGTH, SECTOR_BYTES, Rest, encode_frame
+from everlog.stores.segments.format.torn import is_torn
 from everlog.testing.builders import Chain
 
 MARK = frame.mark_of("log", 1)
@@ -19,7 +21,8 @@ LATE = range(SECTOR_BYTES - LENGTH.size, SECTOR_BYTES)
 
 def made(at: int, *, size: int = 0) -> bytes:
     event = Chain().next(payload={"text": "x" * size}).event
-    return encode_frame(MARK, at, 1, 1, [Recorded(Position(1), 1, 1, event)])
+    facts = GroupFacts(1, event.origin, 1, 1, b"", b"h" * 32)
+    return encode_frame(MARK, at, 1, 1, facts, [Recorded(Position(1), 1, 1, event)])
 
 
 def places() -> Iterator[tuple[int, bytes]]:
@@ -68,7 +71,7 @@ def test_a_frame_that_lacks_only_its_length_in_a_sector_of_its_own_is_torn() -> 
 
 def test_no_frame_ends_so_that_the_next_one_begins_at_the_end_of_a_sector_nor_in_a_byte_of_one_bit() -> None:
     for at in range(1024, 1024 + 1200):
-        for data in (made(at), encode_frame(MARK, at, 1, 1, [], Rest(frame.CLOSED, Position(1), Position(1)))):
+        for data in (made(at), encode_frame(MARK, at, 1, 1, None, [], Rest(frame.CLOSED, Position(1), Position(1)))):
             assert (at + len(data)) % SECTOR_BYTES not in LATE
             assert data[-1].bit_count() > 1
             assert frame.decode_frame(memoryview(data), 0, mark=MARK, offset=at) is not None
@@ -78,7 +81,7 @@ def test_no_frame_ends_so_that_the_next_one_begins_at_the_end_of_a_sector_nor_in
 def test_a_last_byte_that_a_flip_made_zero_is_damage_also_in_a_frame_of_an_older_version(bit: int) -> None:
     number = 0
     while True:  # frames as they were written before: any hash will do
-        data = frame.enclose(frame._encode((MARK, 1024, 1, number, [])))
+        data = frame.enclose(frame._encode((MARK, 1024, 1, number, None, None, [])))
         if data[-1] == 1 << bit:
             break
         number += 1

@@ -70,7 +70,7 @@ def checked_out(path: Path) -> dict[str, EventLine]:
 def fold(lines: dict[str, EventLine]) -> Board:
     board: Board = {}
     for line in lines.values():
-        board.setdefault(line.stream, []).append(str(line.payload["value"]))
+        board.setdefault(line.stream, []).append(str(line.event().payload["value"]))
     return {stream: sorted(values) for stream, values in board.items()}
 
 

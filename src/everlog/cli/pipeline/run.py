@@ -84,7 +84,7 @@ def run_command(
 
 
 def _asked_for(master: str, conf: Mapping[str, str]) -> str:
-    """Why the user wants Spark in any case."""
+    """Return why Spark is started in any case; empty if no option asks for it."""
     given = [name for name, value in (("--master", master), ("--conf", conf)) if value]
     return f"{' and '.join(given)} {'was' if len(given) == 1 else 'were'} given" if given else ""
 

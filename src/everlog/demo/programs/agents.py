@@ -31,7 +31,7 @@ def threads(log: Log, week: Week) -> list[Thread]:
 
 
 def _session(log: Log, week: Week, number: int) -> Thread:
-    """One night of an agent: a few commands, each because of the one before."""
+    """Play one night of an agent: a few commands, each because of the one before."""
     chance, session = chance_of("session", number), f"night-{number:02}"
     yield week.on(number % 7, 19 + (number // 7) * 0.7)
     cause = ""
@@ -55,7 +55,7 @@ def run(
     agent: str,
     scope: str = "acme/shop",
 ) -> Generator[datetime, None, Event | None]:
-    """One command from its proposal to its end: its last event, None if it came to nothing."""
+    """Run one command from its proposal to its end, and return its last event; None if it came to nothing."""
     name, target, risk, why = tool
     asked = Propose(
         agent_id=agent.partition(":")[2],

@@ -151,6 +151,6 @@ def _speaker(week: Week, number: int) -> str:
 
 
 def _cid(name: str) -> str:
-    """The name of a content, as IPFS writes it: version 1, raw, SHA-256, in base 32."""
+    """Return the name of a content, as IPFS writes it: version 1, raw, SHA-256, in base 32."""
     multihash = bytes([0x01, 0x55, 0x12, 0x20]) + hashlib.sha256(name.encode()).digest()
     return "b" + b32encode(multihash).decode().lower().rstrip("=")

@@ -35,7 +35,7 @@ def threads(log: Log, week: Week) -> list[Thread]:
 
 
 def _tenants(log: Log, week: Week) -> Thread:
-    """The first hour: everything that the others need."""
+    """Create, in the first hour, everything that the others need."""
     yield week.on(0, 7)
     for org, apps in TENANTS.items():
         perform(log, CreateOrg(org=org, title=f"{org.capitalize()} Ltd"), week.by("system"))
@@ -87,7 +87,7 @@ def _releases(log: Log, week: Week, app: str, stage: str) -> Thread:
 
 
 def _load(log: Log, week: Week, environment: str, process: str) -> Thread:
-    """More of a process by day than at night."""
+    """Run more of a process by day than at night."""
     chance, org = chance_of("load", environment, process), environment.partition("/")[0]
     yield week.on(0, 7.5)
     while True:
@@ -98,7 +98,7 @@ def _load(log: Log, week: Week, environment: str, process: str) -> Thread:
 
 
 def _secrets(log: Log, week: Week, environment: str) -> Thread:
-    """A secret gets a new version now and then. The value is nobody's business here."""
+    """Give a secret a new version now and then. The value is nobody's business here."""
     chance, org = chance_of("secrets", environment), environment.partition("/")[0]
     yield week.on(0, 8)
     version = 0

@@ -24,7 +24,7 @@ _SUBJECTS = ("totals", "discounts", "addresses", "synonyms", "attachments", "cur
 
 
 def names() -> list[str]:
-    """The work packages, which are the names of their sessions, too."""
+    """Return the work packages, which are the names of their sessions, too."""
     return [f"WP{number:02}" for number in range(1, PACKAGES + 1)]
 
 
@@ -40,7 +40,7 @@ def _features(log: Log, week: Week) -> Thread:
 
 
 def _package(log: Log, week: Week, number: int, done: set[str]) -> Thread:
-    """One work package, by an agent, in a session that has its name."""
+    """Play one work package, by an agent, in a session that has its name."""
     chance, name = chance_of("package", number), f"WP{number:02}"
     feature = list(FEATURES)[(number - 1) // 12]
     before = f"WP{number - 1:02}" if (number - 1) % 12 and number % 3 else ""

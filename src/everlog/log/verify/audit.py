@@ -18,6 +18,7 @@ from typing import IO
 from everlog.core.canonical import canonical
 from everlog.core.codec import Packed, commitment, header_bytes, header_hash, unpack
 from everlog.core.event import BEGINNING, START, Event, Link, Position, Purge, Purged
+from everlog.core.group import EventLink, StoredEvent
 from everlog.errors import Damaged, NotCanonical
 from everlog.stores.contract import Problem
 from everlog.stores.formats import FORMAT
@@ -36,6 +37,9 @@ READ_BYTES_MAX = 64 * 1024
 
 _READ_BYTES_MIN = 4 * 1024
 _READ_BYTES_ALL = 4 * 1024 * 1024
+
+PAYLOAD_GONE = "the event was made here with a payload, and its payload is gone"
+OTHER_PAYLOAD = "the payload is not the one that the header commits to"
 
 _PLACE = struct.Struct(">Q")
 _STRETCH = struct.Struct(">QQQ")  # of a stream: where it begins, its first sequence there (0: any), its last
@@ -93,7 +97,7 @@ class Verifier:
             self.saw(place.hash)
             if self._upgraded is not None and place.hash_format != FORMAT:
                 self._check_format(place, self._upgraded)
-            self.check_chain(place.position, place, place.hash)
+            self.check_chain(place.position, place.origin, place.origin_seq, place.previous, place.hash)
             self._go_on_after_purged(place)
             return
         self.events += 1
@@ -106,9 +110,25 @@ class Verifier:
             return
         for code, reason in content_problems(place, event, own=event.origin in self._made_here):
             self.report(Problem(place.position, code, reason))
-        self.check_identity(place, event)
-        self.check_sequence(place, event)
-        self.check_chain(place.position, event, digest)
+        self.look_at(place, event)
+        self.check_identity(place.position, event.id)
+        self.check_sequence(place.position, event.stream, place.sequence)
+        self.check_chain(place.position, event.origin, event.origin_seq, event.previous, digest)
+
+    def take_linked(self, stored: StoredEvent, link: EventLink, origin: str) -> None:
+        """Take an event of a stored group, whose hashes were computed from what is stored."""
+        position, event = stored.recorded.position, stored.recorded.event
+        self._account_for(position)
+        self.events += 1
+        self.saw(link.hash)
+        if not event.salt and not stored.payload:
+            if origin in self._made_here and not event.erased_by:
+                self.report(Problem(position, "payload_missing", PAYLOAD_GONE))
+        elif event.commitment is not None and commitment(event.salt, stored.payload) != link.commitment:
+            self.report(Problem(position, "payload_changed", OTHER_PAYLOAD))
+        self.check_identity(position, event.id)
+        self.check_sequence(position, event.stream, stored.recorded.sequence)
+        self.check_chain(position, origin, event.origin_seq, link.previous, link.hash)
 
     def _check_format(self, place: Purged, upgraded: int) -> None:
         if 0 < place.hash_format < FORMAT and place.position <= upgraded:
@@ -157,8 +177,11 @@ class Verifier:
         if first < before:
             self.report(missing_between(first, Position(before - 1)))
 
-    def check_identity(self, place: Packed, event: Event) -> None:
-        self._ids.add(event.id.encode() + _PLACE.pack(place.position))
+    def look_at(self, place: Packed, event: Event) -> None:
+        """Look at what an event says of itself; for audits that check more."""
+
+    def check_identity(self, position: Position, event_id: str) -> None:
+        self._ids.add(event_id.encode() + _PLACE.pack(position))
 
     def _compare_ids(self) -> None:
         for one, other in self._ids.pairs():
@@ -166,11 +189,11 @@ class Verifier:
                 (position,) = _PLACE.unpack(other[-_PLACE.size :])
                 self.report(id_twice(Position(position), other[: -_PLACE.size].decode()))
 
-    def check_sequence(self, place: Packed, event: Event) -> None:
-        last = self._last_of(event.stream, place.position, place.sequence)
-        if (wrong := wrong_sequence(event.stream, place.position, place.sequence, last)) is not None:
+    def check_sequence(self, position: Position, stream: str, sequence: int) -> None:
+        last = self._last_of(stream, position, sequence)
+        if (wrong := wrong_sequence(stream, position, sequence, last)) is not None:
             self.report(wrong)
-        self.sequences[event.stream] = place.sequence
+        self.sequences[stream] = sequence
 
     def _last_of(self, stream: str, position: Position, sequence: int) -> int:
         """Return the stream's last sequence. If it was spilled, assume the one that fits; `end` compares them."""
@@ -223,12 +246,12 @@ class Verifier:
             self._firsts[stream] = (position, 0)  # nothing that it must follow
         self.sequences[stream] = sequence
 
-    def check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
-        before = self.chains.get(event.origin, BEGINNING)
-        own = event.origin == self._origin
-        if (wrong := wrong_link(position, event.origin_seq, event.previous, before, own=own)) is not None:
+    def check_chain(self, position: Position, origin: str, origin_seq: int, previous: bytes, digest: bytes) -> None:
+        before = self.chains.get(origin, BEGINNING)
+        own = origin == self._origin
+        if (wrong := wrong_link(position, origin_seq, previous, before, own=own)) is not None:
             self.report(wrong)
-        self.chains[event.origin] = Link(event.origin_seq, digest)
+        self.chains[origin] = Link(origin_seq, digest)
 
     def report(self, problem: Problem) -> None:
         if len(self.problems) < PROBLEMS_MAX:
@@ -252,20 +275,20 @@ class PartVerifier(Verifier):
             self.report(Problem(position, "out_of_order", f"it comes after position {self.position}"))
         self.position = position
 
-    def check_sequence(self, place: Packed, event: Event) -> None:
-        if len(self.sequences) >= STREAMS_MAX and event.stream not in self.sequences:
+    def check_sequence(self, position: Position, stream: str, sequence: int) -> None:
+        if len(self.sequences) >= STREAMS_MAX and stream not in self.sequences:
             self.sequences.clear()  # what is seen of a stream from here on is compared with itself
-        last = self.sequences.get(event.stream, 0)
-        if place.sequence <= last:
-            reason = f"{event.stream} has sequence {place.sequence} after {last}"
-            self.report(Problem(place.position, "sequence_gap", reason))
-        self.sequences[event.stream] = place.sequence
+        last = self.sequences.get(stream, 0)
+        if sequence <= last:
+            reason = f"{stream} has sequence {sequence} after {last}"
+            self.report(Problem(position, "sequence_gap", reason))
+        self.sequences[stream] = sequence
 
-    def check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
-        before = self.chains.get(event.origin, BEGINNING)
-        if (wrong := wrong_link(position, event.origin_seq, event.previous, before, own=False)) is not None:
+    def check_chain(self, position: Position, origin: str, origin_seq: int, previous: bytes, digest: bytes) -> None:
+        before = self.chains.get(origin, BEGINNING)
+        if (wrong := wrong_link(position, origin_seq, previous, before, own=False)) is not None:
             self.report(wrong)
-        self.chains[event.origin] = Link(event.origin_seq, digest)
+        self.chains[origin] = Link(origin_seq, digest)
 
 
 def id_twice(position: Position, id: str) -> Problem:
@@ -303,10 +326,10 @@ def content_problems(place: Packed, event: Event, *, own: bool) -> Iterator[tupl
     if not event.salt and not place.payload:
         # A peer may have erased a payload before the event came here; an erasure by this log is on record.
         if own and not event.erased_by:
-            yield "payload_missing", "the event was made here with a payload, and its payload is gone"
+            yield "payload_missing", PAYLOAD_GONE
         return
     if commitment(event.salt, place.payload) != event.commitment:
-        yield "payload_changed", "the payload is not the one that the header commits to"
+        yield "payload_changed", OTHER_PAYLOAD
         return
     try:
         if canonical(event.payload) != place.payload:

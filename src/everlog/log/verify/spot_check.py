@@ -7,14 +7,18 @@ the log only `verify` can say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import takewhile
 
 from everlog.core.codec import Packed, header_hash, pack, unpack
 from everlog.core.event import Event, Link, Position, Purged
+from everlog.core.group import EventLink, Group, StoredEvent
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
 from everlog.log.verify.audit import content_problems, wrong_link
-from everlog.stores.contract import Problem, Stored
+from everlog.log.verify.stored_groups import group_changed
+from everlog.stores.contract import Grouped, Problem, Stored
 
 PLACES_MAX = 1000
 """So many are looked at while somebody waits; more is a matter of `verify`."""
@@ -25,25 +29,13 @@ def spot_check(store: Stored, query: Query, *, after: Position, upto: Position) 
 
     Without a filter every place in between is looked at, so that one that is missing is noticed, too.
     """
-    changed = _changed(store, query, after, upto)
     if query == EVERYTHING:
-        problems = [*changed, *_every_place(store, after, upto)]
-    else:
-        records = store.read(query, after=after, upto=upto)
-        problems = [*changed, *[problem for recorded in records for problem in _content(store, pack(recorded))]]
-    return sorted(problems, key=lambda problem: problem.position)
-
-
-def _changed(store: Stored, query: Query, after: Position, upto: Position) -> Iterator[Problem]:
-    """What is wrong with the stored groups of these events: each has the hash of its last event."""
-    try:
-        for recorded in store.read(query, after=after, upto=upto):
-            group = recorded.event.group
-            if group is not None and group.changed:
-                reason = "the event, its payload, or one beside it is not the one that was hashed"
-                yield Problem(recorded.position, "header_changed", reason)
-    except Damaged:
-        return  # the slots show what cannot be read
+        problems = [*_changed_groups(store, after, upto), *_every_place(store, after, upto)]
+        return sorted(problems, key=lambda problem: problem.position)
+    records = list(store.read(query, after=after, upto=upto))
+    problems = [problem for recorded in records for problem in _content(store, pack(recorded))]
+    groups = {id(group): group for recorded in records if (group := recorded.event.group) is not None}
+    return [*problems, *_changed(groups.values())]
 
 
 def spot_check_at(store: Stored, position: Position) -> list[Problem]:
@@ -52,15 +44,45 @@ def spot_check_at(store: Stored, position: Position) -> list[Problem]:
     place, following = next(places, None), next(places, None)
     if not isinstance(place, Packed) or place.position != position:
         return []  # there is nothing to look at
-    problems = [*_changed(store, EVERYTHING, Position(position - 1), position), *_content(store, place)]
+    problems = list(_content(store, place))
+    changed = list(_changed_groups(store, Position(position - 1), position))
     this, after = _link(place), None if following is None else _link(following)
     if this is not None and after is not None:
         event, digest = this
         follows = (after[0].origin, after[0].origin_seq) == (event.origin, event.origin_seq + 1)
-        if follows and after[0].previous != digest and not problems:
+        if follows and after[0].previous != digest and not changed:
             reason = "its header is not the one whose hash the next event carries"
             problems.append(Problem(position, "header_changed", reason))
-    return problems
+    return [*problems, *changed]
+
+
+def _changed_groups(store: Stored, after: Position, upto: Position) -> Iterator[Problem]:
+    """Return the groups with one of these positions that are not as they were recorded."""
+    if isinstance(store, Grouped):
+        groups = (item for item in store.groups(after=after) if not isinstance(item, Purged))
+        yield from takewhile(lambda problem: problem.position <= upto, _changed(_up_to(groups, upto)))
+
+
+def _up_to(groups: Iterable[Group], upto: Position) -> Iterator[Group]:
+    for group in groups:
+        yield group
+        if any(stored.recorded.position >= upto for stored, _ in _linked(group)):
+            return
+
+
+def _changed(groups: Iterable[Group]) -> Iterator[Problem]:
+    for group in groups:
+        found = group_changed(group.facts, _linked(group))
+        if found is not None:
+            yield found
+
+
+def _linked(group: Group) -> list[tuple[StoredEvent, EventLink]]:
+    """Return the events of a group with their hashes, as far as they can be computed; the slots show the rest."""
+    found: list[tuple[StoredEvent, EventLink]] = []
+    with suppress(Damaged):
+        found.extend((stored, link) for stored, _, link in group.linked())
+    return found
 
 
 def _every_place(store: Stored, after: Position, upto: Position) -> Iterator[Problem]:

@@ -10,7 +10,8 @@ import msgspec
 from everlog.core.event import Position
 from everlog.errors import Damaged
 from everlog.log.verify.audit import PROBLEMS_MAX, PartVerifier, Verifier, missing_between
-from everlog.stores.contract import HidesEvents, InGit, Locating, Problem, Store, Stored
+from everlog.log.verify.stored_groups import take_groups
+from everlog.stores.contract import Grouped, HidesEvents, InGit, Locating, Problem, Store, Stored
 from everlog.stores.formats import COPIED, UPGRADED
 from everlog.stores.small_state import read_note
 
@@ -133,6 +134,9 @@ class _Look:
         )
 
     def _take(self, progress: Callable[[int], None]) -> None:
+        if isinstance(self._store, Grouped):
+            self._take_groups(self._store, progress)
+            return
         places = self._store.slots()
         try:
             for place in places:
@@ -144,6 +148,18 @@ class _Look:
         finally:
             if isinstance(places, Generator):
                 places.close()  # it may hold a snapshot of the store
+
+    def _take_groups(self, store: Grouped, progress: Callable[[int], None]) -> None:
+        found = store.groups()
+        try:
+            shown = 0
+            for position in take_groups(self._audit, found, upto=self._head):
+                if position - shown >= 1000:
+                    shown = position
+                    progress(position)
+        finally:
+            if isinstance(found, Generator):
+                found.close()
 
 
 def _located(store: Stored, problems: Iterable[Problem]) -> Iterator[Problem]:
@@ -174,7 +190,7 @@ def in_ranges(problems: Iterable[Problem]) -> Iterator[Problem]:
         yield open_range
 
 
-EXPLAINED = ("conflict_marker", "log_cut_off")
+EXPLAINED = ("conflict_marker", "log_cut_off", "unreadable")
 """What a store says of positions that it knows to have had: it knows the file, and that they are missing."""
 
 

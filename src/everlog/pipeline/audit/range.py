@@ -76,9 +76,11 @@ class RangeVerifier(Verifier):
         self.signed = 0
         self.received: Received | None = None
         self._turn = 0
+        self._lamport = 0
 
     def take(self, place: Packed | Purged) -> None:
         self._turn = self._turn + 1 if place.position == self.position else 0
+        self._lamport = 0  # of what a purge left; `look_at` has that of an event
         super().take(place)
 
     def report(self, problem: Problem) -> None:
@@ -88,30 +90,32 @@ class RangeVerifier(Verifier):
     def saw(self, digest: bytes) -> None:
         self.hashes += digest
 
-    def check_identity(self, place: Packed, event: Event) -> None:
-        self.ids.append((event.id, place.position, self._turn))
+    def look_at(self, place: Packed, event: Event) -> None:
+        self._lamport = event.lamport
         self.signed += bool(event.signature)
         self._look_at_clocks(place, event)
 
-    def check_sequence(self, place: Packed, event: Event) -> None:
-        if event.stream in self.sequences:
-            super().check_sequence(place, event)
-        else:
-            self.streams[event.stream] = FirstOfStream(place.position, self._turn, place.sequence)
-            self.sequences[event.stream] = place.sequence
+    def check_identity(self, position: Position, event_id: str) -> None:
+        self.ids.append((event_id, position, self._turn))
 
-    def check_chain(self, position: Position, event: Event | Purged, digest: bytes) -> None:
-        lamport = event.lamport if isinstance(event, Event) else 0
-        before = self.chains.get(event.origin)
-        if before is None:
-            first = FirstOfOrigin(position, self._turn, event.origin_seq, event.previous, lamport)
-            self.origins[event.origin] = first
-            self.chains[event.origin] = Link(event.origin_seq, digest)
+    def check_sequence(self, position: Position, stream: str, sequence: int) -> None:
+        if stream in self.sequences:
+            super().check_sequence(position, stream, sequence)
         else:
-            if odd := clock_back(position, event.origin_seq, lamport, before, self.clocks[event.origin]):
+            self.streams[stream] = FirstOfStream(position, self._turn, sequence)
+            self.sequences[stream] = sequence
+
+    def check_chain(self, position: Position, origin: str, origin_seq: int, previous: bytes, digest: bytes) -> None:
+        lamport = self._lamport
+        before = self.chains.get(origin)
+        if before is None:
+            self.origins[origin] = FirstOfOrigin(position, self._turn, origin_seq, previous, lamport)
+            self.chains[origin] = Link(origin_seq, digest)
+        else:
+            if odd := clock_back(position, origin_seq, lamport, before, self.clocks[origin]):
                 self._odd(odd)
-            super().check_chain(position, event, digest)
-        self.clocks[event.origin] = lamport
+            super().check_chain(position, origin, origin_seq, previous, digest)
+        self.clocks[origin] = lamport
 
     def _look_at_clocks(self, place: Packed, event: Event) -> None:
         """Note times that cannot all be true. No rule forbids them, but a user should know."""

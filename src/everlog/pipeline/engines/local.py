@@ -68,7 +68,7 @@ class LocalEngine:
         return self._written[0]
 
     def _rows(self, lake: Lake, *, after: int = 0, upto: int) -> pa.Table:
-        """The events of a lake above a position and not above another; all of them are held."""
+        """Return the events of a lake above a position and not above another; all of them are held."""
         if self._events is None:
             files, rows = self._written
             if not files or lake.events.files() != files:  # else the lake has what was just written, and nothing else

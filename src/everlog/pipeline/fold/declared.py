@@ -91,7 +91,7 @@ def fold_declared(
 
 
 def _shares(table: Table, files: Sequence[DataFile], tasks: int) -> list[list[str]]:
-    """The files of each task: neighbours, with about the same number of events."""
+    """Return the files of each task: neighbours, with about the same number of events."""
     shares: list[list[str]] = [[] for _ in range(tasks)]
     all_rows = sum(file.rows for file in files) or 1
     for file, end in zip(files, accumulate(file.rows for file in files), strict=True):

@@ -112,7 +112,7 @@ def matches(query: Query) -> Column:
 
 
 def _as_sorted(stored: DataFrame) -> DataFrame:
-    """Stored rows with the columns of `SORTED_SCHEMA`."""
+    """Return stored rows with the columns of `SORTED_SCHEMA`."""
     from pyspark.sql.functions import col
 
     fields = spark_schema(SORTED_SCHEMA).fields

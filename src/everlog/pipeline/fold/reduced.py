@@ -44,7 +44,7 @@ def columns_of(view: DeclaredView) -> list[str]:
 
 
 def schema_of(view: DeclaredView) -> pa.Schema:
-    """The columns of a key before all of its events were read."""
+    """Return the columns of a key before all of its events were read."""
     fields = [
         pa.field("key", pa.string()),
         pa.field("count", pa.int64()),

@@ -91,7 +91,7 @@ def with_keys(view: View, catalog: Catalog, batches: Iterable[pa.RecordBatch]) -
 
 
 def _keys(view: View, catalog: Catalog, records: Sequence[Recorded]) -> tuple[list[str | None], dict[int, str]]:
-    """The keys that can be computed, and the dead letter of each event whose key cannot."""
+    """Return the keys that can be computed, and the dead letter of each event whose key cannot."""
     with suppress(Exception):  # the loop below reports which event failed
         keys = [*map(view.key, catalog.upcast_all([recorded.event for recorded in records]))]
         if all(key is None or type(key) is str for key in keys):
@@ -233,12 +233,12 @@ class SortedFold:
             self._changed.add(key)
 
     def _followed(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows are followed by another one of their key; for the last one that is not known."""
+        """Return which rows are followed by another one of their key; for the last one that is not known."""
         keys = batch.column("key")
         return pa.concat_arrays([pc.equal(keys.slice(1), keys.slice(0, len(keys) - 1)), pa.array([True])])
 
     def _each_once(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The events without repetitions, which are side by side."""
+        """Return the events without repetitions, which are side by side."""
         if not batch.num_rows:
             return batch
         column = batch.column("id" if self._causal else "position")

@@ -104,7 +104,7 @@ def lake_events(spark: SparkSession, lake: Lake, after: int, upto: int) -> DataF
 
 
 def _folded_faster(spark: SparkSession, lake: Lake, view: View, catalog: Catalog, upto: Cursor) -> DataFrame | None:
-    """All events, folded without a shuffle, where there is a way."""
+    """Fold all events without a shuffle, if there is a way."""
     if isinstance(view, DeclaredView):
         events = lake_events(spark, lake, 0, upto.position)
         if not why_not(events, view, catalog):
@@ -116,13 +116,13 @@ def _folded_faster(spark: SparkSession, lake: Lake, view: View, catalog: Catalog
 
 
 def _fold_keys(events: DataFrame, view: View, catalog: Catalog, keys: DataFrame) -> DataFrame:
-    """Some keys, folded from their beginning."""
+    """Fold some keys from their beginning."""
     mine = keyed(events, view, ship(view, catalog)).join(keys, "key", "left_semi")
     return fold_keyed(mine, view, catalog, with_applied=False)
 
 
 class _Totals(NamedTuple):
-    """What a fold gave beside rows."""
+    """What a fold found besides rows."""
 
     letters: int
     late: int
@@ -147,7 +147,7 @@ def _written(table: Table, folded: DataFrame, cursor: Cursor) -> tuple[list[Data
 
 
 def _parked(spark: SparkSession, lake: Lake, view: View, upto: int) -> dict[str, CausalOrder]:
-    """The keys whose events wait, and the causal order of the event that they wait behind."""
+    """Return the keys whose events wait, and the causal order of the event that they wait behind."""
     from pyspark.sql.functions import min, struct
 
     table = letters_table(lake, view)

@@ -8,7 +8,7 @@ from everlog.files import DiskFiles
 
 
 def make_folders(files: DiskFiles, folder: Path) -> None:
-    """The folder, and those above it that are not there."""
+    """Create a folder, and those above it that are missing."""
     missing = [parent for parent in (folder, *folder.parents) if not parent.is_dir()]
     for parent in reversed(missing):
         files.make_dir(parent)

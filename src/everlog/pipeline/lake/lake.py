@@ -170,7 +170,7 @@ class Lake:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for temporary files of Spark. After a kill it stays, until the next purge removes it."""
+        """Yield a folder for temporary files of Spark. After a kill it stays, until the next purge removes it."""
         folder = self.path / SCRATCH / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         make_folders(self._files, folder)
         try:
@@ -188,7 +188,7 @@ class Lake:
 
     @contextmanager
     def writing(self, *, wait_s: float | None = 0) -> Iterator[None]:
-        """While this is open, no other pipeline writes to this lake. `Busy` names the process that does."""
+        """Keep other pipelines from writing to this lake while this is open. `Busy` names the one that does."""
         lock = self._files.lock(self.path / "lock")
         lock.acquire(wait_s)
         try:

@@ -273,7 +273,7 @@ def _staged(
 
 
 def _first(path: Path) -> int:
-    """The least position in a file; 0 if it is empty."""
+    """Return the least position in a file; 0 if it is empty."""
     meta = pq.read_metadata(path)
     return int(meta.row_group(0).column(0).statistics.min) if meta.num_row_groups else 0
 

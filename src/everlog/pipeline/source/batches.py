@@ -139,7 +139,7 @@ _MADE: dict[str, Callable[[Block], pa.Array]] = {
 
 
 def _left_to_check(query: Query) -> list[tuple[str, str]]:
-    """The conditions that no store checks before it has the whole event."""
+    """Return the conditions that no store checks before it has the whole event."""
     found = (("actor", query.actor), ("correlation_id", query.correlation_id))
     return [(name, value) for name, value in found if value]
 

@@ -84,7 +84,7 @@ def _rebuild(engine: Engine, lake: Lake, catalog: Catalog, types: Sequence[str],
 
 
 def _read_differently(engine: Engine, lake: Lake, catalog: Catalog, epoch: str) -> list[str]:
-    """The types whose rows in the lake were made by another reading than the catalog has now."""
+    """Return the types whose rows in the lake were made by another reading than the catalog has now."""
     if lake.quarantine.cursor(epoch) is None:
         return []
     found: set[tuple[str, int | None]] = {(table.path.name, table.mark(READING)) for table in lake.tables(SILVER)}

@@ -64,7 +64,7 @@ class Tally(NamedTuple):
 
 
 def _totals(counted: pa.Table) -> pa.Array:
-    """The events of each type up to each day."""
+    """Return the number of events of each type up to each day."""
     so_far: dict[str, int] = {}
     totals = []
     for event_type, count in zip(

@@ -117,6 +117,6 @@ class ViewTable:
         lake.gold(self.name).commit(files, cursor=upto, marks=marks, schema=schema, mode="overwrite")
 
     def _code(self) -> int:
-        """A number for the code that derives the rows: that of the view, and how its events are read."""
+        """Return a number for the code that derives the rows: that of the view, and how its events are read."""
         both = int(code_fingerprint(self.view), 16) ^ int(catalog_fingerprint(self.catalog, self.view), 16)
         return both % 2**62

@@ -73,12 +73,12 @@ class ResourcePath(msgspec.Struct, frozen=True):
         return ResourcePath(self.names[:-1]) if len(self.names) > 1 else None
 
     def of(self, kind: str, name: str) -> str:
-        """The stream of something that is here: a secret, a volume, the scale of a process."""
+        """Return the stream of something that is here: a secret, a volume, the scale of a process."""
         return f"{kind}/{'.'.join(self.names)}.{name}"
 
 
 def path_of(text: str, kind: str = "") -> ResourcePath:
-    """The place that a text names, of a kind if one is asked for."""
+    """Return the path that a text names. With a kind, a path of another kind is refused."""
     names = tuple(text.split("/"))
     wanted = KINDS.index(kind) + 1 if kind else 0
     right_length = len(names) == wanted if wanted else 1 <= len(names) <= len(KINDS)
@@ -99,7 +99,7 @@ def names_environment(text: str) -> bool:
 
 
 def require_name(what: str, name: str) -> str:
-    """The name of something at a place, refused if it is of the wrong shape."""
+    """Return the name of something at a path. Refuse one of the wrong shape."""
     pattern, form = _SHAPES[what]
     if what == "deploy" and names_environment(name):
         raise InvalidField(

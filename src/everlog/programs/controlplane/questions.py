@@ -208,5 +208,5 @@ def _entry(recorded: Recorded) -> AuditEntry:
 
 
 def _below(items: Iterator[tuple[str, Any]], scope: str) -> Iterator[tuple[str, Any]]:
-    """The rows below a scope, out of rows in order of their keys from there on."""
+    """Yield the rows below a scope, out of rows in order of their keys from there on."""
     return takewhile(lambda row: in_scope(row[0], scope), items)

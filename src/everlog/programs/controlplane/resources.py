@@ -53,7 +53,7 @@ def remove_route(history: History, place: ResourcePath, host: str, *, reason: st
 
 
 def no_such_route(host: str) -> NoSuchSubject:
-    """The same words for a host that nobody has and for one of another org."""
+    """Return the same refusal for a host that nobody has and for one of another org."""
     hint = "everlog control list for the environments; everlog control desired ENVIRONMENT for its hosts"
     return no_such(f"route for {host}", "no environment has this host", hint=hint)
 

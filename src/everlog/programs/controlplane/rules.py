@@ -254,7 +254,7 @@ def _to_type(verb: str, deploy: str) -> str:
 
 
 def no_such_deploy(deploy: str) -> NoSuchSubject:
-    """The same words for a deploy that never was and for one of another org."""
+    """Return the same refusal for a deploy that never was and for one of another org."""
     return no_such(f"deploy {deploy}", "nothing was requested under this id", hint=WHERE_DEPLOYS_ARE)
 
 
@@ -284,7 +284,7 @@ def _deploys_to(event: Event, scope: str) -> bool:
 
 
 def _running(history: History, scope: str) -> str:
-    """The deploy whose artifact the environment should run."""
+    """Return the deploy whose artifact the environment should run."""
     for event in reversed(history):
         if event.type in RELEASES and event.scope == scope:
             return runs_after(event)

@@ -49,7 +49,7 @@ def taken_ends(log: Log, uid: str, scope: str) -> set[str]:
 
 
 def find(log: Log, text: str, *, scope: str, verb: str) -> Name:
-    """The issue that is meant; refused if there is none, or more than one."""
+    """Return the issue that a text names. Refuse it if there is none, or more than one."""
     asked = text.strip().lower()
     plain = asked.translate(_ALIKE)
     names = (_named(log, plain) or _begun_with(log, plain)) if _REFERENCE.fullmatch(plain) else []
@@ -71,12 +71,12 @@ def find(log: Log, text: str, *, scope: str, verb: str) -> Name:
 
 
 def name_of(log: Log, uid: str) -> Name | None:
-    """The names of an issue by its uid."""
+    """Return the names of an issue by its uid."""
     return names_of(log, [uid]).get(uid)
 
 
 def names_of(log: Log, uids: Collection[str]) -> dict[str, Name]:
-    """The names of many at once; those that nobody knows are left out."""
+    """Return the names of many issues. Unknown uids are left out."""
     buckets = log.view(ShortIds).get_many({bucket_of(uid) for uid in uids})
     wanted = set(uids)
     return {name.uid: name for bucket in buckets.values() for name in names_in(bucket) if name.uid in wanted}
@@ -102,7 +102,7 @@ def _begun_with(log: Log, asked: str) -> list[Name]:
 
 
 def _uid(asked: str) -> str:
-    """The uid in its one spelling; nothing if it is none."""
+    """Return the uid in its one spelling; empty if the text is not a uid."""
     try:
         uid = parse_id(asked)
     except InvalidField:

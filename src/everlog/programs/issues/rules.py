@@ -77,7 +77,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def uid_of(event: Event) -> str:
-    """The issue that an event is about."""
+    """Return the uid of the issue that an event is about."""
     return event.stream.partition("/")[2]
 
 
@@ -130,7 +130,7 @@ def evolve(issue: Issue, event: Event) -> Issue:
 
 
 def issue_of(uid: str, events: Iterable[Event]) -> Issue | None:
-    """The issue that a history describes, in the order that is the same on every clone; None if there is none."""
+    """Return the issue that a history describes, in the same order on every clone; None if there is none."""
     issue = Issue(uid=uid)
     for event in sorted(events, key=lambda event: event.causal_order):
         issue = evolve(issue, event)

@@ -42,7 +42,7 @@ def bucket_of(uid: str) -> str:
 
 
 def short_id_of(uid: str, taken: Container[str], *, length_min: int = LENGTH_MIN) -> str:
-    """The shortest end of a uid that is free and no number; all of it, if it must be."""
+    """Return the shortest end of a uid that is free and no number; all of it, if it must be."""
     text = uid.lower()
     for length in range(length_min, len(text)):
         found = text[-length:]
@@ -52,12 +52,12 @@ def short_id_of(uid: str, taken: Container[str], *, length_min: int = LENGTH_MIN
 
 
 def every_end(uids: Iterable[str]) -> set[str]:
-    """Whatever may have been the short id of one of these."""
+    """Return every text that may have been the short id of one of these."""
     return {uid.lower()[-length:] for uid in uids for length in range(LENGTH_MIN, len(uid) + 1)}
 
 
 def names_in(bucket: Mapping[str, Any] | None) -> list[Name]:
-    """Everybody in a bucket of the view `issues.short_ids`, by the names that they have now."""
+    """Return all names in a bucket of the view `issues.short_ids`, by the names that they have now."""
     if not bucket:
         return []
     found = [

@@ -48,7 +48,7 @@ class Wrong(Exception):
 
 
 def read_entries(data: bytes, name: str) -> list[ActivityEntry]:
-    """The entries of a file, in order; BadFile names every line that does not fit."""
+    """Return the entries of a file, in order. BadFile names every line that does not fit."""
     problems: list[str] = []
     found: list[ActivityEntry] = []
     try:
@@ -68,7 +68,7 @@ def read_entries(data: bytes, name: str) -> list[ActivityEntry]:
 
 
 def refuse(problems: list[str], name: str) -> None:
-    """BadFile if there are any problems."""
+    """Raise BadFile if there are any problems."""
     if problems:
         raise BadFile(
             f"{name} cannot be migrated: {counted(len(problems), 'line is', 'lines are')} wrong",
@@ -160,7 +160,7 @@ def _mapping(node: _Node, take: Callable[[_Node], Any]) -> dict[str, Any]:
 
 
 def _field(node: _Node) -> Any:
-    """A value of an entry: its text, a list of texts, or for facts about a result an object of JSON's kinds."""
+    """Return a value of an entry: its text, a list of texts, or an object, for facts about a result."""
     match node.id:
         case "scalar":
             return None if node.tag == _TAG + "null" else _text(node)

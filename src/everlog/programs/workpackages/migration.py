@@ -112,7 +112,7 @@ def _admit(log: Log, events: list[Event], name: str) -> None:
 
 
 def _events(entries: list[ActivityEntry], name: str, *, now_ms: int) -> list[Event]:
-    """An event for each entry; BadFile names every line that does not fit."""
+    """Return one event per entry. BadFile names every line that does not fit."""
     filler, problems, events = Filler(), [], []
     seen: Counter[bytes] = Counter()
     for entry in entries:
@@ -170,7 +170,7 @@ def _moment(entry: ActivityEntry, text: Any) -> Any:
 
 
 def _payload(entry: ActivityEntry, event_type: str, fields: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The payload as the latest version of its type says it: 1.x had the first version's fields and words."""
+    """Return the payload in the latest version of its type: 1.x had the first version's fields and words."""
     old = dict(fields)
     if "subtask_index" in old and str(old["subtask_index"]).isdigit():
         old["subtask_index"] = int(old["subtask_index"])

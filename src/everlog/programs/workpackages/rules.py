@@ -206,7 +206,7 @@ def house(package: State | None, name: str, path: str, *, branch: str = "") -> l
 
 
 def next_lanes(package: State) -> tuple[str, ...]:
-    """Where a package may go. From a lane that only another program knows, it goes back to planned."""
+    """Return the lanes that a package may go to: planned, from a lane that only another program knows."""
     return MOVES.after(package["lane"])
 
 
@@ -215,12 +215,12 @@ def is_back(lane: str, to: str) -> bool:
 
 
 def waits_for(package: State, lanes: Mapping[str, str | None]) -> list[str]:
-    """What the package depends on that is not done."""
+    """Return what the package depends on and is not done."""
     return [one for one in package["dependencies"] if lanes.get(one) != "done"]
 
 
 def closed_gates(package: State) -> dict[str, str]:
-    """The gates that have not passed, with what they say."""
+    """Return the gates that have not passed, with their results."""
     return {name: one["status"] for name, one in sorted(package["gates"].items()) if one["status"] != "passed"}
 
 

@@ -5,26 +5,26 @@ Every byte is read again. An unreadable line is reported with its file and line 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from everlog.core.codec import header_bytes
 from everlog.core.event import START, Position
 from everlog.core.text import counted
 from everlog.stores.contract import Problem
 from everlog.stores.jsonl.day_files import Found, day_names, other_names, read_from, scan_file
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.bad_lines import BAD, MARKER, WINDOWS, code_of
-from everlog.stores.jsonl.index.schema import HOLE, Index
+from everlog.stores.jsonl.index.schema import HOLE, Index, id_of, key_of
 from everlog.stores.jsonl.lines import BadLine, EventLine, Line, read_line
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.jsonl.read_only import line_numbers
 
 _LOOKS = 50
 _LOOK_AGAIN_S = 0.02
-_PAGE_ROWS = 1000
+_PAGE_BYTES = 32 * 1024 * 1024
 
 
 def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem]:
@@ -126,23 +126,26 @@ def _look_at(folder: Folder, index: Index, name: str) -> Iterator[Problem]:
                     yield Problem(position, "crlf", f"{place}: {found.reason}")
             else:
                 yield Problem(position, "line_unreadable", f"{place}: {found.reason}")
-        elif isinstance(found.line, EventLine) and (row is None or row[1] != found.line.id):
+        elif isinstance(found.line, EventLine) and (row is None or row[1] != found.line.checksum):
             yield from _stranger(folder, index, found, place, position)
-    for unmatched, event_id in rows.rest():
-        yield Problem(Position(unmatched), "index_disagrees", f"event {event_id} is not where the index has it")
+    unmatched = [position for position, _ in rows.rest()]
+    if unmatched:
+        asked = "SELECT position, id FROM ids WHERE position IN (SELECT value FROM json_each(?)) ORDER BY position"
+        for at, key in index.fetch(asked, (json.dumps(unmatched),)):
+            yield Problem(Position(at), "index_disagrees", f"event {id_of(key)} is not where the index has it")
 
 
 class _Rows:
-    """The index rows of the events of a file, fetched page by page in the order of the file."""
+    """The index rows of the events of a file, fetched piece by piece in the order of the file."""
 
     def __init__(self, index: Index, file: int, size: int) -> None:
         # First the rows after the indexed size, which no line can match: the log may be written meanwhile.
-        beyond = "SELECT position, id FROM events WHERE file = ? AND at >= ?"
-        self._passed: list[tuple[int, str]] = list(index.fetch(beyond, (file, size)))
+        beyond = "SELECT position, crc FROM events WHERE file = ? AND at >= ?"
+        self._passed: list[tuple[int, int]] = list(index.fetch(beyond, (file, size)))
         self._rows = self._pages(index, file, size)
         self._next = next(self._rows, None)
 
-    def at(self, at: int) -> tuple[int, str] | None:
+    def at(self, at: int) -> tuple[int, int] | None:
         """Return the row of the line that begins at this byte. Call it in the order of the lines."""
         while self._next is not None and self._next[0] < at:
             self._passed.append(self._next[1:])
@@ -152,7 +155,7 @@ class _Rows:
         found, self._next = self._next[1:], next(self._rows, None)
         return found
 
-    def rest(self) -> Iterator[tuple[int, str]]:
+    def rest(self) -> Iterator[tuple[int, int]]:
         """Return the rows that matched no line."""
         yield from self._passed
         if self._next is not None:
@@ -160,15 +163,13 @@ class _Rows:
         yield from (row[1:] for row in self._rows)
 
     @staticmethod
-    def _pages(index: Index, file: int, size: int) -> Iterator[tuple[int, int, str]]:
+    def _pages(index: Index, file: int, size: int) -> Iterator[tuple[int, int, int]]:
+        # Each piece reads the whole table, so a piece is as large as memory allows.
         asked = (
-            "SELECT at, position, id FROM events WHERE file = ? AND (at, position) > (?, ?) AND at < ?"
-            " ORDER BY at, position LIMIT ?"
+            "SELECT at, position, crc FROM events WHERE file = ? AND at >= ? AND at < min(?, ?) ORDER BY at, position"
         )
-        last = (-1, 0)
-        while rows := index.fetch(asked, (file, *last, size, _PAGE_ROWS)):
-            yield from rows
-            last = rows[-1][:2]
+        for start in range(0, size, _PAGE_BYTES):
+            yield from index.fetch(asked, (file, start, start + _PAGE_BYTES, size))
 
 
 def _stranger(folder: Folder, index: Index, found: Found, place: str, position: Position) -> Iterator[Problem]:
@@ -179,7 +180,9 @@ def _stranger(folder: Folder, index: Index, found: Found, place: str, position: 
         yield Problem(START, "purged_came_back", f"{place}: event {line.id} was purged and is here again")
         return
     rows = index.fetch(
-        "SELECT position, name, at, events.size FROM events JOIN files USING (file) WHERE id = ?", (line.id,)
+        "SELECT events.position, name, at, events.size FROM ids JOIN events USING (position) JOIN files USING (file)"
+        " WHERE id = ?",
+        (key_of(line.id),),
     )
     if not rows:
         yield Problem(position, "index_disagrees", f"{place}: event {line.id} is not in the index")
@@ -189,7 +192,7 @@ def _stranger(folder: Folder, index: Index, found: Found, place: str, position: 
         other: Line | None = read_line(read_from(folder.files, folder.events / name, at, size=size))
     except (BadLine, FileNotFoundError):
         other = None  # damaged, or moved by a purge since the index was read
-    if not isinstance(other, EventLine) or header_bytes(other.event()) != header_bytes(line.event()):
+    if not isinstance(other, EventLine) or other.hash() != line.hash():
         yield Problem(
             Position(there), "id_conflict", f"{place}: it has the id {line.id} of another event, and is left out"
         )

@@ -12,32 +12,21 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.codec import HEADER_FIELDS, encode_header
-from everlog.core.event import EVENT_FIELDS, Event, Position, values_of
+from everlog.core.codec import HEADER_FIELDS
+from everlog.core.event import Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.stores.contract import Block
-from everlog.stores.jsonl.index.read import (
-    LineMoved,
-    Lines,
-    Row,
-    damage_among,
-    each_line,
-    event_of,
-    lines_alone,
-    payload_text,
-    refuse_moved,
-    until_unchanged,
-    wanted_row,
-    wanted_rows,
-)
+from everlog.stores.jsonl.index.query import Row, damage_among, wanted_row, wanted_rows
+from everlog.stores.jsonl.index.read import Lines, until_unchanged
 from everlog.stores.jsonl.index.schema import END, Damage
-from everlog.stores.jsonl.lines import BadLine, are_unchanged, scan_events
+from everlog.stores.jsonl.lines import BadLine, Values, scan_events, true_checksum
 
 SLAB_ROWS = 5_000
 _RUN_BYTES_MAX = 64 * 1024 * 1024
 _FIELDS = len(HEADER_FIELDS)
 _numbers = msgspec.json.Decoder(list[int]).decode
 _PAYLOAD, _SALT, _SIGNATURE, _PATH = range(_FIELDS, _FIELDS + 4)
+_ORIGIN, _ORIGIN_SEQ, _TAGS = map(HEADER_FIELDS.index, ("origin", "origin_seq", "tags"))
 
 
 def blocks(lines: Lines, query: Query, *, after: Position, upto: Position | None) -> Iterator[Block]:
@@ -63,9 +52,9 @@ def blocks(lines: Lines, query: Query, *, after: Position, upto: Position | None
         low = rows[-1][0]
 
 
-# In order of position, by which the table is sorted. In another order, the ids would not match.
+# In order of position, by which the table is sorted. In another order, the checksums would not match.
 _COLUMNS_OF_RUN = (
-    "SELECT count(*), max(position), json_group_array(sequence), json_group_array(received_us), group_concat(id, '')"
+    "SELECT count(*), max(position), json_group_array(sequence), json_group_array(received_us), json_group_array(crc)"
     " FROM events WHERE position > ? AND position <= ?"
 )
 
@@ -74,22 +63,22 @@ def _together(lines: Lines, low: int, high: int) -> Block | None:
     """Return the next positions as a block if they have no gap and their lines are one run; else None, for
     `_page`."""
     index = lines.index()
-    count, last, sequences, received_us, ids = index.fetch(_COLUMNS_OF_RUN, (low, min(low + SLAB_ROWS, high)))[0]
+    count, last, sequences, received_us, checksums = index.fetch(_COLUMNS_OF_RUN, (low, min(low + SLAB_ROWS, high)))[
+        0
+    ]
     if not count or last - low != count:
         return None
     first, end = wanted_row(index, low + 1), wanted_row(index, last)
     if first is None or end is None or first[4] != end[4] or not 0 <= end[5] - first[5] <= _RUN_BYTES_MAX:
         return None
     data = lines.span(first, end)
-    if not are_unchanged(data.split(b"\n")):
+    if list(map(true_checksum, data.split(b"\n"))) != _numbers(checksums):
         return None
     try:
         events = scan_events(data)
     except BadLine:
         return None
-    if len(events) != count or "".join([event[0] for event in events]) != ids:
-        return None
-    return _block(range(low + 1, last + 1), _numbers(sequences), _numbers(received_us), events)
+    return _block(lines, range(low + 1, last + 1), _numbers(sequences), _numbers(received_us), events)
 
 
 def _page(lines: Lines, query: Query, low: int, high: int) -> tuple[list[Row], Block | None, Damage | None]:
@@ -100,39 +89,25 @@ def _page(lines: Lines, query: Query, low: int, high: int) -> tuple[list[Row], B
         rows = [row for row in rows if row[0] < damage.first]
     if not rows:
         return rows, None, damage
-    events = [event for run, data in lines.runs(rows) for event in _events(run, data)]
-    positions, sequences, received_us, ids, *_ = zip(*rows, strict=True)
-    if [event[0] for event in events] != list(ids):
-        raise LineMoved(next(row for row, event in zip(rows, events, strict=True) if event[0] != row[3]))
-    return rows, _block(positions, sequences, received_us, events), damage
+    positions, sequences, received_us, *_ = zip(*rows, strict=True)
+    return rows, _block(lines, positions, sequences, received_us, lines.values(rows)), damage
 
 
 def _block(
-    positions: Sequence[int], sequences: Sequence[int], received_us: Sequence[int], events: list[tuple[Any, ...]]
+    lines: Lines,
+    positions: Sequence[int],
+    sequences: Sequence[int],
+    received_us: Sequence[int],
+    events: list[Values],
 ) -> Block:
+    groups = lines.groups()
+    if groups is not None:
+        for values in events:
+            facts = None if values[_SIGNATURE] else groups.of(values[_ORIGIN], values[_ORIGIN_SEQ])
+            if facts is not None:
+                values[_SIGNATURE], values[_PATH] = facts.signature, groups.path(facts, values[_ORIGIN_SEQ])
     fields: list[Sequence[Any]] = list(zip(*events, strict=True))
-    salts = fields[_SALT]
-    payloads = list(map(bytes, fields[_PAYLOAD]))
-    if not all(salts):  # no salt: erased. An empty payload is not written either, but has a salt
-        payloads = [text if salt else b"" for text, salt in zip(payloads, salts, strict=True)]
     signatures = fields[_SIGNATURE] if any(fields[_SIGNATURE]) else ()
     paths = [b"".join(path) for path in fields[_PATH]] if signatures else ()
-    return Block(positions, sequences, received_us, (), fields[:_FIELDS], payloads, salts, signatures, paths)
-
-
-def _events(rows: list[Row], data: bytes) -> list[tuple[Any, ...]]:
-    refuse_moved(rows, data)
-    try:
-        found = scan_events(lines_alone(rows, data))
-    except BadLine:
-        found = [_values(event_of(line)) for line in each_line(rows, data)]
-    if len(found) != len(rows):
-        raise LineMoved
-    return found
-
-
-def _values(event: Event) -> tuple[Any, ...]:
-    values = dict(zip(EVENT_FIELDS, values_of(event), strict=True))
-    text = encode_header(event.occurred_at).strip(b'"').decode()
-    values.update(occurred_at=text, tags=encode_header(event.tags), payload=payload_text(event.payload))
-    return tuple(values.values())
+    header = fields[:_FIELDS]
+    return Block(positions, sequences, received_us, (), header, fields[_PAYLOAD], fields[_SALT], signatures, paths)

@@ -2,14 +2,21 @@
 
 A line is one JSON object in canonical form (RFC 8785), and a newline. There are three kinds; each takes one position:
 
-    event   {"actor":"user:ada",…,"id":"01K…",…,"received_at":"2026-…Z",…}      the portable event with its names
+    event   {"actor":"user:ada",…,"id":"01K…",…,"occurred_at":"2026-…Z",…}      the portable event with its names
     purged  {"purged":{"hash":…,"id":…,"lamport":…,"origin":…,"origin_seq":…,"previous":…,"purge":…,"stream":…}}
     purge   {"purge":{"actor":…,"id":…,"lamport":…,"purged_at":…,"reason":…,"scopes":[…],"stream":…}}
 
 A purged line replaces the line of its event, so that the order of the lines stays the order of the positions.
+A line leaves out what follows from its other members, and can be verified alone:
+
+    commitment   follows from payload and salt; it is there if the payload was erased
+    version      is 1 if it is left out
+
 Besides the members of the event, an event line may have these, which describe how it was recorded:
 
-    received_at  when it was first recorded
+    received_at  when it was first recorded; if it is left out, when it occurred
+    group        {"count":…,"first":…,"signature":…}: the signature of `count` events of its origin, which were
+                 recorded together. It is on the line of the last of them, purged or not.
     via          the origin of the log that wrote the line, if that is not the event's own origin
     batch        [k, n]: line k of a write of n lines, so that a torn write is cut as a whole
     claims       {"<base64 of 16 bytes>": count}: requests whose first event this is
@@ -25,18 +32,22 @@ from __future__ import annotations
 import json
 import zlib
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec.structs import astuple
 
 from everlog.core.canonical import canonical
 from everlog.core.clock import LAMPORT_MAX
+from everlog.core.codec import HEADER_FIELDS, commitment, encode_header, header_hash, read_payload
 from everlog.core.event import EVENT_FIELDS, Event, values_of
 from everlog.core.ids import EventId
 from everlog.errors import EverlogError
 from everlog.stores.contract import Encoded
 from everlog.stores.jsonl import seed_shape
+
+if TYPE_CHECKING:
+    from everlog.core.group import Group
 
 Batch = tuple[int, int]
 Number = Annotated[int, msgspec.Meta(ge=0, le=LAMPORT_MAX)]
@@ -58,6 +69,14 @@ class BadLine(Exception):
     """A line that cannot be read; the text is the reason."""
 
 
+class SignedGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """The signature of a group, which is stored once. Names are in alphabetical order."""
+
+    count: Number
+    first: Number
+    signature: bytes
+
+
 # ---- events
 
 
@@ -69,6 +88,8 @@ class _Written(msgspec.Struct, omit_defaults=True, gc=False):
     claims: dict[str, int] = {}
     commitment: bytes = b""
     correlation_id: str = ""
+    erased_by: str = ""
+    group: SignedGroup | None = None
     id: str = ""
     idempotency_key: str = ""
     lamport: int = 0
@@ -86,7 +107,7 @@ class _Written(msgspec.Struct, omit_defaults=True, gc=False):
     stream: str = ""
     tags: dict[str, str] = {}
     type: str = ""
-    version: int = 0
+    version: int = 1
     via: str = ""
 
 
@@ -96,7 +117,7 @@ class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=Fal
 
     id: EventId
     type: str
-    version: Number
+    version: Number = 1
     stream: str
     lamport: Number
     origin: str
@@ -109,24 +130,55 @@ class EventLine(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=Fal
     correlation_id: str = ""
     idempotency_key: str = ""
     tags: dict[str, str] = {}
-    commitment: bytes
+    commitment: bytes | None = None
     previous: bytes = b""
-    payload: dict[str, Any] = {}
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
     salt: bytes = b""
     signature: bytes = b""
     path: tuple[bytes, ...] = ()
     erased_by: str = ""
-    received_at: datetime
+    received_at: datetime | None = None
     via: str = ""
     batch: Batch | None = None
     claims: dict[str, Number] = {}
+    group: SignedGroup | None = None
     xsum: str = ""
 
+    @property
+    def arrived_at(self) -> datetime:
+        return self.received_at or self.occurred_at
+
+    @property
+    def checksum(self) -> int:
+        """Its checksum, as the index has it."""
+        return signed(int(self.xsum, 16))
+
     def event(self) -> Event:
-        return Event(*astuple(self)[:_EVENT_FIELDS])
+        values = list(astuple(self)[:_EVENT_FIELDS])
+        values[_COMMITMENT] = self.committed()
+        values[_PAYLOAD] = read_payload(bytes(self.payload))
+        return Event(*values)
+
+    def committed(self) -> bytes:
+        """Return the commitment to the payload."""
+        return commitment(self.salt, bytes(self.payload)) if self.commitment is None else self.commitment
+
+    def hash(self) -> bytes:
+        """Return the hash of the event, computed from this line alone."""
+        values = list(astuple(self)[:_HEADER_LENGTH])
+        values[_COMMITMENT] = self.committed()
+        return header_hash(encode_header(values))
 
 
 _EVENT_FIELDS = len(EVENT_FIELDS)
+_HEADER_LENGTH = len(HEADER_FIELDS)
+_OCCURRED_AT = EVENT_FIELDS.index("occurred_at")
+_TAGS = EVENT_FIELDS.index("tags")
+_COMMITMENT = EVENT_FIELDS.index("commitment")
+_PAYLOAD = EVENT_FIELDS.index("payload")
+_SALT = EVENT_FIELDS.index("salt")
+_SIGNATURE = EVENT_FIELDS.index("signature")
+_PATH = EVENT_FIELDS.index("path")
 assert EventLine.__struct_fields__[:_EVENT_FIELDS] == EVENT_FIELDS
 
 
@@ -134,7 +186,7 @@ assert EventLine.__struct_fields__[:_EVENT_FIELDS] == EVENT_FIELDS
 class _Replayed(msgspec.Struct, kw_only=True, gc=False):
     id: EventId
     type: str
-    version: int
+    version: int = 1
     stream: str
     lamport: int
     origin: str
@@ -147,7 +199,7 @@ class _Replayed(msgspec.Struct, kw_only=True, gc=False):
     correlation_id: str = ""
     idempotency_key: str = ""
     tags: dict[str, str] = {}
-    commitment: bytes
+    commitment: bytes | None = None
     previous: bytes = b""
     payload: dict[str, Any] = {}
     salt: bytes = b""
@@ -163,7 +215,7 @@ assert _Replayed.__struct_fields__ == EVENT_FIELDS
 class _Scanned(msgspec.Struct, kw_only=True, gc=False):
     id: str
     type: str
-    version: int
+    version: int = 1
     stream: str
     lamport: int
     origin: str
@@ -176,7 +228,7 @@ class _Scanned(msgspec.Struct, kw_only=True, gc=False):
     correlation_id: str = ""
     idempotency_key: str = ""
     tags: msgspec.Raw = msgspec.Raw(b"{}")
-    commitment: bytes
+    commitment: bytes | None = None
     previous: bytes = b""
     payload: msgspec.Raw = msgspec.Raw(b"{}")
     salt: bytes = b""
@@ -200,10 +252,18 @@ def event_line(
     via: str = "",
     batch: Batch | None = None,
     claims: dict[str, int] | None = None,
+    group: SignedGroup | None = None,
+    signed: bool = False,
+    own: str = "",
 ) -> bytes:
-    """Return the line of an event, with its newline."""
+    """Return the line of an event, with its newline. `signed`: its signature is that of a group of this write.
+
+    The commitments of events of the `own` origin are known to be right: this log has just computed them.
+    """
     event = encoded.event
     payload = encoded.payload
+    signature, path = (b"", ()) if signed else astuple(event)[_SIGNATURE : _PATH + 1]
+    follows = event.salt and (event.origin == own or commitment(event.salt, payload) == event.commitment)
     return ended(
         _encode(
             _Written(
@@ -211,22 +271,24 @@ def event_line(
                 batch,
                 event.causation_id,
                 claims or {},
-                event.commitment,
+                b"" if follows else event.commitment,
                 event.correlation_id,
+                event.erased_by,
+                group,
                 event.id,
                 event.idempotency_key,
                 event.lamport,
                 event.occurred_at,
                 event.origin,
                 event.origin_seq,
-                event.path,
+                path,
                 msgspec.Raw(payload) if payload and payload != b"{}" else None,
                 event.previous,
-                received_at,
+                None if received_at == event.occurred_at else received_at,
                 event.request_id,
                 event.salt,
                 event.scope,
-                event.signature,
+                signature,
                 event.stream,
                 dict(event.tags),
                 event.type,
@@ -234,6 +296,21 @@ def event_line(
                 via if via != event.origin else "",
             )
         )
+    )
+
+
+def erased_line(line: EventLine, by: str) -> bytes:
+    """Return the line of an event without its payload and salt."""
+    values = dict(zip(EVENT_FIELDS, astuple(line)[:_EVENT_FIELDS], strict=True))
+    values.update(commitment=line.committed(), payload={}, salt=b"", erased_by=by)
+    encoded = Encoded(Event(**values), b"", b"", b"")
+    return event_line(
+        encoded,
+        line.arrived_at,
+        via=line.via or line.origin,
+        batch=line.batch,
+        claims=line.claims,
+        group=line.group,
     )
 
 
@@ -255,6 +332,7 @@ class PurgedLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=Fal
     via: str = ""
     lamport: Number = 0  # the event's
     hash_format: Number = HASH_FORMAT  # 1 if it was purged in format 1: its hash is of that format
+    group: SignedGroup | None = None  # the signature that its line had
 
 
 class PurgeLine(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
@@ -330,19 +408,25 @@ def checksum_of(line: bytes) -> str:
     return line[-11:-3].decode()
 
 
+def signed(checksum: int) -> int:
+    """Return a checksum as a signed number, which takes less room in the index."""
+    return checksum - (1 << 32) if checksum >> 31 else checksum
+
+
 def refuse_changed(data: bytes) -> None:
     if data[-_CRC_BYTES:] != _CRC % zlib.crc32(data[:-_CRC_BYTES]):
         raise BadLine("its checksum does not match: the disk or an editor changed it")
 
 
-def are_unchanged(lines: list[bytes]) -> bool:
-    """Return whether the checksum of every line matches. A line of another program has none."""
-    for line in lines:
-        if line[-_CRC_BYTES:] != _CRC % zlib.crc32(line[:-_CRC_BYTES]):
-            is_of_ours = b'"commitment"' in line or not seed_shape.looks_like_it(line)
-            if is_of_ours:
-                return False
-    return True
+def true_checksum(line: bytes) -> int | None:
+    """Return the checksum of a line without its newline, as the index has it, or None if it does not match. A line of
+    another program has none: then it is that of the whole line."""
+    checksum = zlib.crc32(line[:-_CRC_BYTES])
+    if line[-_CRC_BYTES:] != _CRC % checksum:
+        if b'"commitment"' in line or not seed_shape.looks_like_it(line):
+            return None
+        checksum = zlib.crc32(line)
+    return signed(checksum)
 
 
 # ---- reading
@@ -359,11 +443,12 @@ def read_marked_line(data: bytes) -> tuple[Line, Batch | None]:
 
 
 def _read(data: bytes) -> tuple[Line, Batch | None]:
-    if data.endswith(b'"}\r') and are_unchanged([data[:-1]]):
+    if data.endswith(b'"}\r') and true_checksum(data[:-1]) is not None:
         raise BadLine(CRLF)
     try:
         line = _decode_event_line(data)
         refuse_changed(data)
+        _refuse_incomplete(line)
         return line, line.batch
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         why = str(error)
@@ -391,32 +476,82 @@ def _read(data: bytes) -> tuple[Line, Batch | None]:
     raise BadLine(why)
 
 
+def _refuse_incomplete(line: EventLine) -> None:
+    if not line.salt and line.commitment is None:
+        raise BadLine("it has neither a salt nor a commitment")
+    if not bytes(line.payload).startswith(b"{"):
+        raise BadLine("its payload is not an object")
+
+
 def _seed_line(data: bytes) -> EventLine:
     try:
         event = seed_shape.read_seed_event(data)
+        payload = canonical(event.payload)
     except (EverlogError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadLine(f"it has the shape of another program's event, but {error}") from error
     if not 0 <= event.lamport <= LAMPORT_MAX:
         raise BadLine(f"its clock value is {event.lamport}, and values from 0 to {LAMPORT_MAX} are possible")
     fields = dict(zip(EVENT_FIELDS, values_of(event), strict=True))
-    return EventLine(**fields, received_at=event.occurred_at)
+    fields["payload"] = msgspec.Raw(payload)
+    return EventLine(**fields, xsum=f"{zlib.crc32(data):08x}")
 
 
-def read_events(data: bytes) -> list[Event]:
+def read_events(data: bytes, group: Group | None = None) -> list[Event]:
+    """Decode the events of many lines at once. Raise BadLine if one of them is not an event line of everlog.
+
+    The group computes what the lines leave out.
+    """
+    try:
+        return [Event(*astuple(line), group) for line in _decode_replayed(data)]  # type: ignore[call-arg]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadLine(str(error)) from error
+
+
+Values = list[Any]
+"""The values of an event in the order of `Event`: times, tags and the payload as text, an erased payload empty, and
+every commitment computed."""
+
+
+def scan_events(data: bytes) -> list[Values]:
     """Decode the events of many lines at once. Raise BadLine if one of them is not an event line of everlog."""
     try:
-        return [Event(*astuple(line)) for line in _decode_replayed(data)]
+        found = [list(astuple(line)) for line in _decode_scanned(data)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadLine(str(error)) from error
+    for values in found:
+        salt = values[_SALT]
+        payload = values[_PAYLOAD] = bytes(values[_PAYLOAD]) if salt else b""
+        if values[_COMMITMENT] is None:
+            values[_COMMITMENT] = commitment(salt, payload)
+    return found
 
 
-def scan_events(data: bytes) -> list[tuple[Any, ...]]:
-    """As `read_events`, but return the values of each event in the order of `Event`; times, tags and payload as
-    text."""
+def scan_lines(lines: list[bytes]) -> list[Values]:
+    """As `scan_events`, also for lines of another program. Raise BadLine if one of them is not an event."""
     try:
-        return [astuple(line) for line in _decode_scanned(data)]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadLine(str(error)) from error
+        found = scan_events(b"\n".join(lines))
+    except BadLine:
+        found = [_values_of(event_line_of(line)) for line in lines]
+    if len(found) != len(lines):
+        raise BadLine("a line is empty")
+    return found
+
+
+def event_line_of(data: bytes) -> EventLine:
+    """Decode a line that must be an event."""
+    line = read_line(data)
+    if not isinstance(line, EventLine):
+        raise BadLine("it is not an event")
+    return line
+
+
+def _values_of(line: EventLine) -> Values:
+    values = list(astuple(line)[:_EVENT_FIELDS])
+    values[_OCCURRED_AT] = encode_header(line.occurred_at).strip(b'"').decode()
+    values[_TAGS] = msgspec.Raw(encode_header(line.tags))
+    values[_COMMITMENT] = line.committed()
+    values[_PAYLOAD] = bytes(line.payload) if line.salt else b""
+    return values
 
 
 def is_whole_object(data: bytes) -> bool:

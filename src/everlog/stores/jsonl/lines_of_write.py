@@ -15,6 +15,7 @@ from everlog.stores.jsonl.lines import (
     Line,
     PurgedLine,
     PurgeLine,
+    SignedGroup,
     checksum_of,
     event_line,
     purge_line,
@@ -36,6 +37,11 @@ class LinesOfWrite:
         self._lamport = staged.clock_before  # the greatest so far, for lines without an event
         self._count = len(staged.records) + len(staged.staged_purges) + len(staged.placed_purged)
         self._sort_claims(staged)
+        self._groups: dict[tuple[str, int], SignedGroup] = {}  # by the last event, whose line has the signature
+        self._signed: set[tuple[str, int]] = set()
+        for (signed, first), (count, signature) in staged.signatures.items():
+            self._groups[signed, first + count - 1] = SignedGroup(count, first, signature)
+            self._signed.update((signed, number) for number in range(first, first + count))
         if staged.staged_purges or staged.placed_purged:
             places: list[tuple[int, Any, Any]] = [(each[0].position, *each) for each in staged.records]
             places += [(purge.reserved, purge, removed) for purge, removed in staged.staged_purges]
@@ -77,11 +83,21 @@ class LinesOfWrite:
         moment = self._received_at(recorded)
         event = encoded.event
         self._lamport = max(self._lamport, event.lamport)
-        data = event_line(encoded, moment, via=self._origin, batch=self._batch(), claims=claims)
+        number = (event.origin, event.origin_seq)
+        group = self._groups.get(number)
+        data = event_line(
+            encoded,
+            moment,
+            via=self._origin,
+            batch=self._batch(),
+            claims=claims,
+            group=group,
+            signed=number in self._signed,
+            own=self._origin,
+        )
         line = EventLine(  # the members that the index needs
             id=event.id,
             type=event.type,
-            version=event.version,
             stream=event.stream,
             lamport=event.lamport,
             origin=event.origin,
@@ -89,10 +105,11 @@ class LinesOfWrite:
             occurred_at=event.occurred_at,
             actor=event.actor,
             scope=event.scope,
-            commitment=event.commitment,
+            previous=event.previous,
             received_at=moment,
             via="" if event.origin == self._origin else self._origin,
             claims=claims,
+            group=group,
             xsum=checksum_of(data),
         )
         self.lines.append((data, line, encoded.hash))
@@ -127,6 +144,7 @@ class LinesOfWrite:
             via=self._origin,
             lamport=gone.lamport,
             hash_format=gone.hash_format,
+            group=self._groups.get((gone.origin, gone.origin_seq)),
         )
         self._lamport = max(self._lamport, gone.lamport)
         self.lines.append((purged_line(line, batch=self._batch()), line, b""))

@@ -5,8 +5,9 @@ result is a function of the set alone, down to the byte: each id once, in the ca
 whatever order clones merge, all end with the same file. The common ancestor is not used: no line is ever removed, and
 if one was, the removal is not followed.
 
-Two lines of one event may differ. A purged line wins over the event; of two lines that differ only in how the event
-was recorded, the one with the lesser bytes wins. One id with two contents is refused, and so is an unreadable line:
+Two lines of one event may differ. A purged line wins over the event, and an erased one over one with its payload; of
+two lines that differ only in how the event was recorded, the one with the lesser bytes wins. The signature of a group
+stays, whichever line had it. One id with two contents is refused, and so is an unreadable line:
 the caller must then leave both sides unchanged.
 
 `batch` marks are removed from the merged file. They distinguish a torn write at the end of a file from a complete
@@ -15,15 +16,23 @@ one. Lines that two clones have committed are not torn, and a mark among lines o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from everlog.core.codec import header_bytes, header_hash
 from everlog.core.text import counted
 from everlog.errors import BadFile, IdConflict
 from everlog.stores.jsonl.day_files import scan
-from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, ended
+from everlog.stores.jsonl.lines import (
+    EventLine,
+    Line,
+    PurgedLine,
+    PurgeLine,
+    SignedGroup,
+    causal_order,
+    ended,
+    purged_line,
+)
 
 PROBLEMS_MAX = 20
 
@@ -32,11 +41,24 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """A line, its bytes without a batch mark, and its file and number."""
+    """A line, its bytes without a batch mark and without the signature of a group, its file and number, and that
+    signature."""
 
     line: Line
     data: bytes
     place: str
+    group: SignedGroup | None = None
+
+    @property
+    def whole(self) -> bytes:
+        """The bytes of the line, with the signature of a group."""
+        if self.group is None:
+            return self.data
+        if isinstance(self.line, PurgedLine):
+            return purged_line(msgspec.structs.replace(self.line, group=self.group))
+        members = _members(self.data) | {"group": msgspec.Raw(msgspec.json.encode(self.group))}
+        del members["xsum"]
+        return ended(msgspec.json.encode(dict(sorted(members.items()))))
 
 
 def merge_day_files(name: str, ours: bytes, theirs: bytes) -> bytes:
@@ -56,7 +78,7 @@ def merge_day_files(name: str, ours: bytes, theirs: bytes) -> bytes:
         for stated in side:
             before = united.get(stated.line.id)
             united[stated.line.id] = stated if before is None else _one_of(before, stated)
-    return b"".join(each.data for each in sorted(united.values(), key=lambda each: causal_order(each.line)))
+    return b"".join(each.whole for each in sorted(united.values(), key=lambda each: causal_order(each.line)))
 
 
 def _lines_of(data: bytes, name: str, problems: list[str]) -> list[_Stated]:
@@ -66,23 +88,25 @@ def _lines_of(data: bytes, name: str, problems: list[str]) -> list[_Stated]:
             problems.append(f"{name}:{number}: {found.reason}")
             continue
         text = data[found.at : found.at + found.size]
-        whole = text + b"\n" if found.batch is None else _without_mark(text)
-        stated.append(_Stated(found.line, whole, f"{name}:{number}"))
+        group = None if isinstance(found.line, PurgeLine) else found.line.group
+        bare = text + b"\n" if found.batch is None and group is None else _bare(text, found.line)
+        stated.append(_Stated(found.line, bare, f"{name}:{number}", group))
     return stated
 
 
-def _without_mark(text: bytes) -> bytes:
-    """Return the line without its batch mark. Every other member keeps its bytes."""
+def _bare(text: bytes, line: Line) -> bytes:
+    """Return the line without its batch mark and its group. Every other member keeps its bytes."""
+    if isinstance(line, PurgedLine):
+        return purged_line(msgspec.structs.replace(line, group=None))
     members = _members(text)
-    del members["batch"], members["xsum"]
+    for name in ("batch", "group", "xsum"):
+        members.pop(name, None)
     return ended(msgspec.json.encode(members))
 
 
 def _one_of(one: _Stated, other: _Stated) -> _Stated:
     """Return which of two lines with the same id stays, in whichever order they are given."""
-    if one.data == other.data:
-        return one
-    if not _speak_of_the_same(one.line, other.line):
+    if one.data != other.data and not _speak_of_the_same(one.line, other.line):
         raise IdConflict(
             f"the id {one.line.id} has two contents: {one.place} and {other.place}",
             why=f"an id identifies one event for ever. {_excerpt(one)}, and {_excerpt(other)}",
@@ -90,7 +114,8 @@ def _one_of(one: _Stated, other: _Stated) -> _Stated:
             id=one.line.id,
             lines=[one.place, other.place],
         )
-    return min(one, other, key=_preference)
+    groups = [each.group for each in (one, other) if each.group is not None]
+    return replace(min(one, other, key=_preference), group=min(groups, key=msgspec.structs.astuple, default=None))
 
 
 def _speak_of_the_same(one: Line, other: Line) -> bool:
@@ -99,16 +124,16 @@ def _speak_of_the_same(one: Line, other: Line) -> bool:
     if _hash(one) != _hash(other):
         return False
     if isinstance(one, EventLine) and isinstance(other, EventLine) and not (_erased(one) or _erased(other)):
-        return (one.payload, one.salt) == (other.payload, other.salt)
+        return (bytes(one.payload), one.salt) == (bytes(other.payload), other.salt)
     return True
 
 
 def _hash(line: EventLine | PurgedLine) -> bytes:
-    return line.hash if isinstance(line, PurgedLine) else header_hash(header_bytes(line.event()))
+    return line.hash if isinstance(line, PurgedLine) else line.hash()
 
 
 def _erased(line: EventLine) -> bool:
-    return not line.salt and not line.payload
+    return not line.salt and bytes(line.payload) == b"{}"
 
 
 def _preference(stated: _Stated) -> tuple[int, str, bytes]:

@@ -56,7 +56,7 @@ class OwnOrigins:
         self.read()
         before, place, end = self.names, self._folder.place(), remembered_end(self._lock)
         identity = Identity(self._folder.log_id, before[0], index.epoch, 0, before[1:])
-        if was_put_back(identity, index.link(before[0]), place=place, here=here, remembered=end):
+        if was_put_back(identity, index.chain(before[0]).end, place=place, here=here, remembered=end):
             self.names = (new_origin(self._now_us()), *before)
         if place != here or self.names is not before:
             self._unsaved = (before, here)

@@ -1,18 +1,19 @@
-"""Purge: remove the bytes of a stream's events from the day files, and leave one line per event in its place.
+"""Remove bytes from the day files: the events of a purge, and the payloads of an erasure.
 
     1  local/purge.json lists what will be removed           durable, but nothing has changed yet
-    2  the purge's own line is appended                      from here on the purge is committed
+    2  the lines of the write are appended                   from here on the removal is committed
     3  each file that holds such events is rewritten to a new file, which is renamed over the old one
     4  the notes are rewritten without expired and replaced ones: they may hold text of the events
     5  local/purge.json is removed
 
-After a crash, the next process that opens the log finishes steps 3 to 5 if the purge's line exists; otherwise it
-removes local/purge.json.
+A purged event leaves a line in its place; an erased one keeps its line, without payload and salt. An erasure that
+appends no line is committed by step 1. After a crash, the next process that opens the log finishes steps 3 to 5 if
+the removal is committed; otherwise it removes local/purge.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,18 +21,27 @@ import msgspec
 from everlog.core.event import Purged
 from everlog.core.ids import EventId
 from everlog.files import Files, replace_file
+from everlog.stores.contract import Erasure
 from everlog.stores.jsonl.day_files import day_names, read_from, scan
-from everlog.stores.jsonl.lines import EventLine, PurgedLine, PurgeLine, purged_line
+from everlog.stores.jsonl.lines import EventLine, PurgedLine, PurgeLine, erased_line, purged_line
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a purge will remove."""
+    """What will be removed. It is committed when the log has the line `first` of the write, if that has any."""
 
     purges: list[PurgeLine]
     purged: list[PurgedLine]
+    erased: dict[EventId, EventId] = {}  # the event that allowed each erasure
+    first: str = ""
+
+    def is_committed(self, knows: Callable[[str], bool]) -> bool:
+        return not self.first or knows(self.first)
 
 
-def plan_of(purges: list[tuple[PurgeLine, list[Purged]]]) -> Plan:
+NOTHING = Plan([], [])
+
+
+def plan_of(purges: list[tuple[PurgeLine, list[Purged]]], erasures: Collection[Erasure], first: str) -> Plan:
     return Plan(
         [line for line, _ in purges],
         [
@@ -48,6 +58,8 @@ def plan_of(purges: list[tuple[PurgeLine, list[Purged]]]) -> Plan:
             for line, removed in purges
             for gone in removed
         ],
+        {erasure.id: erasure.by for erasure in erasures},
+        first,
     )
 
 
@@ -60,10 +72,9 @@ def read_plan(files: Files, path: Path) -> Plan | None:
     return msgspec.json.decode(files.read_all(path), type=Plan) if files.exists(path) else None
 
 
-def pending_lines(files: Files, path: Path) -> list[PurgedLine]:
-    """Return the purged lines of an interrupted purge."""
-    plan = read_plan(files, path)
-    return [] if plan is None else plan.purged
+def unfinished(files: Files, path: Path) -> Plan:
+    """Return what an interrupted purge or erasure was to remove."""
+    return read_plan(files, path) or NOTHING
 
 
 def carry_out(files: Files, events: Path, plan: Plan) -> None:
@@ -71,24 +82,21 @@ def carry_out(files: Files, events: Path, plan: Plan) -> None:
     going = {line.id: line for line in plan.purged}
     for name in day_names(files, events):
         data = read_from(files, events / name)
-        if any(event_id.encode() in data for event_id in going):
-            rest = _without(data, going)
+        if any(event_id.encode() in data for event_id in (*going, *plan.erased)):
+            rest = _without(data, going, plan.erased)
             if rest != data:
                 replace_file(files, events / name, rest)
 
 
-def _without(data: bytes, going: Mapping[EventId, PurgedLine]) -> bytes:
+def _without(data: bytes, going: Mapping[EventId, PurgedLine], erased: Mapping[EventId, EventId]) -> bytes:
     kept: list[bytes] = []
     for found in scan(data):
         line = found.line
-        gone = going.get(line.id) if isinstance(line, EventLine) else None
-        if gone is None or not isinstance(line, EventLine):
-            kept.append(data[found.at : found.end])
+        if isinstance(line, EventLine) and line.id in going:
+            left = msgspec.structs.replace(going[line.id], claims=line.claims, via=line.via, group=line.group)
+            kept.append(purged_line(left, batch=found.batch))
+        elif isinstance(line, EventLine) and line.id in erased and line.salt:
+            kept.append(erased_line(line, erased[line.id]))
         else:
-            kept.append(
-                purged_line(
-                    msgspec.structs.replace(gone, claims=line.claims, via=line.via),
-                    batch=found.batch,
-                )
-            )
+            kept.append(data[found.at : found.end])
     return b"".join(kept)

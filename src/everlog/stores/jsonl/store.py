@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from everlog.core.chain import simple_chains
+from everlog.core.chain import Chain
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
-from everlog.core.codec import Packed, header_bytes, header_hash
-from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
+from everlog.core.codec import Packed
+from everlog.core.event import START, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId, IdSource
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import ClockJump, EverlogError, LogClosed, NotFound, ReadOnly, WriterStopped
@@ -31,7 +31,7 @@ from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_sto
 from everlog.stores.jsonl import check, columns, purge
 from everlog.stores.jsonl.day_files import OpenDayFile, day_name, day_names
 from everlog.stores.jsonl.folder import Folder, disk_errors
-from everlog.stores.jsonl.index.read import Lines, read_by_id, read_records, read_slots
+from everlog.stores.jsonl.index.read import Lines, hash_by_id, read_by_id, read_records, read_slots, removable
 from everlog.stores.jsonl.index.update import IndexUpdater
 from everlog.stores.jsonl.lines_of_write import LinesOfWrite
 from everlog.stores.jsonl.notes import NotesFile
@@ -51,7 +51,7 @@ class JsonlStore:
     _identity: Identity | None
     _head: Position | None
     _clock: int | None
-    _links: dict[str, Link]
+    _chains: dict[str, Chain]
     _sequences: dict[str, int]
     _settled: bool
 
@@ -253,11 +253,11 @@ class JsonlStore:
     ) -> Ends:
         clock = self._last_clock()
         sequences = {stream: self._sequence(stream) for stream in streams}
-        links = {origin: self._link(origin) for origin in origins}
+        chains = {origin: self._chain(origin) for origin in origins}
         if not ids and not purging:
-            return Ends(clock, sequences, simple_chains(links))
+            return Ends(clock, sequences, chains)
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
-        return Ends(clock, sequences, simple_chains(links), known, self._removable(purging) if purging else None)
+        return Ends(clock, sequences, chains, known, self._removable(purging) if purging else None)
 
     def _last_clock(self) -> int:
         if self._in_write() and self._clock is not None:
@@ -286,10 +286,10 @@ class JsonlStore:
             return known
         return stored
 
-    def _link(self, origin: str) -> Link:
-        found = self._links.get(origin)
+    def _chain(self, origin: str) -> Chain:
+        found = self._chains.get(origin)
         if found is None:
-            found = self._links[origin] = self._updater.index.link(origin)
+            found = self._chains[origin] = self._updater.index.chain(origin)
         return found
 
     def _sequence(self, stream: str) -> int:
@@ -306,16 +306,12 @@ class JsonlStore:
         purged = self._updater.index.fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
         if purged:
             return Known(purged[0][0], True)
-        found = self.get(event_id)
-        return None if found is None else Known(header_hash(header_bytes(found.event)), False)
+        digest = hash_by_id(self._lines, event_id)
+        return None if digest is None else Known(digest, False)
 
     def _removable(self, stream: str) -> Removable:
-        removed, scopes = [], set()
-        for recorded in self.read(Query(stream=stream)):
-            event = recorded.event
-            slot = (recorded.position, recorded.sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header_bytes(event)), event.previous, event.lamport))
-            scopes.add(event.scope)
+        self._look()
+        removed, scopes = removable(self._lines, stream)
         return Removable(removed, tuple(sorted(scopes)))
 
     # ---- claims and notes
@@ -372,7 +368,7 @@ class JsonlStore:
                 clock=staged.clock_before,
             )
         self._updater.own.save(self._updater.index)
-        is_plain = not staged.staged_purges and not staged.placed_purged
+        is_plain = not staged.staged_purges and not staged.placed_purged and not staged.erasures
         epoch = "" if is_plain else self._updater.index.epoch
         staged_lines = LinesOfWrite(staged, epoch, self._updater.origin, self._ids)
         if staged.staged_notes or staged_lines.claims_apart:
@@ -383,15 +379,17 @@ class JsonlStore:
                 of=staged_lines.first_id,
                 now_us=staged.now_us,
             )
-        is_current = self._append(staged, staged_lines, lags=is_plain) if staged_lines.lines else True
+        is_current = (
+            self._append(staged, staged_lines, lags=is_plain) if staged_lines.lines or staged.erasures else True
+        )
         self._clock_behind |= staged.clock != self._last_clock()
         if self._clock_behind and is_current:
             self._write_clock(staged.clock, staged.now_us, durable=not staged.records)
         self._head, self._clock = staged.position, staged.clock
-        self._links.update(staged.links)
+        self._chains.update(staged.chains)
         origin = self._updater.origin
-        if self._settled and (own := staged.links.get(origin)) is not None:
-            remember_end(self._lock, OwnEnd(origin, own.origin_seq))
+        if self._settled and (own := staged.chains.get(origin)) is not None:
+            remember_end(self._lock, OwnEnd(origin, own.end.origin_seq))
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
         self._remembered_at = self._updater.seen
@@ -426,20 +424,21 @@ class JsonlStore:
 
     def _append(self, staged: OpenWrite, made: LinesOfWrite, *, lags: bool) -> bool:
         """Append the lines and flush them. Return whether the index is up to date."""
-        plan = None
-        if made.purges:
-            plan = purge.plan_of(made.purges)
+        plan = purge.NOTHING
+        if made.purges or staged.erasures:
+            plan = purge.plan_of(made.purges, staged.erasures.values(), made.first_id)
             purge.write_plan(self._files, self._folder.purge_file, plan)
-        name = day_name(staged.now_us)
-        at = self._updater.end_of_log(name)
-        self._tail.append(b"".join([line for line, _, _ in made.lines]), at=at)
-        if at == 0:
-            # The name is safe before the first event in it is acknowledged (F06).
-            self._files.fsync_dir(self._folder.events)
-        first = Position(staged.position - len(made.lines) + 1)
-        purged = () if plan is None else plan.purged
-        is_current = self._updater.record_write(name, at, first, made.lines, purged, now=not lags)
-        if plan is not None:
+        is_current = True
+        if made.lines:
+            name = day_name(staged.now_us)
+            at = self._updater.end_of_log(name)
+            self._tail.append(b"".join([line for line, _, _ in made.lines]), at=at)
+            if at == 0:
+                # The name is safe before the first event in it is acknowledged (F06).
+                self._files.fsync_dir(self._folder.events)
+            first = Position(staged.position - len(made.lines) + 1)
+            is_current = self._updater.record_write(name, at, first, made.lines, plan, now=not lags)
+        if plan is not purge.NOTHING:
             self._updater.finish_purge(plan)
         return is_current
 
@@ -449,7 +448,7 @@ class JsonlStore:
         self._settled = False  # whether it is known that this copy was not put back
         self._head = None
         self._clock = None
-        self._links = {}
+        self._chains = {}
         self._sequences = {}
 
     # ---- inside: being open

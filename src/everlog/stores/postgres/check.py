@@ -84,7 +84,9 @@ def _column_problems(fetch: Fetch, *, tenant: bool) -> Iterator[Problem]:
     if not rows:
         return  # state_problems reports that it is missing
     clock = rows[0][0]
-    ends = {} if tenant else {row[0]: row[1] for row in fetch(named["chain_ends"], {})}
+    ends: dict[str, int] = {}
+    for row in [] if tenant else fetch(named["chain_ends"], {}):
+        ends[row[0]] = max(row[1], ends.get(row[0], 0))
     columns = named["columns_and_headers"].format(events="scoped_events" if tenant else "events")
     after = Position(0)
     while rows := fetch(columns, {"after": after, "limit": PAGE_ROWS}):

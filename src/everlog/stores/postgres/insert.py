@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import astuple
 
-from everlog.core.event import Purge, Recorded
+from everlog.core.event import EVENT_FIELDS, Purge, Recorded
 from everlog.core.ids import id_value
 from everlog.errors import Damaged
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Encoded
@@ -26,6 +26,7 @@ from everlog.stores.postgres.connection import Connection
 from everlog.stores.postgres.small_state import write_changes
 from everlog.stores.postgres.statements import statements
 from everlog.stores.postgres.wire import BYTEA, INT4, INT8, TEXT, UUID, Statement, Wire, array, number, small_number
+from everlog.stores.staged_group import StagedGroup
 
 _COPY_ROWS_MIN = 48
 _ROWS_A_PIECE = 128
@@ -35,10 +36,11 @@ _BETWEEN_PRUNES = 5_000
 
 _SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">II", 0, 0)
 _END = struct.pack(">h", -1)
-_COLUMNS = 12
+_COLUMNS = 13
 _PLACE = struct.Struct(">h iq iq iq i16s").pack
 _LENGTH = struct.Struct(">i").pack
 _EMPTY = _LENGTH(0)
+_SIGNATURE_AT = EVENT_FIELDS.index("signature")
 
 
 class Inserter:
@@ -56,6 +58,12 @@ class Inserter:
         """Send everything of a write, and its commit last."""
         if staged.may_be_lost:
             connection.execute(b"SET LOCAL synchronous_commit TO off")
+        groups = [group for group in staged.groups() if group.facts.signature] if staged.signatures else []
+        signed = {recorded.position for group in groups for recorded, _ in group.records}
+        whole = [group for group in groups if len(group.records) == group.facts.count]
+        if len(whole) < len(groups):
+            self._place_groups(connection, groups)
+            whole = []
         rows = staged.records
         purges = [purge for purge, removed in staged.staged_purges if removed]
         if staged.placed_purged or len(purges) < len(staged.staged_purges):
@@ -64,12 +72,14 @@ class Inserter:
             # Positions are assigned in order, so events appended before a purge are sent before it.
             before = [row for row in rows if row[0].position < purge.reserved]
             rows = rows[len(before) :]
-            self._copy(connection, before)
+            self._copy(connection, before, signed)
             self._purge(connection, purge)
         if len(rows) >= _COPY_ROWS_MIN:
-            self._copy(connection, rows)
+            self._copy(connection, rows, signed)
             rows = []
-        if purges:
+        if staged.erasures:
+            self._erase(connection, staged)
+        if purges or staged.erasures:
             # Expired notes are not returned, but may hold bytes of purged events.
             connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
         if staged.staged_notes:
@@ -77,20 +87,29 @@ class Inserter:
         self._forget_claims(connection, staged)
         if staged.state_changes:
             write_changes(connection, staged.state_changes)
-        last = self._last(rows, staged)
+        last = self._last(rows, staged, signed, whole)
         if (staged.staged_purges or staged.placed_purged) and not purges:
             wire.run(*last)
             connection.execute(self._sql["set_head"], {"head": staged.position})
-            self._place_links(connection, staged)
+            self._place_chains(connection, staged)
             wire.run(self._commit)
         else:
             wire.run(*last, self._commit)
 
-    def _last(self, rows: Sequence[tuple[Recorded, Encoded]], staged: OpenWrite) -> list[Statement]:
-        """Return the rest of a write, to be sent at once: events, claims, and the clock if no event carries it."""
+    def _last(
+        self,
+        rows: Sequence[tuple[Recorded, Encoded]],
+        staged: OpenWrite,
+        signed: Collection[int],
+        groups: Sequence[StagedGroup],
+    ) -> list[Statement]:
+        """Return the rest of a write, to be sent at once: events, signatures, claims, and the clock if no event
+        carries it."""
         found = []
         if rows:
-            found.append(Statement(b"everlog_insert_events", self._sql["insert_events"], self._columns(rows)))
+            found.append(Statement(b"everlog_insert_events", self._sql["insert_events"], self._columns(rows, signed)))
+        if groups:
+            found.append(Statement(b"everlog_sign_groups", self._sql["sign_groups"], _signatures(groups)))
         if staged.staged_claims:
             found.append(Statement(b"everlog_claim", self._sql["claim"], self._claims(staged)))
         carried = max((encoded.event.lamport for _, encoded in staged.records), default=0)
@@ -98,19 +117,22 @@ class Inserter:
             found.append(Statement(b"everlog_move_clock", self._sql["move_clock"], [number(staged.clock)]))
         return found
 
-    def _copy(self, connection: Connection, rows: Sequence[tuple[Recorded, Encoded]]) -> None:
+    def _copy(
+        self, connection: Connection, rows: Sequence[tuple[Recorded, Encoded]], signed: Collection[int]
+    ) -> None:
         if not rows:
             return
         with connection.cursor() as cursor, cursor.copy(self._sql["copy_events"]) as copy:
             copy.write(_SIGNATURE)
             # In pieces, so that the server stores the first rows while the next are encoded.
             for start in range(0, len(rows), _ROWS_A_PIECE):
-                copy.write(self._copy_bytes(rows[start : start + _ROWS_A_PIECE]))
+                copy.write(self._copy_bytes(rows[start : start + _ROWS_A_PIECE], signed))
             copy.write(_END)
 
-    def _columns(self, rows: Sequence[tuple[Recorded, Encoded]]) -> list[bytes]:
+    def _columns(self, rows: Sequence[tuple[Recorded, Encoded]], signed: Collection[int]) -> list[bytes]:
         """Return the values of `insert_events`, in the order of its parameters."""
         events = [encoded.event for _, encoded in rows]
+        proofs = [_proof(recorded, encoded, signed) for recorded, encoded in rows]
         return [
             array(INT8, [number(recorded.position) for recorded, _ in rows]),
             array(INT8, [number(recorded.sequence) for recorded, _ in rows]),
@@ -122,9 +144,24 @@ class Inserter:
             array(TEXT, [encoded.header for _, encoded in rows]),
             array(TEXT, [encoded.payload for _, encoded in rows]),
             array(BYTEA, [event.salt for event in events]),
-            array(BYTEA, [event.signature for event in events]),
-            array(BYTEA, [b"".join(event.path) for event in events]),
+            array(BYTEA, [signature for signature, _ in proofs]),
+            array(BYTEA, [path for _, path in proofs]),
+            array(TEXT, [event.erased_by.encode() for event in events]),
         ]
+
+    def _erase(self, connection: Connection, staged: OpenWrite) -> None:
+        erasures = staged.erasures.values()
+        values = {
+            "ids": [uuid.UUID(int=id_value(erasure.id)) for erasure in erasures],
+            "allowed_by": [erasure.by for erasure in erasures],
+        }
+        done = connection.execute(self._sql["erase"], values).fetchone()
+        if done != (len(erasures),):
+            raise Damaged(
+                "the erasure was undone",
+                why=f"{len(erasures)} payloads were to be erased, and the database erased {done}",
+                hint="everlog verify",
+            )
 
     def _claims(self, staged: OpenWrite) -> list[bytes]:
         claims = staged.staged_claims
@@ -158,18 +195,27 @@ class Inserter:
             rows = [(*astuple(purge)[:2], list(purge.scopes), *astuple(purge)[3:]) for purge in purges]
             cursor.executemany(self._sql["place_purges"], rows)
 
-    def _place_links(self, connection: Connection, staged: OpenWrite) -> None:
-        """Send the ends of the chains of a copied log. A chain that ends with an event was advanced by it."""
-        links = staged.links.items()
-        values = {
-            "origins": [origin for origin, _ in links],
-            "seqs": [link.origin_seq for _, link in links],
-            "hashes": [link.hash for _, link in links],
-            "places": [staged.chains[origin].runs[-1].position for origin, _ in links],
-        }
-        connection.execute(self._sql["place_links"], values)
+    def _place_groups(self, connection: Connection, groups: Sequence[StagedGroup]) -> None:
+        """Send the signatures of a copied log, of whose groups a purge has left only some events or none."""
+        rows = [
+            (group.first, facts.origin, facts.first_seq, facts.count, facts.signature)
+            for group in groups
+            for facts in (group.facts,)
+        ]
+        with connection.cursor() as cursor:
+            cursor.executemany(self._sql["place_groups"], rows)
 
-    def _copy_bytes(self, rows: Sequence[tuple[Recorded, Encoded]]) -> bytes:
+    def _place_chains(self, connection: Connection, staged: OpenWrite) -> None:
+        """Send the chains of a copied log, in which purged events are links, too."""
+        chains = staged.chains.items()
+        with connection.cursor() as cursor:
+            cursor.execute(self._sql["forget_chains"], {"origins": list(staged.chains)})
+            runs = [(origin, *astuple(run)) for origin, chain in chains for run in chain.runs]
+            cursor.executemany(self._sql["place_chains"], runs)
+            forks = [(origin, *astuple(fork)) for origin, chain in chains for fork in chain.forks]
+            cursor.executemany(self._sql["place_forks"], forks)
+
+    def _copy_bytes(self, rows: Sequence[tuple[Recorded, Encoded]], signed: Collection[int]) -> bytes:
         names, named = self._names, self._named
         parts: list[bytes] = []
         add = parts.extend
@@ -200,11 +246,10 @@ class Inserter:
                     event.salt,
                 )
             )
-            if event.signature:
-                path = b"".join(event.path)
-                add((_LENGTH(len(event.signature)), event.signature, _LENGTH(len(path)), path))
-            else:
-                add((_EMPTY, _EMPTY))
+            signature, path = _proof(recorded, encoded, signed)
+            erased_by = event.erased_by.encode()
+            for value in (signature, path, erased_by):
+                add((_LENGTH(len(value)), value) if value else (_EMPTY,))
         return b"".join(parts)
 
     def _named(self, name: str) -> bytes:
@@ -231,3 +276,20 @@ class Inserter:
         if self._notes_since_prune >= _BETWEEN_PRUNES:
             self._notes_since_prune = 0
             connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
+
+
+def _signatures(groups: Sequence[StagedGroup]) -> list[bytes]:
+    """Return the values of `sign_groups`."""
+    return [
+        array(INT8, [number(group.first) for group in groups]),
+        array(INT4, [small_number(group.facts.count) for group in groups]),
+        array(BYTEA, [group.facts.signature for group in groups]),
+    ]
+
+
+def _proof(recorded: Recorded, encoded: Encoded, signed: Collection[int]) -> tuple[bytes, bytes]:
+    """Return the signature and the path that an event has by itself. Those of a signed group follow from it."""
+    if recorded.position in signed:
+        return b"", b""
+    signature, path = astuple(encoded.event)[_SIGNATURE_AT : _SIGNATURE_AT + 2]
+    return signature, b"".join(path)

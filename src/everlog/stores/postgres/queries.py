@@ -6,15 +6,17 @@ is a scan. The order is always that of positions, so a filter never changes it (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from everlog.core.codec import Packed, assemble
 from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.ids import id_text
+from everlog.core.merkle import paths
 from everlog.core.query import Query
 from everlog.stores.contract import Block, Claim
 from everlog.stores.lost import first_gap, lost
@@ -27,6 +29,14 @@ END = 2**62
 
 Fetch = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 """Run one statement to its end on some connection, so that no read holds a connection while its caller works."""
+
+
+class Proof(NamedTuple):
+    """A signature, the path to the root that it covers, and if it is that of a group its first number and count."""
+
+    signature: bytes
+    path: tuple[bytes, ...]
+    signed_with: tuple[int, int] = (0, 0)
 
 
 class Reading:
@@ -61,14 +71,49 @@ class Reading:
     ) -> Iterator[Recorded]:
         left = END if limit is None else limit
         for rows in self._pages(fetch, query, after, upto, left, newest_first=newest_first):
-            yield from recorded(rows)
+            yield from self.recorded(fetch, rows)
 
     def blocks(self, fetch: Fetch, query: Query, *, after: Position, upto: Position | None) -> Iterator[Block]:
         """Return what `records` returns, as columns of stored bytes."""
         for rows in self._pages(fetch, query, after, upto, END, size_max=SLAB_ROWS):
-            positions, sequences, received_us, headers, payloads, salts, signatures, paths = zip(*rows, strict=True)
-            proofs = (signatures, paths) if any(signatures) else ((), ())
-            yield Block(positions, sequences, received_us, headers, (), payloads, salts, *proofs)
+            columns = list(zip(*rows, strict=True))
+            signed = self._signed(fetch, rows)
+            proofs = [_proof(row, signed) for row in rows] if signed or any(columns[6]) else []
+            signatures = [proof.signature for proof in proofs]
+            paths = [b"".join(proof.path) for proof in proofs]
+            positions, sequences, received_us, headers, payloads, salts, *_ = columns
+            yield Block(positions, sequences, received_us, headers, (), payloads, salts, signatures, paths)
+
+    def recorded(self, fetch: Fetch, rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:
+        """Return the records of rows."""
+        position = Position(0)
+        signed = self._signed(fetch, rows)
+        try:
+            for row in rows:
+                position, sequence, received_us, header, payload, salt, signature, _, erased_by, _ = row
+                if signed or signature or erased_by:
+                    proof = _proof(row, signed)
+                    event = assemble(header, payload, salt, proof.signature, proof.path, erased_by)
+                else:
+                    event = assemble(header, payload, salt)
+                yield Recorded(position, sequence, received_us, event)
+        except msgspec.DecodeError as error:
+            raise lost(position, position, why=f"the event cannot be read: {error}") from error
+
+    def _signed(self, fetch: Fetch, rows: list[tuple[Any, ...]]) -> dict[int, Proof]:
+        """Return what the groups of these rows prove; nothing if no group is signed, as their last column says."""
+        return self.signed(fetch, [row[0] for row in rows]) if rows and rows[0][-1] else {}
+
+    def signed(self, fetch: Fetch, positions: Sequence[int]) -> dict[int, Proof]:
+        """Return what the signed groups prove that these positions were in, by position."""
+        found: dict[int, Proof] = {}
+        for first, first_seq, count, signature, hashes in fetch(
+            self.sql("signed_groups"), {"places": list(positions)}
+        ):
+            whole = paths(hashes) if len(hashes) == count else [()] * count  # a row is lost: verify reports it
+            for position, path in enumerate(whole, first):
+                found[position] = Proof(signature, path, (first_seq, count))
+        return found
 
     def _pages(
         self,
@@ -189,20 +234,9 @@ class Reading:
             rows = fetch(self.sql(self._everything), {"after": after, "upto": END, "limit": PAGE_ROWS})
             last = Position(rows[-1][0] if len(rows) == PAGE_ROWS else END)
             gone = fetch(self.sql("purged_places"), {"after": after, "upto": last})
-            found: list[Packed | Purged] = [
-                Packed(
-                    position,
-                    sequence,
-                    received_us,
-                    header.encode(),
-                    payload.encode(),
-                    salt,
-                    signature,
-                    split_path(path),
-                )
-                for position, sequence, received_us, header, payload, salt, signature, path in rows
-            ]
-            found += [Purged(row[0], row[1], id_text(row[2].int), *row[3:]) for row in gone]
+            signed = self._signed(fetch, rows) | self._signed(fetch, gone)
+            found: list[Packed | Purged] = [_packed(row, signed) for row in rows]
+            found += [with_signature(Purged(row[0], row[1], id_text(row[2].int), *row[3:-1]), signed) for row in gone]
             found.sort(key=lambda place: place.position)
             yield from found
             if len(rows) < PAGE_ROWS:
@@ -229,18 +263,25 @@ def _follow(rows: list[tuple[Any, ...]], seen: int) -> bool:
     return abs(last - first) == len(rows) - 1 and (seen in (0, END) or abs(first - seen) == 1)
 
 
-def recorded(rows: list[tuple[Any, ...]]) -> Iterator[Recorded]:
-    position = Position(0)
-    try:
-        for position, sequence, received_us, header, payload, salt, signature, path in rows:
-            event = (
-                assemble(header, payload, salt, signature, split_path(path))
-                if signature
-                else assemble(header, payload, salt)
-            )
-            yield Recorded(position, sequence, received_us, event)
-    except msgspec.DecodeError as error:
-        raise lost(position, position, why=f"the event cannot be read: {error}") from error
+def _packed(row: tuple[Any, ...], signed: Mapping[int, Proof]) -> Packed:
+    position, sequence, received_us, header, payload, salt, _, _, erased_by, _ = row
+    proof = _proof(row, signed)
+    slot = (position, sequence, received_us, header.encode(), payload.encode(), salt)
+    return Packed(*slot, proof.signature, proof.path, erased_by, proof.signed_with)
+
+
+def _proof(row: tuple[Any, ...], signed: Mapping[int, Proof]) -> Proof:
+    """Return what proves an event: its own signature, or that of its group."""
+    own = Proof(row[6], split_path(row[7]))
+    return own if own.signature else signed.get(row[0], own)
+
+
+def with_signature(purged: Purged, signed: Mapping[int, Proof]) -> Purged:
+    """Return what is left of a purged event, with the signature of the group that it was in."""
+    proof = signed.get(purged.position)
+    if proof is None:
+        return purged
+    return replace(purged, signature=proof.signature, signed_with=proof.signed_with)
 
 
 def split_path(path: bytes) -> tuple[bytes, ...]:

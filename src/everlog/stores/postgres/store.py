@@ -19,9 +19,9 @@ from uuid import UUID
 
 import psycopg
 
-from everlog.core.chain import simple_chains
+from everlog.core.chain import Chain, Fork, Run
 from everlog.core.codec import Packed, assemble, header_hash
-from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
+from everlog.core.event import START, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId, id_value
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, Unavailable
@@ -36,7 +36,7 @@ from everlog.stores.postgres.connection import READERS_MAX, Connection, Pool, co
 from everlog.stores.postgres.insert import Inserter
 from everlog.stores.postgres.listener import Listener
 from everlog.stores.postgres.migrate import identity_of, open_log
-from everlog.stores.postgres.queries import END, Reading, recorded
+from everlog.stores.postgres.queries import END, Reading, with_signature
 from everlog.stores.postgres.small_state import DerivedTable
 from everlog.stores.postgres.statements import statements
 from everlog.stores.postgres.wire import Statement, Wire
@@ -77,7 +77,7 @@ class PostgresStore:
         self._head = START
         self._clock = 0
         self._known_head: Position | None = None  # where the head was when what follows was right
-        self._links: dict[str, Link] = {}
+        self._chains: dict[str, Chain] = {}
         self._sequences: dict[str, int] = {}
         self._every_stream_known = False
         self._table = b""  # the table of the state: a log that was restored from a dump has another one
@@ -133,7 +133,7 @@ class PostgresStore:
 
     def get(self, event_id: EventId) -> Recorded | None:
         rows = self._fetch(self._reading.sql("by_id"), {"id": UUID(int=id_value(event_id))})
-        return next(recorded(rows), None)
+        return next(self._reading.recorded(self._fetch, rows), None)
 
     def head(self) -> Position:
         if self._in_write():
@@ -210,7 +210,7 @@ class PostgresStore:
         return Ends(
             self._last_clock(),
             {stream: self._sequences.get(stream, 0) for stream in streams},
-            simple_chains({origin: self._link(origin) for origin in origins}),
+            {origin: self._chain(origin) for origin in origins},
             {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None},
             self._removable(purging) if purging else None,
         )
@@ -221,11 +221,11 @@ class PostgresStore:
         ((clock,),) = self._fetch(self._reading.sql("clock"), {})
         return int(clock)
 
-    def _link(self, origin: str) -> Link:
-        found = self._links.get(origin)
+    def _chain(self, origin: str) -> Chain:
+        found = self._chains.get(origin)
         if found is None:
-            rows = self._fetch_in_write("link", {"origin": origin})
-            found = self._links[origin] = Link(*rows[0]) if rows else BEGINNING
+            rows = self._fetch_in_write("chains", {"origins": [origin]})
+            found = self._chains[origin] = _chains_of(rows, [origin])[origin]
         return found
 
     def _meet(self, streams: Collection[str]) -> None:
@@ -245,10 +245,13 @@ class PostgresStore:
 
     def _removable(self, stream: str) -> Removable:
         removed, scopes = [], set()
-        for position, sequence, header in self._fetch_in_write("purgeable", {"stream": stream}):
+        rows = self._fetch_in_write("purgeable", {"stream": stream})
+        signed = self._reading.signed(self._fetch, [row[0] for row in rows])
+        for position, sequence, header in rows:
             event = assemble(header, b"", b"")  # the payload may be the very thing that cannot be read any more
             slot = (position, sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header.encode()), event.previous, event.lamport))
+            found = Purged(*slot, header_hash(header.encode()), event.previous, event.lamport)
+            removed.append(with_signature(found, signed))
             scopes.add(event.scope)
         return Removable(removed, tuple(sorted(scopes)))
 
@@ -399,10 +402,10 @@ class PostgresStore:
             return
         with writer.pipeline():
             streams = writer.execute(self._write_sql["sequences_since"], {"after": after})
-            links = writer.execute(self._write_sql["links"], {"origins": list(self._links)}, binary=True)
+            chains = writer.execute(self._write_sql["chains"], {"origins": list(self._chains)}, binary=True)
             names = writer.execute(self._write_sql["claims_since"], {"after": after}, binary=True)
         self._sequences.update(streams.fetchall())
-        self._links.update((origin, Link(number, digest)) for origin, number, digest in links.fetchall())
+        self._chains = _chains_of(chains.fetchall(), list(self._chains))
         self._claims.others_claimed(names.fetchall())
 
     def _commit(self, staged: OpenWrite) -> None:
@@ -430,7 +433,7 @@ class PostgresStore:
         self._identity_before = None
         self._known_head = self._head = staged.position
         self._clock = staged.clock
-        self._links.update(staged.links)
+        self._chains.update(staged.chains)
         self._claims.committed(staged)
         for record, _ in staged.records:
             self._sequences[record.event.stream] = record.sequence
@@ -485,7 +488,7 @@ class PostgresStore:
 
     def _forget_committed(self) -> None:
         self._known_head = None
-        self._links = {}
+        self._chains = {}
         self._sequences = {}
         self._every_stream_known = False
         self._claims.forget()
@@ -511,6 +514,18 @@ class PostgresStore:
         self._mutex = threading.Lock()
         self._closed = True
         self._why_closed = WHY_ABANDONED
+
+
+def _chains_of(rows: list[tuple[Any, ...]], origins: Collection[str]) -> dict[str, Chain]:
+    """Return the chains of these origins: a row without a first number is a fork."""
+    runs: dict[str, list[Run]] = {origin: [] for origin in origins}
+    forks: dict[str, list[Fork]] = {origin: [] for origin in origins}
+    for origin, first, previous, *end in rows:
+        if first:
+            runs[origin].append(Run(first, previous, *end))
+        else:
+            forks[origin].append(Fork(*end))
+    return {origin: Chain(tuple(runs[origin]), tuple(forks[origin])) for origin in origins}
 
 
 def _run(connection: Connection, statement: str | bytes, values: dict[str, Any]) -> list[tuple[Any, ...]]:

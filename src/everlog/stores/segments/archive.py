@@ -12,12 +12,14 @@ from everlog.files import Files, replace_file
 from everlog.stores.segments.format.frame import mark_of
 from everlog.stores.segments.format.frames import Gap, TailKind, Walk
 from everlog.stores.segments.format.layout import Layout
-from everlog.stores.segments.format.source import PIECE_BYTES, PlainSource, member
+from everlog.stores.segments.format.source import PlainSource
 from everlog.stores.segments.state import LogState
 
 
 def archive_segment(files: Files, layout: Layout, number: int) -> tuple[int, int]:
     """Pack one segment. Return its size before and after."""
+    from everlog.stores.segments.format.archive_source import PIECE_BYTES, member
+
     source = PlainSource(files, layout.segment(number))
     packed = bytearray()
     try:

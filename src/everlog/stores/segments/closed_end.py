@@ -124,8 +124,9 @@ def compare_ends(known: SavedEnd, live: Segment, log_id: str) -> None:
 
 
 def ends_whole(source: Source, part: PackedPart, *, mark: int) -> bool:
-    """Return whether the last block of a part is complete in the segment. This costs one read of a few frames."""
-    walk = Walk(source, mark=mark, start=part.offsets[-1], head=Position(part.befores[-1]), limit=part.end)
+    """Return whether the last write of a part is complete in the segment. This costs one read of a few frames."""
+    start = min(part.offsets[-1], part.last_write)
+    walk = Walk(source, mark=mark, start=start, head=Position(part.befores[-1]), limit=part.end)
     return not any(isinstance(found, Gap) for found in walk) and walk.tail is TailKind.END
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from everlog.core.event import START, Recorded
+from everlog.core.group import Group
 from everlog.core.text import counted
 from everlog.errors import NotALog
 from everlog.files import Files
@@ -16,13 +19,15 @@ from everlog.stores.segments.format.frame import (
     COMMIT,
     LENGTH,
     PURGING,
+    SIGNS,
     SWEPT,
     Frame,
     closing_frame,
     mark_of,
     open_body,
+    stored_events,
 )
-from everlog.stores.segments.format.frames import Gap, TailKind, Walk
+from everlog.stores.segments.format.frames import Found, Gap, TailKind, Walk
 from everlog.stores.segments.format.header import (
     HEAD_READ_BYTES,
     HEAD_START,
@@ -31,7 +36,7 @@ from everlog.stores.segments.format.header import (
     decode_header,
     head_size,
 )
-from everlog.stores.segments.format.source import ArchiveSource, PlainSource, Source
+from everlog.stores.segments.format.source import Source, open_source
 
 KINDS = {COMMIT: "write", CLOSED: "closed", PURGING: "purge", SWEPT: "swept"}
 _decode = msgspec.msgpack.Decoder(Frame).decode
@@ -49,7 +54,7 @@ class DumpEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def dump(files: Files, path: Path) -> Iterator[DumpEntry]:
     """Return the entries of a segment file, packed or plain."""
-    source = ArchiveSource(files, path) if path.suffix == ".gz" else PlainSource(files, path)
+    source = open_source(files, path, packed=path.suffix == ".zst")
     try:
         yield from _entries(source, path)
     finally:
@@ -58,7 +63,7 @@ def dump(files: Files, path: Path) -> Iterator[DumpEntry]:
 
 def _entries(source: Source, path: Path) -> Iterator[DumpEntry]:
     data = source.read(0, HEAD_READ_BYTES)
-    if data[: len(MAGIC)] != MAGIC and not any(data.find(word) >= 0 for word in (b"\x95\xce", b"\x96\xce")):
+    if data[: len(MAGIC)] != MAGIC and not any(data.find(word) >= 0 for word in SIGNS):
         raise NotALog(
             f"{path} is not a segment file", why="it does not start like one", hint="name a file of segments/"
         )
@@ -84,7 +89,7 @@ def _entries(source: Source, path: Path) -> Iterator[DumpEntry]:
             end=item.end,
             kind=KINDS.get(frame.rest.kind, "write"),
             text=f"{positions}{counted(len(frame.records), 'event')}, clock {frame.clock}, fence {frame.fence}",
-            records=tuple(frame.records),
+            records=_with_group(item),
         )
     if walk.tail is not TailKind.END:
         kind, text = {
@@ -97,6 +102,16 @@ def _entries(source: Source, path: Path) -> Iterator[DumpEntry]:
         yield DumpEntry(start=walk.end, end=source.size, kind=kind, text=text)
     if source.damage:
         yield DumpEntry(start=source.size, end=source.size, kind="damaged", text=source.damage)
+
+
+def _with_group(found: Found) -> tuple[Recorded, ...]:
+    """Return the records of a frame with their group, from which the values that they leave out follow."""
+    frame = found.frame
+    if frame.facts is not None:
+        group = Group(frame.facts, partial(stored_events, bytes(found.body)), lambda origin, number: None)
+        for record in frame.records:
+            force_setattr(record.event, "group", group)
+    return tuple(frame.records)
 
 
 def _is_of_a_mark(found: bytes, last: Frame, at: int) -> bool:
@@ -119,7 +134,7 @@ def _describe_header(header: SegmentHeader) -> str:
 def _guessed_mark(data: bytes) -> int:
     """Return the mark of the first readable frame, for a file whose head is damaged."""
     view = memoryview(data)
-    for sign in (b"\x95\xce", b"\x96\xce"):
+    for sign in SIGNS:
         place = data.find(sign)
         while place >= LENGTH.size:
             body = open_body(view, place - LENGTH.size)

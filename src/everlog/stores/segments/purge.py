@@ -1,32 +1,51 @@
-"""Remove purged events from the segments, byte for byte.
+"""Remove purged events and erased payloads from the segments, byte for byte.
 
-A purge is recorded as a frame like any other. From then on no reader sees the purged events. After that, every
-segment that still holds some of them is rewritten to a new file, which replaces the old one, and a frame "swept" is
-written. A writer that finds a purge without a following "swept" finishes the work. Replaced notes are removed as
+A purge or an erasure is recorded as a frame like any other. From then on no reader sees what it removes. After that,
+every segment that still holds some of it is rewritten to a new file, which replaces the old one, and a frame "swept"
+is written. A writer that finds a purge without a following "swept" finishes the work. Replaced notes are removed as
 well, because a stored response may repeat a payload.
+
+A group keeps what its events share, and its signature, also if no event is left. The event after a removed one gets
+the hash before it as a value, so that it can be read without what the purge left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
-from msgspec.structs import replace
+import msgspec
+from msgspec.structs import astuple, replace
 
-from everlog.core.event import Position, Recorded
+from everlog.core.codec import HEADER_FIELDS
+from everlog.core.event import EVENT_FIELDS, Position, Purged
 from everlog.files import Files, replace_file
-from everlog.stores.segments.format.frame import Frame, Rest, encode_frame, mark_of
+from everlog.stores.contract import Erasure
+from everlog.stores.segments.format.frame import (
+    NOTHING_ELSE,
+    decode_raw,
+    decode_record,
+    encode_frame,
+    mark_of,
+    position_of,
+)
 from everlog.stores.segments.format.frames import Found, Gap, TailKind, Walk
 from everlog.stores.segments.format.header import END_MARK, NoteValue, SegmentHeader, encode_header
 from everlog.stores.segments.format.layout import Layout
-from everlog.stores.segments.reader import damage
+from everlog.stores.segments.groups import erased_event
+from everlog.stores.segments.loading import SegmentReplaced
 from everlog.stores.segments.segment import Segment
-from everlog.stores.segments.state import LogState, SegmentReplaced
+from everlog.stores.segments.state import LogState
+from everlog.stores.segments.stretches import damage
+
+_PREVIOUS = HEADER_FIELDS.index("previous")
 
 
 def sweep(files: Files, layout: Layout, state: LogState) -> None:
-    """Rewrite each segment before the live one that holds purged events or outdated notes."""
+    """Rewrite each segment before the live one that holds purged events, erased payloads or outdated notes."""
+    removed = {*state.purged_at, *state.erased_at}
     for segment in state.segments[:-1]:
-        if _holds_purged(state, segment) or _holds_notes(segment):
+        if _holds(segment, removed) or _holds_notes(segment):
             _rewrite(files, layout, state, segment)
     for torn in layout.torn_files(files):
         files.unlink(torn)
@@ -63,10 +82,6 @@ def _at_least_one(gap: Gap) -> Gap:
     return gap if gap.head > gap.before else replace(gap, head=Position(gap.before + 1))
 
 
-def _holds_purged(state: LogState, segment: Segment) -> bool:
-    return _holds(segment, state.purged_at)
-
-
 def _holds(segment: Segment, removed: Collection[Position]) -> bool:
     before = segment.parts[0].before if segment.parts else Position(0)
     return any(before < position <= segment.head for position in removed)
@@ -100,8 +115,11 @@ def _rewrite(files: Files, layout: Layout, state: LogState, segment: Segment) ->
     data = bytearray(encode_header(fresh))
     head_bytes = len(data)
     mark = mark_of(state.identity.log_id, segment.number)
+    write_at = head_bytes
     for found in _frames(state, segment):
-        data += _without_purged(found, state, mark=mark, at=len(data))
+        if found.frame.write_at == found.start:
+            write_at = len(data)
+        data += _without_purged(found, state, mark=mark, at=len(data), write_at=write_at)
     data[:head_bytes] = encode_header(replace(fresh, end_mark=END_MARK + len(data)))
     for offset in layout.parts(files).get(segment.number, set()):
         files.unlink(layout.part(segment.number, offset))
@@ -111,28 +129,41 @@ def _rewrite(files: Files, layout: Layout, state: LogState, segment: Segment) ->
         files.fsync_dir(layout.segments)
 
 
-def _without_purged(found: Found, state: LogState, *, mark: int, at: int) -> bytes:
-    frame = found.frame
-    kept = [record for record in frame.records if record.position not in state.purged_at]
+def _without_purged(found: Found, state: LogState, *, mark: int, at: int, write_at: int) -> bytes:
+    frame = decode_raw(found.body)
+    kept = list(_kept(frame.records, state))
     rest = frame.rest
-    rest = Rest(
-        rest.kind,
-        frame.before,
-        frame.head,
-        rest.claim_names,
-        rest.claim_places,
-        {key: value for key, value in rest.notes.items() if value[0] is None or state.notes.get(key) == value},
-        rest.purges,
-        rest.purged,
-        {position: raw for position, raw in rest.raw.items() if position not in state.purged_at},
-    )
-    return encode_frame(mark, at, frame.fence, frame.clock, kept, None if _is_plain(frame, kept, rest) else rest)
+    notes = {key: value for key, value in rest.notes.items() if value[0] is None or state.notes.get(key) == value}
+    if len(kept) != len(frame.records) or len(notes) != len(rest.notes):
+        rest = replace(rest, before=found.frame.before, head=found.frame.head, notes=notes)
+    batch = None if frame.batch is None else (at - write_at, frame.batch[1])
+    rest = replace(rest, nonce=0)
+    given = None if rest == NOTHING_ELSE else rest
+    return encode_frame(mark, at, frame.fence, frame.clock, frame.facts, kept, given, batch=batch)
 
 
-def _is_plain(frame: Frame, kept: list[Recorded], rest: Rest) -> bool:
-    """Return whether the frame needs nothing besides its records."""
-    spans = bool(kept) and (kept[0].position - 1, kept[-1].position) == (frame.before, frame.head)
-    return spans and rest == Rest(0, frame.before, frame.head) and len(kept) == len(frame.records)
+def _kept(records: Sequence[msgspec.Raw], state: LogState) -> Iterator[Any]:
+    """Return the records that stay, most of them as the bytes that they are."""
+    before: Purged | None = None
+    for record in records:
+        position = position_of(record)
+        gone = state.purged_at.get(position)
+        if gone is None:
+            erasure = state.erased_at.get(position)
+            yield record if before is None and erasure is None else _changed(record, before, erasure)
+        before = gone
+
+
+def _changed(record: msgspec.Raw, before: Purged | None, erasure: Erasure | None) -> tuple[Any, ...]:
+    """Return a record with the hash before it, which a purge has removed, and without its payload if it is erased."""
+    found = decode_record(record)
+    event = found.event
+    if erasure is not None and event.salt:
+        event = erased_event(event, erasure)
+    values = list(astuple(event)[: len(EVENT_FIELDS)])  # as they are stored
+    if before is not None and values[_PREVIOUS] is None:
+        values[_PREVIOUS] = before.hash
+    return (found.position, found.sequence, 0, values)
 
 
 def _current(notes: dict[str, NoteValue], state: LogState) -> dict[str, NoteValue]:

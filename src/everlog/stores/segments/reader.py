@@ -1,156 +1,29 @@
-"""Read records from the blocks that the index selects. Each frame is verified by its hash."""
+"""Read records from the blocks that the index selects."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import TypeVar
 
-import msgspec
-
-from everlog.core.codec import Packed, header_bytes, payload_bytes
 from everlog.core.event import START, Position, Purged, Recorded
+from everlog.core.group import EventLink, StoredEvent
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
-from everlog.stores.segments.format.frame import Frame, mark_of
-from everlog.stores.segments.format.frames import Found, Gap, TailKind, Walk
+from everlog.stores.contract import Removable
+from everlog.stores.segments.format.frame import ids_of
+from everlog.stores.segments.format.frames import Found, Gap
 from everlog.stores.segments.format.source import Source
-from everlog.stores.segments.index.block_index import BlockIndex
-from everlog.stores.segments.index.lookup import Part, block_end, block_of_id, candidate_blocks
-from everlog.stores.segments.segment import Lost, Segment, file_of_segment
+from everlog.stores.segments.groups import group_of, visible, with_group
+from everlog.stores.segments.index.lookup import block_end, block_of_id
 from everlog.stores.segments.state import LogState
+from everlog.stores.segments.stretches import Stretch, damage, frames, holds_any, steps, stretches
 
 _BLOCKS_REMEMBERED_MAX = 256
-
-
-class Stretch(msgspec.Struct, frozen=True, gc=False):
-    """Adjacent blocks to read, or damage to report to the reader."""
-
-    segment: Segment
-    start: int
-    end: int
-    before: Position
-    gap: Gap | None = None
-    block_index: BlockIndex | None = None  # of a stretch that is one large frame
-
-
-def stretches(
-    state: LogState, query: Query, after: Position, upto: Position, *, whole: bool = True
-) -> Iterator[Stretch]:
-    """Return what has to be read for a query, in order. `whole` joins adjacent blocks into long stretches."""
-    lost = [one for one in state.lost if _holds_any(one.gap, after, upto)]
-    for segment in state.segments:
-        while lost and segment.parts and lost[0].gap.head <= segment.parts[0].before:
-            yield _of_lost(lost.pop(0))
-        for part in segment.parts:
-            if part.head <= after or part.before >= upto:
-                continue
-            blocks = candidate_blocks(part, query, after, upto)
-            found = list(_of_blocks(segment, part, blocks, whole=whole, into=bool(query.stream and part.block_index)))
-            found += [
-                Stretch(segment, gap.start, gap.end, gap.before, gap)
-                for gap in part.gaps
-                if _holds_any(gap, after, upto)
-            ]
-            yield from sorted(found, key=_start) if part.gaps else found
-    yield from map(_of_lost, lost)
-
-
-def _of_lost(lost: Lost) -> Stretch:
-    return Stretch(lost.segment, lost.gap.start, lost.gap.end, lost.gap.before, lost.gap)
-
-
-def _start(stretch: Stretch) -> int:
-    return stretch.start
-
-
-def _of_blocks(segment: Segment, part: Part, blocks: Sequence[int], *, whole: bool, into: bool) -> Iterator[Stretch]:
-    """Return the blocks as stretches, adjacent ones joined. With `into`, a large frame is a stretch with its
-    index."""
-    start, last = -1, -2
-    for block in blocks:
-        block_index = part.block_index.get(block) if into else None
-        if block_index is not None:
-            if last >= 0:
-                yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
-                start, last = -1, -2
-            before = Position(part.befores[block])
-            yield Stretch(segment, part.offsets[block], block_end(part, block), before, None, block_index)
-            continue
-        if last >= 0 and not (whole and block == last + 1 and block_end(part, last) == part.offsets[block]):
-            yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
-            start = block
-        elif last < 0:
-            start = block
-        last = block
-    if last >= 0:
-        yield Stretch(segment, part.offsets[start], block_end(part, last), Position(part.befores[start]))
-
-
-def frames(state: LogState, stretch: Stretch, after: Position, upto: Position) -> Iterator[Frame]:
-    """Return the frames of a stretch. Raise at damage that covers one of these positions, known before or not."""
-    if stretch.gap is not None:
-        raise damage(state, stretch.segment, stretch.gap, after)
-    with state.source(stretch.segment) as source:
-        yield from _frames(state, source, stretch, after, upto)
-
-
-def _frames(
-    state: LogState, source: Source, stretch: Stretch, after: Position, upto: Position, holding: Sequence[bytes] = ()
-) -> Iterator[Frame]:
-    for found in _walk(state, source, stretch, holding):
-        if not isinstance(found, Gap):
-            yield found
-        elif _holds_any(found, after, upto):
-            raise damage(state, stretch.segment, found, after)
-
-
-def _holds_any(gap: Gap, after: Position, upto: Position) -> bool:
-    """Return whether a position in this range is lost. A damaged frame without events loses none."""
-    return gap.head > max(after, gap.before) and gap.before < upto
-
-
-def _walk(state: LogState, source: Source, stretch: Stretch, holding: Sequence[bytes] = ()) -> Iterator[Frame | Gap]:
-    """Return the frames of a stretch, and a gap for bytes that are not a frame."""
-    mark = mark_of(state.identity.log_id, stretch.segment.number)
-    walk = Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end, holding=holding)
-    for found in walk:
-        yield found if isinstance(found, Gap) else found.frame
-    if walk.tail is not TailKind.END or walk.end != stretch.end:
-        yield Gap(walk.end, stretch.end, walk.head, _next_before(state, stretch))
-
-
-def _next_before(state: LogState, stretch: Stretch) -> Position:
-    """Return the head before the first frame after a stretch, from the index. Positions up to it are lost."""
-    for segment in state.segments:
-        if segment.number < stretch.segment.number:
-            continue
-        if segment.number > stretch.segment.number and segment.header is not None:
-            return segment.header.before
-        for part in segment.parts:
-            block = bisect_left(part.offsets, stretch.end) if segment.number == stretch.segment.number else 0
-            if block < len(part.offsets):
-                return Position(part.befores[block])
-    return state.head
-
-
-def damage(state: LogState, segment: Segment, gap: Gap, after: Position = START) -> Damaged:
-    """Return the error of a reader that reaches unreadable positions from `after`. It names where to continue."""
-    path = file_of_segment(state.layout, segment)
-    first, last = max(gap.before, after) + 1, gap.head
-    why = f"{path.name} is not there" if segment.missing else f"{path.name} is damaged from byte {gap.start} on"
-    lost = f"position {last}" if last == first else f"positions {first} to {last}"
-    return Damaged(
-        f"{lost} of the log cannot be read",
-        why=why,
-        hint=f"everlog verify names all that is damaged; what follows can be read after position {last}",
-        position=first,
-        after=last,
-        file=str(path.relative_to(state.layout.root)),
-        segment=segment.number,
-        offset=gap.start,
-    )
+_NO_RECORD = (b"\xff\xff\xff\xff",)  # no record holds this text: none is decoded
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def records(
@@ -180,11 +53,11 @@ def _newest_first(
     except Damaged:
         newer: list[Recorded] = []
         last: Gap | None = None
-        for found in _walk(state, source, stretch):
+        for found in steps(state, source, stretch):
             if isinstance(found, Gap):
-                newer, last = ([], found) if _holds_any(found, after, upto) else (newer, last)
+                newer, last = ([], found) if holds_any(found, after, upto) else (newer, last)
             else:
-                newer += [r for r in found.records if _fits(state, r, query, after, upto, everything=False)]
+                newer += _wanted(state, found, query, after, upto)
         yield newer[::-1]
         if last is not None:
             raise damage(state, stretch.segment, last, after) from None
@@ -193,48 +66,72 @@ def _newest_first(
 def _pieces(
     state: LogState, source: Source, stretch: Stretch, query: Query, after: Position, upto: Position
 ) -> Iterator[list[Recorded]]:
-    everything = query == EVERYTHING
-    if stretch.block_index is not None:
-        found = stretch.block_index.read(source, stretch.start, query.stream)
-        if found is not None:
-            yield [r for r in found if _fits(state, r, query, after, upto, everything=everything)]
-            return
     # Matching records contain one of these texts, so others need not be decoded.
     holding = [name.encode() for name in ([query.stream] if query.stream else sorted(query.types))]
-    for frame in _frames(state, source, stretch, after, upto, holding):
-        found = frame.records
-        if everything and not state.purged_at and frame.before >= after and frame.head <= upto:
-            yield found
-        else:
-            yield [r for r in found if _fits(state, r, query, after, upto, everything=everything)]
+    for found in frames(state, source, stretch, after, upto, holding):
+        yield _wanted(state, found, query, after, upto)
 
 
-def _fits(
-    state: LogState, record: Recorded, query: Query, after: Position, upto: Position, *, everything: bool
-) -> bool:
-    return (
-        after < record.position <= upto
-        and record.position not in state.purged_at
-        and (everything or query.matches(record))
-    )
+def _wanted(state: LogState, found: Found, query: Query, after: Position, upto: Position) -> list[Recorded]:
+    """Return the matching records of a frame, with their group."""
+    frame = found.frame
+    records = frame.records
+    if state.purged_at or state.erased_at:
+        records = visible(state, records)
+    if frame.before < after or frame.head > upto:
+        records = [record for record in records if after < record.position <= upto]
+    if query is EVERYTHING or query == EVERYTHING:
+        with_group(state, found, records)
+        return records
+    if query.since is not None or query.until is not None:
+        with_group(state, found, records)  # it asks for the time of arrival, which the group has
+    records = [record for record in records if query.matches(record)]
+    with_group(state, found, records)
+    return records
 
 
-def with_headers(state: LogState, query: Query, after: Position, upto: Position) -> Iterator[tuple[Recorded, bytes]]:
-    """Return what `records` returns, each with the bytes of its header."""
-    for stretch in stretches(state, query, after, upto):
-        for frame in frames(state, stretch, after, upto):
-            for record in frame.records:
-                if _fits(state, record, query, after, upto, everything=False):
-                    yield record, _header(frame, record)
+# ---- by id
 
 
-def _header(frame: Frame, record: Recorded) -> bytes:
-    kept = frame.rest.raw.get(record.position)
-    return kept[0] if kept else header_bytes(record.event)
+def find(state: LogState, event_id: EventId) -> Recorded | None:
+    """Return the record of an id, or None if it is unknown or purged."""
+    for stretch in _stretches_of_id(state, event_id):
+        with state.source(stretch.segment) as source:
+            for found in frames(state, source, stretch, START, state.head, (event_id.encode(),)):
+                records = [one for one in visible(state, found.frame.records) if one.event.id == event_id]
+                if records:
+                    with_group(state, found, records)
+                    return records[0]
+    _refuse_lost(state, event_id)
+    return None
 
 
-def find(state: LogState, event_id: EventId) -> tuple[Recorded, bytes] | None:
-    """Return the record of an id with the bytes of its header, or None if it is unknown or purged."""
+def hash_of(state: LogState, event_id: EventId) -> bytes | None:
+    """Return the hash of an event, or None if it is unknown or purged."""
+    for stretch in _stretches_of_id(state, event_id):
+        place = (stretch.segment.inode, stretch.start, stretch.end)
+        hashes = state.hashes_in.get(place)
+        if hashes is None:
+            hashes = {}
+            for _, stored, link in _linked(state, stretch):
+                hashes[stored.recorded.event.id] = link.hash
+            _remember(state.hashes_in, place, hashes)
+        if event_id in hashes:
+            return hashes[event_id]
+    _refuse_lost(state, event_id)
+    return None
+
+
+def _refuse_lost(state: LogState, event_id: EventId) -> None:
+    if event_id not in state.purged:
+        for lost in state.gaps():
+            raise damage(state, lost.segment, lost.gap)  # the event may have been in it
+
+
+def _stretches_of_id(state: LogState, event_id: EventId) -> Iterator[Stretch]:
+    """Return the blocks that hold an id."""
+    if event_id in state.purged:
+        return
     for segment in reversed(state.segments):
         for part in reversed(segment.parts):
             if not part.id_lows or (event_id not in part.strays and not part.id_lows[0] < event_id <= part.id_max):
@@ -243,69 +140,52 @@ def find(state: LogState, event_id: EventId) -> tuple[Recorded, bytes] | None:
             if block < 0:
                 continue
             stretch = Stretch(segment, part.offsets[block], block_end(part, block), Position(part.befores[block]))
-            if event_id not in _ids_in(state, stretch):
-                continue
-            for frame in frames(state, stretch, START, state.head):
-                for record in frame.records:
-                    if record.event.id == event_id and record.position not in state.purged_at:
-                        return record, _header(frame, record)
-    if event_id not in state.purged:
-        for lost in state.gaps():
-            raise damage(state, lost.segment, lost.gap)  # the event may have been in it
-    return None
+            if event_id in _ids_in(state, stretch):
+                yield stretch
 
 
-def _ids_in(state: LogState, stretch: Stretch) -> frozenset[EventId]:
+def _ids_in(state: LogState, stretch: Stretch) -> frozenset[str]:
     """Return the ids in a block. Those of recent blocks are remembered: a caller that looks for many ids, such as an
     import, reaches the same blocks again and rarely finds the id there."""
     place = (stretch.segment.inode, stretch.start, stretch.end)
     found = state.ids_in.get(place)
     if found is None:
-        wanted = frames(state, stretch, START, state.head)
-        found = frozenset(record.event.id for frame in wanted for record in frame.records)
-        if len(state.ids_in) >= _BLOCKS_REMEMBERED_MAX:
-            state.ids_in.clear()
-        state.ids_in[place] = found
+        with state.source(stretch.segment) as source:
+            walked = frames(state, source, stretch, START, state.head, _NO_RECORD)
+            found = frozenset(event_id for one in walked for event_id in ids_of(one.body))
+        _remember(state.ids_in, place, found)
     return found
 
 
-def places(state: LogState, after: Position, upto: Position) -> Iterator[Packed | Purged]:
-    """Return every slot as stored bytes, including purged ones. Damage is skipped: `verify` counts what is lost."""
-    purged = sorted((gone for gone in state.purged_at.values() if after < gone.position <= upto), key=_position)
-    waiting = iter(purged)
-    gone = next(waiting, None)
-    for place in _packed(state, after, upto):
-        while gone is not None and gone.position < place.position:
-            yield gone
-            gone = next(waiting, None)
-        yield place
-    while gone is not None:
-        yield gone
-        gone = next(waiting, None)
+def _remember(holder: dict[K, V], key: K, value: V) -> None:
+    if len(holder) >= _BLOCKS_REMEMBERED_MAX:
+        holder.clear()
+    holder[key] = value
 
 
-def _position(place: Packed | Purged) -> Position:
-    return place.position
+def _linked(state: LogState, stretch: Stretch) -> Iterator[tuple[str, StoredEvent, EventLink]]:
+    """Return the events of a stretch with their origins and hashes."""
+    if stretch.gap is not None:
+        raise damage(state, stretch.segment, stretch.gap)
+    with state.source(stretch.segment) as source:
+        for found in frames(state, source, stretch, START, state.head):
+            if found.frame.facts is not None:
+                origin = found.frame.facts.origin
+                for stored, _, link in group_of(state, found.frame).linked():
+                    yield origin, stored, link
 
 
-def _packed(state: LogState, after: Position, upto: Position) -> Iterator[Packed]:
-    for stretch in stretches(state, EVERYTHING, after, upto):
-        if stretch.gap is not None:
-            continue
-        with state.source(stretch.segment) as source:
-            mark = mark_of(state.identity.log_id, stretch.segment.number)
-            for found in Walk(source, mark=mark, start=stretch.start, head=stretch.before, limit=stretch.end):
-                if isinstance(found, Found):
-                    yield from _packed_of(state, found.frame, after, upto)
+# ---- for a purge
 
 
-def _packed_of(state: LogState, frame: Frame, after: Position, upto: Position) -> Iterator[Packed]:
-    raw = frame.rest.raw
-    for record in frame.records:
-        position, event = record.position, record.event
-        if not after < position <= upto or position in state.purged_at:
-            continue
-        kept = raw.get(position) if raw else None
-        if kept is None:
-            kept = header_bytes(event), payload_bytes(event.payload) if event.salt else b""
-        yield Packed(position, record.sequence, record.received_us, *kept, event.salt, event.signature, event.path)
+def removable(state: LogState, stream: str) -> Removable:
+    """Return what a purge of a stream would remove."""
+    removed, scopes = [], set()
+    for stretch in stretches(state, Query(stream=stream), START, state.head):
+        for origin, stored, link in _linked(state, stretch):
+            record, event = stored.recorded, stored.recorded.event
+            if event.stream == stream:
+                slot = (record.position, record.sequence, event.id, origin, event.origin_seq)
+                removed.append(Purged(*slot, link.hash, link.previous, event.lamport))
+                scopes.add(event.scope)
+    return Removable(removed, tuple(sorted(scopes)))

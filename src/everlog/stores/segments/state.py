@@ -8,35 +8,27 @@ read once must survive a power cut. Frames of a log that was closed cleanly need
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from copy import copy
-from pathlib import Path
 
-from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged
+from everlog.core.chain import NO_CHAIN, Chain
+from everlog.core.event import START, Position, Purge, Purged
 from everlog.core.ids import EventId
-from everlog.errors import Damaged, EverlogError
+from everlog.errors import Damaged
 from everlog.files import Files
-from everlog.stores.contract import Claim, Identity, Problem
-from everlog.stores.segments.closed_end import SavedEnd, compare_ends, ends_whole, read_end
-from everlog.stores.segments.format.frame import mark_of
-from everlog.stores.segments.format.frames import Gap, TailKind, Walk
-from everlog.stores.segments.format.header import (
-    HEAD_READ_BYTES,
-    NoteValue,
-    StartState,
-    decode_header,
-    head_size,
-)
+from everlog.stores.contract import Claim, Erasure, Identity, Problem
+from everlog.stores.segments.closed_end import SavedEnd, compare_ends, read_end
+from everlog.stores.segments.format.frames import TailKind
+from everlog.stores.segments.format.header import NoteValue, StartState
 from everlog.stores.segments.format.layout import Layout
-from everlog.stores.segments.format.source import ArchiveSource, PlainSource, Source
+from everlog.stores.segments.format.source import Source
 from everlog.stores.segments.index.live_part import LivePart
 from everlog.stores.segments.index.lookup import Part
-from everlog.stores.segments.index.packed_part import Columns, PackedPart, any_columns, columns_of, load_columns
-from everlog.stores.segments.segment import Lost, Segment, describe_gap, file_of_segment
+from everlog.stores.segments.loading import CheckPart, SegmentLoader, SegmentReplaced
+from everlog.stores.segments.lost_positions import MissingSegments, lost_positions
+from everlog.stores.segments.segment import Lost, Segment, describe_gap
 
-
-class SegmentReplaced(Exception):
-    """A segment was rewritten or packed since it was loaded."""
+_Block = tuple[tuple[int, int] | None, int, int]  # the inode of its segment, its start and its end
 
 
 class LogState:
@@ -47,20 +39,19 @@ class LogState:
         identity: Identity,
         *,
         newest: int = 0,
-        check_part: Callable[[Segment, LivePart], None] | None = None,
+        check_part: CheckPart | None = None,
     ) -> None:
-        """With `check_part` index files are ignored and all frames are read. Each complete part is passed to
-        `check_part` and then emptied, because an index of all frames would need too much memory."""
         self._files = files
         self._layout = layout
         self.identity = identity
         self.place = ""  # as log.json has it; known to a writer
         self._newest = newest
+        self.erased_at: dict[Position, Erasure] = {}  # of which the payloads are still stored
         self._check_part = check_part
         self._frozen: LogState | None = None
-        self.ids_in: dict[
-            tuple[tuple[int, int] | None, int, int], frozenset[EventId]
-        ] = {}  # ids per block, see `reader`
+        self.again: Callable[[], LogState] = self._reloaded  # returns a state in which no segment was replaced
+        self.ids_in: dict[_Block, frozenset[str]] = {}  # of some blocks, see `reader`
+        self.hashes_in: dict[_Block, dict[EventId, bytes]] = {}
         self.load()
 
     def load(self) -> None:
@@ -72,6 +63,10 @@ class LogState:
         fresh = copy(self)
         fresh._read()
         vars(self).update(vars(fresh))
+
+    def _reloaded(self) -> LogState:
+        self.load()
+        return self
 
     def _read(self) -> None:
         while True:
@@ -94,7 +89,7 @@ class LogState:
     def _is_unchanged(self, numbers: Mapping[int, bool]) -> bool:
         """Return False if a writer replaced files while they were read, so that the result may mix old and new: a
         purge rewrites segments, and a listing of a changing folder may omit a file that exists."""
-        if any(self._files.inode(self._path(segment)) != segment.inode for segment in self.segments):
+        if any(self._files.inode(self.loader.path(segment)) != segment.inode for segment in self.segments):
             return False
         return self.first_problem() is None or self._layout.numbers(self._files) == numbers
 
@@ -103,91 +98,41 @@ class LogState:
         self._half_refreshed = False
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
-        self.purges: list[Purge] = []
-        self.purged: dict[EventId, Purged] = {}
-        self.purged_at: dict[Position, Purged] = {}
         self.lost: list[Lost] = []
         self._forget_state()
         # A writer clears `closed` before its first frame, and sets it after its last flush.
         closed = saved_end is not None and saved_end.closed and saved_end.number == max(numbers, default=0)
-        self._flushed = (saved_end.number, saved_end.end) if saved_end is not None and closed else (0, 0)
+        flushed = (saved_end.number, saved_end.end) if saved_end is not None and closed else (0, 0)
+        loader = SegmentLoader(self._files, self._layout, self.identity, flushed=flushed, check_part=self._check_part)
+        self.loader = loader
         if not closed and self._files.exists(self._layout.segments):
             self._files.fsync_dir(self._layout.segments)  # names, too, are flushed before anything is returned
-        self._newest = max([*numbers, self._newest, 0 if saved_end is None else saved_end.number])
-        self._indexed_head = self._head_of_missing_segments(numbers, known)
+        missing = MissingSegments(self._files, self._layout, self.identity.log_id, numbers, known)
+        self._newest = max([*numbers, self._newest, missing.newest, 0 if saved_end is None else saved_end.number])
         for number in range(1, self._newest + 1):
             if number not in numbers:
                 reason = f"the file {self._layout.segment(number).name} is missing"
                 self.problems.append(Problem(START, "segment_missing", reason))
         for number, archived in numbers.items():
-            self.segments.append(self._open_segment(number, archived))
+            self.segments.append(loader.open_segment(number, archived))
         for before, segment in zip([None, *self.segments], self.segments, strict=False):
-            self._set_limit(before, segment)
+            loader.set_limit(before, segment)
         for segment in self.segments:
-            self._fill(segment, known.get(segment.number, set()))
+            loader.fill(segment, known.get(segment.number, set()), self.parts, live=segment is self.live)
         if saved_end is not None:
             compare_ends(saved_end, self.live, self.identity.log_id)
         self._add_state()
-        self._account(saved_end)
-
-    def _head_of_missing_segments(self, numbers: Collection[int], known: Mapping[int, set[int]]) -> Position:
-        """Return the last position in index files of missing segments that were the newest."""
-        head = START
-        behind = [(number, start) for number, starts in known.items() if number not in numbers for start in starts]
-        for number, start in behind:
-            try:
-                data = self._files.read_all(self._layout.part(number, start))
-            except FileNotFoundError:
-                continue
-            columns = any_columns(data, log_id=self.identity.log_id, number=number)
-            if columns is not None:
-                self._newest, head = max(self._newest, number), max(head, columns.head)
-        return head
-
-    def _account(self, saved_end: SavedEnd | None) -> None:
-        """Find the positions that no segment accounts for. Every reader stops there (G10)."""
         self._ends_damaged = self.live.tail is TailKind.DAMAGED
-        there = {segment.number: segment for segment in self.segments}
-        reached, last = START, Segment(0, archived=False)
-        for number in range(1, self._newest + 1):
-            segment = there.get(number)
-            if segment is None:
-                last = last if last.missing else Segment(number, archived=False, missing=True)
-                continue
-            before = reached if segment.header is None else segment.header.before
-            if before > reached:
-                self._lose(last, reached, before)
-            reached, last = max(reached, segment.head), segment
-        if last.missing or self._lost_its_end(saved_end):
-            head = Position(max(reached + 1, self._known_head(saved_end)))
-            self._lose(last, reached, head)
-
-    def _lose(self, segment: Segment, before: Position, head: Position) -> None:
-        # A rewritten segment may not mention purged positions at its end: the purge accounts for them.
-        removed = {purge.reserved for purge in self.purges}
-        while before < head and (before + 1 in self.purged_at or before + 1 in removed):
-            before = Position(before + 1)
-        if before < head:
-            self.lost.append(Lost(segment, Gap(segment.end, max(segment.size, segment.end), before, head)))
-
-    def _lost_its_end(self, saved_end: SavedEnd | None) -> bool:
-        live = self.live
-        if any(problem.code == "segment_cut" for problem in live.problems):
-            return True
-        if live.header is None and not any(part.offsets for part in live.parts):
-            return True
-        if (
-            saved_end is not None
-            and saved_end.closed
-            and (saved_end.number, saved_end.end) == (live.number, live.end)
-        ):
-            return False  # bytes after a clean end were not written by a log
-        return self._ends_damaged and not live.lost_mark
-
-    def _known_head(self, saved_end: SavedEnd | None) -> Position:
-        """Return the greatest position that anything besides the segments mentions."""
-        heads = [segment.index_head for segment in self.segments]
-        return max(*heads, self._indexed_head, START if saved_end is None else saved_end.head)
+        accounted = {*self.purged_at, *(purge.reserved for purge in self.purges)}
+        self.lost = list(
+            lost_positions(
+                self.segments,
+                newest=self._newest,
+                indexed_head=missing.head,
+                saved_end=saved_end,
+                accounted=accounted,
+            )
+        )
 
     # ---- content
 
@@ -221,8 +166,12 @@ class LogState:
         young = [part for part in self.parts if part.claims_until_us >= since_us]
         return {name for part in young for name in part.claimed_among(names)}
 
-    def link(self, origin: str) -> Link:
-        return self.links.get(origin, BEGINNING)
+    def chain(self, origin: str) -> Chain:
+        return self.chains.get(origin, NO_CHAIN)
+
+    def gone(self, origin: str, number: int) -> bytes | None:
+        """Return the hash of a purged event."""
+        return self._purged_hashes.get((origin, number))
 
     def sequence(self, stream: str) -> int:
         purged = self._purged_sequences.get(stream, 0)
@@ -251,7 +200,7 @@ class LogState:
 
     @property
     def sweep_owed(self) -> bool:
-        """Whether a purge was committed whose bytes may still be in the segments."""
+        """Whether a purge or an erasure was committed whose bytes may still be in the segments."""
         owed = [part.sweep_owed for part in self.parts if part.sweep_owed is not None]
         return bool(owed) and owed[-1] is True
 
@@ -287,7 +236,7 @@ class LogState:
             with self.source(self.live) as source:
                 if source.size < self.live.end:
                     raise SegmentReplaced
-                grown = self._walk_on(self.live, source)
+                grown = self.loader.walk_on(self.live, source)
         except SegmentReplaced:
             # It was packed, rewritten, cut or removed.
             self.load()
@@ -309,7 +258,7 @@ class LogState:
             self._add_state()
         return grown
 
-    def add_purges(self, purges: list[Purge], purged: list[Purged]) -> None:
+    def add_purges(self, purges: Collection[Purge], purged: Collection[Purged]) -> None:
         """Add purges that were written at the end."""
         for purge in purges:
             self.purges.append(purge)
@@ -317,243 +266,40 @@ class LogState:
         for gone in purged:
             self.purged[gone.id] = gone
             self.purged_at[gone.position] = gone
+            self._purged_hashes[gone.origin, gone.origin_seq] = gone.hash
 
-    @contextmanager
-    def source(self, segment: Segment) -> Iterator[Source]:
+    def add_erased(self, erased: Collection[Erasure]) -> None:
+        """Add erasures whose bytes are still in the segments."""
+        # A new dict each time: a reader may still have the files open that had the bytes.
+        self.erased_at = {**self.erased_at, **{erasure.position: erasure for erasure in erased}}
+        self.changed()
+
+    def swept(self) -> None:
+        """The bytes of everything that was erased are gone."""
+        self.erased_at = {}
+        self.changed()
+
+    def source(self, segment: Segment) -> AbstractContextManager[Source]:
         """Open the bytes of a segment. Raise `SegmentReplaced` if they are not those that its parts describe."""
-        try:
-            source = self._open(segment)
-        except FileNotFoundError as error:
-            raise SegmentReplaced from error
-        try:
-            if self._files.inode(self._path(segment)) != segment.inode:
-                raise SegmentReplaced
-            yield source
-        finally:
-            source.close()
+        return self.loader.source(segment)
 
     # ---- internal
-
-    def _path(self, segment: Segment) -> Path:
-        return file_of_segment(self._layout, segment)
-
-    def _open(self, segment: Segment) -> Source:
-        path = self._path(segment)
-        return ArchiveSource(self._files, path) if segment.archived else PlainSource(self._files, path)
-
-    def _open_segment(self, number: int, archived: bool) -> Segment:
-        segment = Segment(number, archived=archived)
-        path = self._path(segment)
-        segment.inode = self._files.inode(path)
-        try:
-            source = self._open(segment)
-        except EverlogError as error:
-            segment.problems.append(Problem(START, "segment_unreadable", str(error)))
-            return segment
-        try:
-            segment.size = source.size
-            if source.damage:
-                segment.problems.append(Problem(START, "segment_unreadable", source.damage))
-            data = source.read(0, HEAD_READ_BYTES)
-            if head_size(data) > len(data):
-                data = source.read(0, min(head_size(data), source.size))
-        finally:
-            source.close()
-        found = decode_header(data, name=str(path))
-        if found is None or found[0].number != number:
-            why = "it is empty" if not data else "its head is damaged"
-            segment.problems.append(Problem(START, "segment_head_damaged", f"{path.name}: {why}"))
-            return segment
-        segment.header, segment.start = found
-        if segment.header.identity.log_id != self.identity.log_id:
-            raise Damaged(
-                f"{path} belongs to another log",
-                why=f"it is of the log {segment.header.identity.log_id}, this one is {self.identity.log_id}",
-                hint="restore the segment of this log",
-            )
-        return segment
-
-    def _set_limit(self, before: Segment | None, segment: Segment) -> None:
-        """Set where the segment before this one ends, from the head of this one."""
-        header = segment.header
-        if before is None or header is None or header.previous is None or before.number + 1 != segment.number:
-            return
-        before.limit = header.previous.size
-        if before.header is not None and before.header.generation:
-            before.limit = before.header.end
-            if before.header.first_end != header.previous:
-                reason = f"{segment.number:08}.seg does not follow {before.number:08}.seg: it was replaced"
-                segment.problems.append(Problem(START, "segment_exchanged", reason))
-
-    def _fill(self, segment: Segment, known: set[int]) -> None:
-        """Fill the parts of a segment: from its index files as far as they reach, then from its frames."""
-        at = segment.start
-        others = set(known) if segment.limit is None else set()
-        while at in known and self._check_part is None:
-            others.discard(at)
-            columns = self._columns(segment, at)
-            if columns is None:
-                break
-            segment.index_end, segment.index_head = columns.end, columns.head
-            if not self._reaches(segment, columns.end):
-                break
-            segment.parts.append(self.packed(segment, columns))
-            at = columns.end
-        for start in others:  # from these, only how far the log reached
-            columns = self._columns(segment, start)
-            if columns is not None:
-                segment.index_end = max(segment.index_end, columns.end)
-                segment.index_head = max(segment.index_head, columns.head)
-        if segment is self.segments[-1] or segment.limit is None or at < segment.limit:
-            self._walk_rest(segment, known)
-        while not self._ends_as_indexed(segment):
-            del segment.parts[-2:]
-            self._walk_rest(segment, known)
-        if segment.limit is None and segment.index_end > segment.end and segment.tail is not TailKind.DAMAGED:
-            reason = f"{segment.number:08}.seg was cut: its index goes to byte {segment.index_end}"
-            segment.problems.append(Problem(Position(segment.head + 1), "segment_cut", reason))
-        if segment is not self.segments[-1] and segment.tail is not TailKind.END:
-            reason = f"{segment.number:08}.seg is damaged from byte {segment.end} to its end"
-            segment.problems.append(Problem(Position(segment.head + 1), "damaged_bytes", reason))
-
-    def _walk_rest(self, segment: Segment, known: set[int]) -> None:
-        segment.parts.append(self._new_part(segment))
-        try:
-            source = self._open(segment)
-        except EverlogError:
-            return  # reported by `_open_segment`
-        try:
-            self._walk_on(segment, source, cuts=known)
-        finally:
-            source.close()
-
-    def packed(self, segment: Segment, columns: Columns) -> PackedPart:
-        """Return a part that was written to its file."""
-        return PackedPart(columns, lambda part: self._columns_again(segment, part))
-
-    def _columns(self, segment: Segment, start: int) -> Columns | None:
-        """Read the index file of a part. Return None if it is missing or unusable."""
-        try:
-            data = self._files.read_all(self._layout.part(segment.number, start))
-        except FileNotFoundError:
-            return None
-        return load_columns(
-            data,
-            log_id=self.identity.log_id,
-            number=segment.number,
-            generation=segment.generation,
-            start=start,
-        )
-
-    def _columns_again(self, segment: Segment, part: PackedPart) -> Columns:
-        """Read the index file of a part again, or rebuild its content from the log if the file was removed."""
-        found = self._columns(segment, part.start)
-        if found is not None and found.end == part.end:
-            return found
-        mark = mark_of(self.identity.log_id, segment.number)
-        made = LivePart(segment.number, part.start, part.before, id_max="", clock=0, fence=0)
-        with self.source(segment) as source:
-            for frame in Walk(source, mark=mark, start=part.start, head=part.before, limit=part.end):
-                if isinstance(frame, Gap):
-                    break  # damaged since it was indexed: the state is loaded again
-                made.add(frame)
-        if made.end != part.end:
-            raise SegmentReplaced
-        return columns_of(made, log_id=self.identity.log_id, generation=segment.generation)
-
-    def _reaches(self, segment: Segment, end: int) -> bool:
-        """Return whether a frame can end there: not if the segment was cut or zeroed before it."""
-        if segment.limit is not None:
-            return end <= min(segment.limit, segment.size)
-        source = self._open(segment)
-        try:
-            if end > source.size or segment.archived:
-                return end <= source.size
-            return source.read(end - 1, 1) != b"\0"  # no frame ends in a zero byte
-        finally:
-            source.close()
-
-    def _ends_as_indexed(self, segment: Segment) -> bool:
-        """Return False if no frame follows the index files of a segment and their last frames are missing.
-
-        The next write goes after those frames. Without this check, damage there would be found only later, in the
-        middle of the log, where even a lost mark of a clean end cannot be restored.
-        """
-        if len(segment.parts) < 2 or segment.parts[-1].end > segment.parts[-1].start:
-            return True
-        indexed = segment.parts[-2]
-        assert isinstance(indexed, PackedPart)
-        source = self._open(segment)
-        try:
-            return ends_whole(source, indexed, mark=mark_of(self.identity.log_id, segment.number))
-        finally:
-            source.close()
-
-    def _new_part(self, segment: Segment) -> LivePart:
-        if segment.parts:
-            before: Part | None = segment.parts[-1]
-        else:
-            earlier = [part for each in self.segments if each.number < segment.number for part in each.parts]
-            before = earlier[-1] if earlier else None
-        header = segment.header
-        if header is not None and not segment.parts:
-            return LivePart(
-                segment.number,
-                segment.start,
-                header.before,
-                id_max=header.state.id_max,
-                clock=header.state.clock,
-                fence=header.fence,
-            )
-        if before is None:
-            return LivePart(segment.number, segment.start, START, id_max="", clock=0, fence=0)
-        start = before.end if before.number == segment.number else segment.start
-        return LivePart(
-            segment.number, start, before.head, id_max=before.id_max, clock=before.clock, fence=before.fence
-        )
-
-    def _walk_on(self, segment: Segment, source: Source, *, cuts: Collection[int] = ()) -> bool:
-        """Read frames from the known end on, and flush before new ones are added, unless a clean end shows that they
-        are on the disk. Return whether there were any. A part ends at each cut."""
-        part = segment.parts[-1]
-        mark = mark_of(self.identity.log_id, segment.number)
-        walk = Walk(source, mark=mark, start=part.end, head=part.head, limit=segment.limit)
-        grown = flushed = False
-        for found in walk:
-            grown = True
-            if not flushed and (segment.number, found.end) > self._flushed:
-                source.flush()
-                flushed = True
-            assert isinstance(part, LivePart)
-            if part.full or (part.end in cuts and part.end > part.start):
-                self._check(segment, part)
-                part = self._new_part(segment)
-                segment.parts.append(part)
-            if isinstance(found, Gap):
-                part.add_gap(found)
-            else:
-                part.add(found)
-        assert isinstance(part, LivePart)
-        self._check(segment, part)
-        segment.tail, segment.tail_bytes = walk.tail, walk.tail_bytes
-        return grown
-
-    def _check(self, segment: Segment, part: LivePart) -> None:
-        if self._check_part is not None:
-            self._check_part(segment, part)
-            part.shed()
 
     def _forget_state(self) -> None:
         self.clock = 0
         self.fence = 0
-        self.links: dict[str, Link] = {}
+        self.chains: dict[str, Chain] = {}
         self.notes: dict[str, NoteValue] = {}
+        self.purges: list[Purge] = []
+        self.purged: dict[EventId, Purged] = {}
+        self.purged_at: dict[Position, Purged] = {}
+        self.erased_at = {}
+        self._purged_hashes: dict[tuple[str, int], bytes] = {}
         self._purged_sequences: dict[str, int] = {}
 
     def _add_state(self) -> None:
         """Compute what a write starts from: the head of the last segment and the frames after it."""
         self._forget_state()
-        self.purges, self.purged, self.purged_at = [], {}, {}
         header = self.live.header
         parts: list[Part] = self.live.parts
         if header is None:
@@ -561,16 +307,16 @@ class LogState:
         start = StartState() if header is None else header.state
         self.clock, self.fence = start.clock, 0 if header is None else header.fence
         self.notes.update(start.notes)
-        self.links.update({origin: Link(*link) for origin, link in start.links.items()})
+        self.chains.update(start.chains)
         for part in parts:
             self.clock = max(self.clock, part.clock)
             self.fence = max(self.fence, part.fence)
-            for origin, link in part.links.items():
-                if link.origin_seq > self.link(origin).origin_seq:
-                    self.links[origin] = link
+            self.chains.update(part.chains)
             self.add_notes(part.notes)
         for part in self.parts:
-            self.add_purges(list(part.purges), list(part.purged))
+            self.add_purges(part.purges, part.purged)
+        if self.sweep_owed:
+            self.add_erased([erasure for part in self.parts for erasure in part.erased])
 
     def add_notes(self, notes: Mapping[str, tuple[str | None, int | None]]) -> None:
         for key, (value, expires) in notes.items():

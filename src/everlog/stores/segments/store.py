@@ -1,4 +1,4 @@
-"""The segments store: numbered append-only files of frames, one frame per write, one writer, any number of readers.
+"""The segments store: numbered append-only files of frames, one writer, any number of readers. A frame is one group.
 
 Reading takes no lock. The process that writes first holds the lock until it closes the log; a second writer is
 refused, and the error names the first. What a write starts from, and the index of the newest frames, are in memory
@@ -7,96 +7,29 @@ and true at the moment of the commit; everything else is found through the index
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain, pairwise
-from pathlib import Path
-from typing import TypeVar
 
-from everlog.core.chain import simple_chains
-from everlog.core.codec import Packed, header_hash
-from everlog.core.event import START, Link, Position, Purge, Purged, Recorded
+from everlog.core.chain import Chain
+from everlog.core.codec import Packed
+from everlog.core.event import START, Position, Purge, Purged, Recorded
+from everlog.core.group import Group
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import Busy, LogClosed, NotFound, Unavailable, WriterStopped
-from everlog.files import DiskFiles, Files
-from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
-from everlog.stores.identity import new_identity
-from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
+from everlog.errors import WriterStopped
+from everlog.stores.contract import Block, Ends, Known, Problem
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.put_back import OwnEnd, remember_end, settle
-from everlog.stores.segments import check, columns, reader
-from everlog.stores.segments.archive import archive_segment, remove_superseded
-from everlog.stores.segments.format.frame import SWEPT
-from everlog.stores.segments.format.layout import (
-    Layout,
-    Manifest,
-    identity_of,
-    make_folders,
-    read_manifest,
-    write_manifest,
-)
-from everlog.stores.segments.purge import refuse_damage_under, sweep
-from everlog.stores.segments.state import LogState, SegmentReplaced, no_segments
-from everlog.stores.segments.writer import SPACE_BYTES_MAX, Writer, begin_log, refuse_damage, refuse_lost_file
-from everlog.stores.small_state import Beside, Row, SmallState, StoreState, claim_row, note_row
-from everlog.stores.waiting_lines import WaitingLines
+from everlog.stores.segments import check, columns, groups, reader
+from everlog.stores.segments.archive import archive_segment
+from everlog.stores.segments.loading import SegmentReplaced
+from everlog.stores.segments.open_log import HOUR_US, OpenLog
 
-SEGMENT_BYTES_MAX = 100 * 1024 * 1024
-SEGMENT_HOURS_MAX = 24
-LOCK_WAIT_S = 0.8
 _STREAMS_REMEMBERED_MAX = 200_000
-_HOUR_US = 3_600_000_000
-T = TypeVar("T")
 
 
-class SegmentsStore:
-    def __init__(
-        self,
-        path: Path | str,
-        *,
-        create: bool = True,
-        files: Files | None = None,
-        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
-        identity: Identity | None = None,
-        claims_kept_us: int = CLAIMS_KEPT_US_MIN,
-        segment_bytes_max: int = SEGMENT_BYTES_MAX,
-        segment_hours_max: int = SEGMENT_HOURS_MAX,
-        space_bytes: int = SPACE_BYTES_MAX,
-    ) -> None:
-        self.path = Path(path)
-        self.files = files or DiskFiles()
-        self.layout = Layout(self.path)
-        self._now_us = now_us
-        self._claims_kept_us = max(claims_kept_us, CLAIMS_KEPT_US_MIN)
-        self._segment_bytes_max = segment_bytes_max
-        self._segment_us_max = segment_hours_max * _HOUR_US
-        self._space_bytes = space_bytes
-        self._mutex = threading.RLock()
-        self._lock = self.files.lock(self.layout.lock)
-        self._writer: Writer | None = None
-        self._writing = False
-        self._failed: BaseException | None = None
-        self._lock_inode: tuple[int, int] | None = None
-        self._closed = False
-        self._why_closed = "open it again"
-        self._sequences: dict[str, int] = {}
-        self._settled = False  # whether it is known that the log was not put back
-        self._before: tuple[Identity, str] | None = None  # identity and place, if this write changes them
-        beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
-        waiting = WaitingLines(self.files, self.layout.refusals, lambda: self._identity.log_id)
-        self.small_state = StoreState(beside, self._open_derived, waiting)
-        if not self.layout.numbers(self.files):
-            self._begin(create, identity)
-        self._identity, newest = identity_of(self.files, self.layout)
-        self.state = LogState(self.files, self.layout, self._identity, newest=newest)
-        abandon_in_forks(self)
-
-    @property
-    def identity(self) -> Identity:
-        return self._identity
+class SegmentsStore(OpenLog):
+    """A log in segments. How it is opened and written to is in `OpenLog`."""
 
     # ---- reading
 
@@ -159,8 +92,11 @@ class SegmentsStore:
                 self._reload()
 
     def get(self, event_id: EventId) -> Recorded | None:
-        found = self._find(event_id)
-        return None if found is None else found[0]
+        while True:
+            try:
+                return reader.find(self._look(), event_id)
+            except SegmentReplaced:
+                self._reload()
 
     def head(self) -> Position:
         return self._look().head
@@ -172,9 +108,24 @@ class SegmentsStore:
         while True:
             state = self._look()
             try:
-                for place in reader.places(state, after, state.head):
+                for place in groups.places(state, after, state.head):
                     after = place.position
                     yield place
+                return
+            except SegmentReplaced:
+                self._reload()
+
+    def groups(self, *, after: Position = START) -> Iterator[Group | Purged]:
+        """Return every group in order of position, as it is stored; before each, what purges left of it.
+
+        The records of a group do not have it: `Group.linked` and `Group.packed` compute what they leave out.
+        """
+        while True:
+            state = self._look()
+            try:
+                for reached, group in groups.groups(state, after, state.head):
+                    after = max(after, reached)
+                    yield group
                 return
             except SegmentReplaced:
                 self._reload()
@@ -211,23 +162,6 @@ class SegmentsStore:
     def watch(self, callback: Callable[[], None]) -> None:
         """Do nothing: commits of other processes are noticed by looking at the head."""
 
-    def close(self) -> None:
-        with self._mutex:
-            if self._closed:
-                return
-            self._closed = True
-            writer, self._writer = self._writer, None
-            try:
-                if writer is not None:
-                    knows = not writer.unsure and not writer.outdated
-                    if self._failed is None and knows and writer.has_its_file():
-                        writer.close()
-                    else:
-                        writer.abandon()
-            finally:
-                self.small_state.close()
-                self._lock.close()
-
     # ---- what a write starts from
 
     def ends(
@@ -242,16 +176,17 @@ class SegmentsStore:
         sequences: dict[str, int] = {}
         for stream in streams:
             sequences[stream] = self._sequence(stream)
-        links: dict[str, Link] = {}
+        chains: dict[str, Chain] = {}
         for origin in origins:
-            links[origin] = self.state.link(origin)
+            chains[origin] = self.state.chain(origin)
         if self._writing:
             clock = self.state.clock
         else:
             with self._mutex:
                 clock = self._now().clock
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
-        return Ends(clock, sequences, simple_chains(links), known, self._removable(purging) if purging else None)
+        removable = self._query(lambda state: reader.removable(state, purging)) if purging else None
+        return Ends(clock, sequences, chains, known, removable)
 
     def _sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)
@@ -265,67 +200,8 @@ class SegmentsStore:
         gone = self.state.purged.get(event_id)
         if gone is not None:
             return Known(gone.hash, True)
-        found = self._find(event_id)
-        return None if found is None else Known(header_hash(found[1]), False)
-
-    def _removable(self, stream: str) -> Removable:
-        query = Query(stream=stream)
-        removed, scopes = [], set()
-        for record, header in self._query(lambda state: [*reader.with_headers(state, query, START, state.head)]):
-            event = record.event
-            slot = (record.position, record.sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header), event.previous, event.lamport))
-            scopes.add(event.scope)
-        return Removable(removed, tuple(sorted(scopes)))
-
-    # ---- claims and notes
-
-    def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
-        since_us = self._now_us() - self._claims_kept_us
-        if len(names) == 1:  # as for nearly every append with a key
-            (name,) = names
-            claim = self._find_claim(name, since_us)
-            return {} if claim is None else {name: claim}
-        wanted = self._query(lambda state: state.claimed_among(names, since_us=since_us))
-        if not wanted:
-            return {}
-        found = {name: self._find_claim(name, since_us) for name in wanted}
-        return {name: claim for name, claim in found.items() if claim is not None}
-
-    def _find_claim(self, name: bytes, since_us: int) -> Claim | None:
-        return self._query(lambda state: state.claim(name, since_us=since_us))
-
-    def _find_note(self, key: str) -> str | None:
-        with self._mutex:
-            value, expires = self._now().notes.get(key, (None, None))
-        return None if expires is not None and expires <= self._now_us() else value
-
-    def _find_notes(self, prefix: str, limit: int | None, newest_first: bool) -> dict[str, str]:
-        now = self._now_us()
-        with self._mutex:
-            found = [
-                (key, value)
-                for key, (value, expires) in self._now().notes.items()
-                if key.startswith(prefix) and (expires is None or expires > now)
-            ]
-        return dict(sorted(found, reverse=newest_first)[:limit])
-
-    def _every_row(self) -> Iterator[Row]:
-        now = self._now_us()
-        notes, claims = self._query(
-            lambda state: (
-                [(key, *note) for key, note in state.notes.items()],
-                {name: claim for part in state.parts for name, claim in part.claims()},
-            )
-        )
-        yield from (claim_row(name, claim) for name, claim in claims.items())
-        yield from (note_row(*note) for note in notes if note[2] is None or note[2] > now)
-
-    def _open_derived(self) -> SmallState:
-        """Open the file of what views derive. Most logs here never need its library."""
-        from everlog.stores.small_state_sqlite import StateFile
-
-        return StateFile(self.layout.views, self.files)
+        found = self._query(lambda state: reader.hash_of(state, event_id))
+        return None if found is None else Known(found, False)
 
     # ---- maintenance
 
@@ -334,7 +210,7 @@ class SegmentsStore:
         packed = []
         with self._mutex:
             writer = self._begin_write()
-            until_us = self._now_us() - days * 24 * _HOUR_US
+            until_us = self._now_us() - days * 24 * HOUR_US
             writer.outdated = True  # segments are swapped under it
             for segment, following in pairwise(self.state.segments):
                 complete_us = following.header.opened_us if following.header is not None else until_us + 1
@@ -351,249 +227,3 @@ class SegmentsStore:
         except WriterStopped as error:
             self._stop(error)
             raise
-
-    # ---- inside: reading
-
-    def _now(self) -> LogState:
-        """The state, up to date. Under the mutex."""
-        self._require_open()
-        if self._writer is None:
-            try:
-                self.state.refresh()
-            except WriterStopped as error:
-                self._stop(error)
-                raise
-        return self.state
-
-    def _look(self) -> LogState:
-        with self._mutex:
-            return self._now().frozen()
-
-    def _query(self, ask: Callable[[LogState], T]) -> T:
-        """Return what the state of the log answers; if a segment was rewritten meanwhile, what it answers then."""
-        with self._mutex:
-            while True:
-                try:
-                    return ask(self._now())
-                except SegmentReplaced:
-                    self._reload()
-
-    def _reload(self) -> None:
-        with self._mutex:
-            writer = self._writer
-            if writer is None:
-                self._load()
-                return
-            outdated, writer.outdated = writer.outdated, True  # until it is known what is there now
-            self._load()
-            if self.state.first_problem() is None:
-                writer.outdated = outdated
-            elif self._writing:  # the write began when nothing was wrong: it is refused now
-                refuse_damage(self.layout, self.state)
-
-    def _load(self) -> None:
-        try:
-            self.state.load()
-        except WriterStopped as error:
-            self._stop(error)
-            raise
-
-    def _find(self, event_id: EventId) -> tuple[Recorded, bytes] | None:
-        while True:
-            try:
-                return reader.find(self._look(), event_id)
-            except SegmentReplaced:
-                self._reload()
-
-    # ---- inside: writing
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
-
-    def _begin_write(self) -> Writer:
-        self._require_open()
-        if self._writing:
-            raise RuntimeError("a write is open already in this thread")
-        self._refuse_if_stopped()
-        if self._writer is not None and self._writer.outdated:
-            self._step_back(self._writer)
-        if self._writer is None:
-            self._become_writer()
-            self._refuse_if_stopped()
-        assert self._writer is not None
-        self._require_the_lock()
-        refuse_lost_file(self._writer)
-        return self._writer
-
-    def _stop(self, error: BaseException) -> None:
-        """A flush of this handle failed: it never writes again (G12)."""
-        self._failed = self._failed or error
-
-    def _refuse_if_stopped(self) -> None:
-        writer = self._writer
-        if writer is not None and writer.stopped is not None:
-            self._stop(writer.stopped)
-        if writer is not None and writer.unsure:
-            self._stop(InterruptedError("interrupted"))  # interrupted twice, before it could be recorded
-        if self._failed is not None:
-            raise WriterStopped(
-                f"{self.path} takes no more writes from this process",
-                why=f"a write or its flush failed before ({self._failed}), so that what is on the disk is unknown",
-                hint="check the disk, then open the log again",
-            ) from self._failed
-
-    def _require_the_lock(self) -> None:
-        """The lock that is held must be the one that others see. If its file was removed, another writer may be
-        there, and what this one says from now on is worth nothing."""
-        if self.files.inode(self.layout.lock) == self._lock_inode:
-            return
-        self._failed = WriterStopped(
-            f"{self.path} takes no more writes from this process",
-            why=f"{self.layout.lock} was removed or replaced while it was held, so that there may be another writer",
-            hint="never remove that file; open the log again",
-        )
-        raise self._failed
-
-    def _become_writer(self) -> None:
-        try:
-            self._lock.acquire(LOCK_WAIT_S)
-        except Busy as error:
-            raise Busy(
-                f"another writer has {self.path} open",
-                why=error.why or str(error),
-                hint="a segments log has one writer at a time: wait until it is closed, or send it your events",
-                **error.details,
-            ) from error
-        self._lock_inode, self._settled = self.files.inode(self.layout.lock), False
-        try:
-            self.state.load()
-            self._sequences.clear()
-            known = read_manifest(self.files, self.layout)
-            if known is not None:  # another process may have changed the origin
-                self._identify(known.identity, known.place)
-            self._writer = Writer(
-                self.files,
-                self.layout,
-                self.state,
-                segment_bytes_max=self._segment_bytes_max,
-                segment_us_max=self._segment_us_max,
-                space_bytes=self._space_bytes,
-            )
-            if known != self._manifest():
-                write_manifest(self.files, self.layout, self._manifest())
-            remove_superseded(self.files, self.layout, self.state)
-            if self.state.sweep_owed:
-                self._sweep(self._writer)
-        except BaseException as error:
-            if isinstance(error, WriterStopped):
-                self._stop(error)
-            writer, self._writer = self._writer, None
-            if writer is not None:
-                writer.abandon()
-            self._lock.release()
-            raise
-
-    def _manifest(self) -> Manifest:
-        return Manifest(self._identity, self.state.live.number, self.state.place)
-
-    def _settle_origin(self) -> None:
-        """See that own events continue the chain: a log that was put back takes a new origin with this write."""
-        state, before = self.state, (self._identity, self.state.place)
-        link, now_us = state.link(self._identity.origin), self._now_us()
-        settled = settle(self._lock, *before, link=link, head=state.head, now_us=now_us)
-        if settled != before:
-            self._before = before
-            self._identify(*settled)
-        self._settled = bool(state.place)
-
-    def _identify(self, identity: Identity, place: str) -> None:
-        self._identity = self.state.identity = identity
-        self.state.place = place
-
-    def _unsettle(self) -> None:
-        """Take back what settling the origin changed: the write was undone."""
-        if self._before is not None:
-            self._identify(*self._before)
-            self._before = None
-            self._settled = False
-
-    def _commit(self, writer: Writer, staged: OpenWrite) -> None:
-        try:
-            self._refuse_if_stopped()
-            if writer.outdated:
-                refuse_damage(self.layout, self.state)
-                raise Unavailable(
-                    f"{self.path} could not be read again while this was written",
-                    why="a segment was packed or rewritten, and reading it failed; nothing was recorded",
-                    hint="write it again",
-                )
-            removed = {gone.position for _, purged in staged.staged_purges for gone in purged}
-            if removed:
-                refuse_damage_under(self.state, removed)
-            if self._before is not None:
-                write_manifest(self.files, self.layout, self._manifest())
-                self._before = None
-            writer.commit(staged, self._now_us())
-            self._require_the_lock()  # before the caller gets a receipt: this process may have slept
-            if removed:
-                self._sweep(writer)
-        except BaseException as error:
-            self._sequences.clear()  # it may be recorded all the same
-            if isinstance(error, WriterStopped) or writer.unsure:
-                self._stop(error)  # G12: never again from this process
-            elif writer.outdated:
-                self._step_back(writer)
-            raise
-        if self._settled and (own := staged.links.get(self._identity.origin)) is not None:
-            remember_end(self._lock, OwnEnd(self._identity.origin, own.origin_seq))
-        for recorded, _ in staged.records:
-            self._sequences[recorded.event.stream] = recorded.sequence
-        for purge, _ in staged.staged_purges:
-            self._sequences.pop(purge.stream, None)
-
-    def _step_back(self, writer: Writer) -> None:
-        """Nothing is wrong with the log, but the writer does not know its files any more: the next write opens them
-        again, and finishes what was begun."""
-        self._writer = None
-        try:
-            writer.abandon()
-        finally:
-            self._lock.release()
-
-    def _sweep(self, writer: Writer) -> None:
-        writer.rotate(self._now_us())
-        writer.outdated = True  # segments are swapped under it
-        sweep(self.files, self.layout, self.state)
-        self.state.load()
-        writer.outdated = False
-        writer.mark(SWEPT)
-        writer.save_index()
-
-    # ---- inside: opening
-
-    def _begin(self, allowed: bool, identity: Identity | None) -> None:
-        if self.files.exists(self.layout.manifest):
-            read_manifest(self.files, self.layout)  # refuses another format: an upgrade may have been interrupted
-            raise no_segments(self.layout)
-        if not allowed:
-            raise NotFound(f"{self.path} does not exist", why="there is no log to open", hint="everlog init")
-        make_folders(self.files, self.layout)
-        self._lock.acquire(LOCK_WAIT_S)
-        try:
-            if not self.layout.numbers(self.files):  # another process may have been faster
-                now_us = self._now_us()
-                made = identity or new_identity(now_us)
-                place = self._lock.place() if identity is None else ""
-                begin_log(self.files, self.layout, made, place=place, now_us=now_us)
-                if place:
-                    remember_end(self._lock, OwnEnd(made.origin, 0))
-        finally:
-            self._lock.release()
-
-    def abandon_after_fork(self) -> None:
-        """In a child: the lock and the file are the parent's. Refuse to be used."""
-        self._mutex = threading.RLock()
-        self._writer = None
-        self._closed = True
-        self._why_closed = WHY_ABANDONED

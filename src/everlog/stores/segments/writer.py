@@ -7,42 +7,46 @@ writer's fencing number, which is one more than that of any earlier writer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from msgspec.structs import replace
-
-from everlog.core.codec import header_bytes, payload_bytes
-from everlog.core.event import Position, Recorded, whole
+from everlog.core.chain import Chain
+from everlog.core.event import Position
 from everlog.errors import Damaged, EverlogError, StorageFull, WriterStopped
 from everlog.files import Files, leftover_temps, replace_file
-from everlog.stores.contract import Claim, Encoded, Identity
+from everlog.stores.contract import Claim, Identity
 from everlog.stores.formats import FORMAT
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.segments.closed_end import EndFile, SavedEnd, take_back_closed
 from everlog.stores.segments.format.frame import (
     CLOSED,
-    COMMIT,
     HASH_BYTES,
-    LENGTH,
-    PURGING,
+    NOTHING_ELSE,
+    SWEPT,
     Frame,
-    Rest,
     encode_frame,
     mark_of,
 )
-from everlog.stores.segments.format.frames import Found
 from everlog.stores.segments.format.header import End, SegmentHeader, StartState, encode_header
 from everlog.stores.segments.format.layout import Layout, Manifest, write_manifest
-from everlog.stores.segments.index.live_part import LivePart
+from everlog.stores.segments.index.live_part import Added, LivePart
 from everlog.stores.segments.index.packed_part import columns_of, file_of
+from everlog.stores.segments.recovery import recover, refuse_damage
+from everlog.stores.segments.staged_frames import StagedFrame, frames_of, mark_frame
 from everlog.stores.segments.state import LogState
 
 _logger = logging.getLogger("everlog")
 
+SPACE_BYTES_MIN = 64 * 1024
 SPACE_BYTES_MAX = 1024 * 1024
+SPACE_PART = 16
+"""Space ahead is at most this part of the segment, so that a small log does not take much more than its events."""
+
 SPACE_AFTER_FRAMES = 16
 """Space is written ahead only after this many frames: a short command would never use it."""
+
+NOTHING: Mapping[Any, Any] = {}
 
 PART_EVENTS_MIN = 2048
 """Fewer events get no index file when the log is closed: reading them takes milliseconds."""
@@ -53,17 +57,6 @@ def begin_log(files: Files, layout: Layout, identity: Identity, *, place: str, n
     header = SegmentHeader(FORMAT, identity, 1, 1, Position(0), now_us, StartState())
     replace_file(files, layout.segment(1), encode_header(header))
     write_manifest(files, layout, Manifest(identity, 1, place))
-
-
-def refuse_damage(layout: Layout, state: LogState) -> None:
-    """Refuse to write to a damaged log: a lost frame may hold a claim or the end of a stream (G10)."""
-    problem = state.first_problem()
-    if problem is not None:
-        raise Damaged(
-            f"{layout.root} is damaged and takes no writes",
-            why=problem.reason,
-            hint="everlog verify; restore a backup, or save what is left: everlog export left.jsonl --past-damage",
-        )
 
 
 def refuse_lost_file(writer: Writer) -> None:
@@ -109,7 +102,7 @@ class Writer:
         try:
             self._watch = files.watch(self._handle)
             refuse_lost_file(self)
-            self._recover()
+            self._space_end = recover(files, layout, state, self._handle)
         except BaseException:
             files.close(self._handle)
             raise
@@ -125,74 +118,37 @@ class Writer:
         """Return whether the open file is still the live segment."""
         return self._watch.inode == self._state.live.inode and self._watch.holds()
 
-    # ---- recovering
-
-    def _recover(self) -> None:
-        """Cut what was never acknowledged and flush what was, before any read or write is served (F02, F05)."""
-        if self._state.live.lost_mark:
-            self._put_mark_back()
-        files, segment, number = self._files, self._state.live, self._state.live.number
-        end = segment.end
-        rest = files.read(self._handle, max(0, files.size(self._handle) - end), at=end)
-        torn = rest.rstrip(b"\0")
-        if torn:
-            _logger.warning(
-                "%s: %d bytes of a write that was never acknowledged were cut off and kept in %s",
-                self._layout.segment(number).name,
-                len(torn),
-                self._layout.torn(number, end).name,
-            )
-            replace_file(files, self._layout.torn(number, end), torn)
-            # Zero the length last: if this is interrupted, the rest must still look like a torn write.
-            files.write_all(self._handle, bytes(max(len(torn) - LENGTH.size, 0)), at=end + LENGTH.size)
-            files.fsync(self._handle)
-            files.write_all(self._handle, bytes(min(len(torn), LENGTH.size)), at=end)
-        part = segment.parts[-1]
-        if not part.closed:
-            self._write_last_again(part.offsets[-1] if part.offsets else segment.start, end)
-            files.fsync(self._handle)
-            files.fsync_dir(self._layout.segments)
-        self._space_end = files.size(self._handle)
-
-    def _put_mark_back(self) -> None:
-        """Restore the lost mark of a clean end. Its bytes are known, and nothing else was lost."""
-        segment, mark = self._state.live, self._state.live.lost_mark
-        name = self._layout.segment(segment.number).name
-        if not mark.startswith(segment.tail_bytes):
-            kept = self._layout.torn(segment.number, segment.end)
-            replace_file(self._files, kept, segment.tail_bytes)
-            name += f" (the previous bytes are in {kept.name})"
-        _logger.warning("%s: the mark of its clean end was lost and is restored; it holds no event", name)
-        self._files.write_all(self._handle, mark, at=segment.end)
-        self._files.fsync(self._handle)
-        segment.lost_mark = b""
-        self._state.refresh()
-
-    def _write_last_again(self, start: int, end: int) -> None:
-        # After a failed flush the kernel may return bytes that never reached the disk and treat them as clean.
-        # Writing them again makes them dirty, so that the next flush writes them.
-        if start < end:
-            self._files.write_all(self._handle, self._files.read(self._handle, end - start, at=start), at=start)
-
     # ---- committing
 
-    def commit(self, staged: OpenWrite, now_us: int) -> None:
-        """Write everything that was staged as one frame. When this returns it is on the disk; if it raises, it is
-        not."""
+    def commit(self, staged: OpenWrite, now_us: int) -> dict[str, int]:
+        """Write everything that was staged under one flush, and return the last sequences of its streams. When this
+        returns it is on the disk; if it raises, it is not."""
         self._rotate_if_due(now_us)
-        records = [
-            record if record.event.group is None else replace(record, event=whole(record.event))
-            for record, _ in staged.records
-        ]
-        rest = _rest(staged, self._state)
-        at = self._state.live.end
-        frame = Frame(self._mark, at, self.fence, staged.clock, records, rest) if rest is not None else None
-        data = encode_frame(self._mark, at, self.fence, staged.clock, records, rest)
-        self._put(data, at)
-        if frame is None:
-            frame = Frame(self._mark, at, self.fence, staged.clock, records)
-        self._state.links.update(staged.links)
-        self._add_frame(Found(frame, at, at + len(data), memoryview(data), at), staged.staged_claims)
+        frames = frames_of(staged, self._state.head)
+        self._write(frames, staged.clock, claims=staged.staged_claims, chains=staged.chains)
+        return {stream: sequence for frame in frames for _, sequence, _, _, stream, _ in frame.entries}
+
+    def _write(
+        self,
+        frames: Sequence[StagedFrame],
+        clock: int,
+        *,
+        claims: Mapping[bytes, Claim] = NOTHING,
+        chains: Mapping[str, Chain] = NOTHING,
+    ) -> None:
+        start = at = self._state.live.end
+        pieces, added = [], []
+        for left, staged in zip(range(len(frames))[::-1], frames, strict=True):
+            batch = None if len(frames) == 1 else (at - start, left)
+            facts, rest = staged.facts, staged.rest
+            data = encode_frame(self._mark, at, self.fence, clock, facts, staged.rows, rest, batch=batch)
+            frame = Frame(self._mark, at, self.fence, clock, batch, facts, [], rest or NOTHING_ELSE)
+            pieces.append(data)
+            at += len(data)
+            added.append(Added(frame, at, staged.before, staged.head, staged.last, staged.entries))
+        self._put(pieces[0] if len(pieces) == 1 else b"".join(pieces), start)
+        self._state.chains.update(chains)
+        self._add(added, claims)
 
     def _begin(self) -> None:
         """Clear `closed` before the first byte after the saved end."""
@@ -220,7 +176,8 @@ class Writer:
 
     def _make_space(self, end: int) -> None:
         if self._space_bytes and self._frames >= SPACE_AFTER_FRAMES:
-            size = min(self._space_bytes, max(self._segment_bytes_max - end, 0)) + (end - self._space_end)
+            ahead = min(self._space_bytes, max(SPACE_BYTES_MIN, end // SPACE_PART))
+            size = min(ahead, max(self._segment_bytes_max - end, 0)) + (end - self._space_end)
             try:
                 self._files.write_all(self._handle, bytes(size), at=self._space_end)
             except StorageFull:
@@ -242,20 +199,26 @@ class Writer:
             return False
         return True
 
-    def _add_frame(self, found: Found, claims: Mapping[bytes, Claim]) -> None:
-        """Add a frame that is on the disk to the state, before anything else can fail."""
-        state, frame = self._state, found.frame
+    def _add(self, frames: Sequence[Added], claims: Mapping[bytes, Claim]) -> None:
+        """Add a write that is on the disk to the state, before anything else can fail."""
+        state, last = self._state, frames[-1].frame
         part = state.live.parts[-1]
         begun = not isinstance(part, LivePart) or part.full
         if begun:
             part = self._next_part()
         assert isinstance(part, LivePart)
-        part.add(found, claims)
-        state.clock = frame.clock
-        if frame.rest.notes:
-            state.add_notes(frame.rest.notes)
-        if frame.rest.purges or frame.rest.purged:
-            state.add_purges(list(frame.rest.purges), list(frame.rest.purged))
+        for added in frames:
+            part.add(added, claims)
+        state.clock = last.clock
+        rest = last.rest
+        if rest.notes:
+            state.add_notes(rest.notes)
+        if rest.purges or rest.purged:
+            state.add_purges(rest.purges, rest.purged)
+        if rest.erased:
+            state.add_erased(rest.erased)
+        if rest.kind == SWEPT:
+            state.swept()
         self.unsure = False
         self._save_end(closed=False)
         if begun:
@@ -300,7 +263,7 @@ class Writer:
                     if isinstance(error, WriterStopped):
                         self.stopped = error
                     return
-                segment.parts[place] = state.packed(segment, columns)
+                segment.parts[place] = state.loader.packed(segment, columns)
                 state.changed()
 
     # ---- segments
@@ -322,7 +285,7 @@ class Writer:
         notes = {key: kept for key, kept in state.notes.items() if kept[1] is None or kept[1] > now_us}
         start = StartState(
             clock=state.clock,
-            links={origin: (link.origin_seq, link.hash) for origin, link in state.links.items()},
+            chains=state.chains,
             notes=notes,
             id_max=live.parts[-1].id_max,
         )
@@ -346,12 +309,7 @@ class Writer:
     def mark(self, kind: int) -> None:
         """Write a frame without events, such as the mark of a clean end."""
         state = self._state
-        at = state.live.end
-        rest = Rest(kind, state.head, state.head)
-        data = encode_frame(self._mark, at, self.fence, state.clock, [], rest)
-        self._put(data, at)
-        frame = Frame(self._mark, at, self.fence, state.clock, [], rest)
-        self._add_frame(Found(frame, at, at + len(data), memoryview(data), at), {})
+        self._write([mark_frame(kind, state.head)], state.clock)
 
     def close(self) -> None:
         """Write the mark of a clean end, release unused space, and save the index."""
@@ -375,45 +333,3 @@ class Writer:
             self._end_file.close()
         finally:
             self._files.close(self._handle)
-
-
-def _rest(staged: OpenWrite, state: LogState) -> Rest | None:
-    """Return what a write has besides plain records, or None."""
-    raw = _raw(staged, state)
-    plain = staged.records and not (
-        staged.staged_claims or staged.staged_notes or staged.staged_purges or staged.placed_purged or raw
-    )
-    if plain:
-        return None
-    before = state.head
-    claims = staged.staged_claims
-    removed = [gone for _, gone_with_it in staged.staged_purges for gone in gone_with_it]
-    return Rest(
-        PURGING if removed else COMMIT,
-        before=before,
-        head=staged.position,
-        claim_names=b"".join(claims),
-        claim_places=tuple([number for claim in claims.values() for number in (claim.first - before, claim.count)]),
-        notes=staged.staged_notes,
-        purges=tuple(purge for purge, _ in staged.staged_purges),
-        purged=(*removed, *staged.placed_purged),
-        raw=raw,
-    )
-
-
-def _raw(staged: OpenWrite, state: LogState) -> dict[int, tuple[bytes, bytes]]:
-    """Return the bytes of events that do not encode to the same bytes again. New events of this log always do."""
-    origin, now_us = state.identity.origin, staged.now_us
-    return {
-        recorded.position: (encoded.header, encoded.payload)
-        for recorded, encoded in staged.records
-        if (encoded.event.origin != origin or recorded.received_us != now_us) and not _gives_back(recorded, encoded)
-    }
-
-
-def _gives_back(recorded: Recorded, encoded: Encoded) -> bool:
-    event = encoded.event
-    return (
-        header_bytes(event) == encoded.header
-        and (payload_bytes(event.payload) if event.salt else b"") == encoded.payload
-    )

@@ -7,12 +7,11 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
-import msgspec
-
 from everlog.core.chain import NO_CHAIN, Chain, Run
 from everlog.core.event import START, Position, Recorded
 from everlog.errors import Damaged
 from everlog.stores.contract import Problem
+from everlog.stores.lost import UNACCOUNTED
 from everlog.stores.small_state_sqlite import TABLE as SHELF_TABLE
 from everlog.stores.sqlite.chains import read_chains
 from everlog.stores.sqlite.groups import BadRow, Fetch, StoredGroup
@@ -112,7 +111,7 @@ def _hash_at(fetch: Fetch, position: int) -> bytes | None:
 
 
 def _group_problems(fetch: Fetch) -> Iterator[Problem]:
-    """What queries use must match the events, and the events must have the hash that was stored with their group."""
+    """What queries use must match the events."""
     leads, streams = _IdLeads(fetch), _Streams(fetch)
     ((clock,),) = fetch("SELECT coalesce((SELECT number FROM state WHERE name = 'clock'), 0)", ())
     chains = read_chains(fetch)
@@ -121,9 +120,7 @@ def _group_problems(fetch: Fetch) -> Iterator[Problem]:
         try:
             for window in windows(fetch, after, END):
                 after = window.high
-                records = [_changed(group) for group in window.groups]
-                yield from (problem for _, problem in records if problem is not None)
-                found = [recorded for some, _ in records for recorded in some]
+                found = [recorded for group in window.groups for recorded in _records(group)]
                 yield from _mark_problems(fetch, found)
                 yield from _clock_problems(found, clock, chains)
                 yield from leads.problems(found)
@@ -132,23 +129,19 @@ def _group_problems(fetch: Fetch) -> Iterator[Problem]:
         except Damaged as error:
             if "position" not in error.details:
                 raise
-            after = error.details["after"]  # verify itself reports what cannot be read
+            first, after = error.details["position"], error.details["after"]
+            if error.why != UNACCOUNTED:  # verify itself reports what is missing
+                yield Problem(first, "unreadable", error.why, upto=after if after > first else START)
             leads.complete = streams.complete = False
     yield from leads.left_over()
     yield from streams.left_over()
 
 
-def _changed(group: StoredGroup) -> tuple[list[Recorded], Problem | None]:
-    """Return the events of a group, and whether they are those that were hashed."""
+def _records(group: StoredGroup) -> list[Recorded]:
     try:
-        records = group.records()
-        if not group.changed:
-            return records, None
-    except (BadRow, Damaged, msgspec.DecodeError, UnicodeDecodeError):
-        return [], None  # verify itself reports what cannot be read
-    reason = "an event of this group, or its payload, is not the one that was hashed"
-    upto = Position(group.last) if group.last > group.first else START
-    return records, Problem(Position(group.first), "header_changed", reason, upto=upto)
+        return group.records()
+    except BadRow:
+        return []  # verify itself reports it
 
 
 def _mark_problems(fetch: Fetch, records: list[Recorded]) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from msgspec.structs import astuple, force_setattr
 from everlog.core.event import Header, Position, Recorded
 from everlog.core.group import Group, GroupFacts, StoredEvent
 from everlog.stores.contract import Erasure
+from everlog.stores.lost import lost
 
 Fetch = Callable[[str, tuple[Any, ...]], list[Any]]
 """Run one statement to its end on some connection, so that no read holds a connection while its caller works."""
@@ -98,7 +99,8 @@ class StoredGroup(Group):
         if crc32(self.text, crc32(encode(row[:_TEXT]))) != written:
             raise BadRow(WRONG_CHECKSUM)
         found = GroupFacts(*facts)
-        super().__init__(found, partial(_load, self.text), partial(_hole, self.first - found.first_seq, holes))
+        load = partial(_load, self.text, self.first, self.last)
+        super().__init__(found, load, partial(_hole, self.first - found.first_seq, holes))
 
     def know(self, holes: Mapping[int, bytes]) -> None:
         """Set the hashes of what was purged of it, by position."""
@@ -198,11 +200,15 @@ def _position_of(piece: msgspec.Raw) -> Position:
     return Position(int(start[1 : start.index(b",")]))
 
 
-def _load(text: bytes) -> list[StoredEvent]:
+def _load(text: bytes, first: int, last: int) -> list[StoredEvent]:
+    try:
+        records = _decode_texts(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise lost(first, last, why=f"{UNREADABLE}: {error}") from error
+    # All that a group asks of a record is there; only its payload is text.
     return [
-        # All that a group asks of a record is there; only its payload is text.
         StoredEvent(cast("Recorded", record), bytes(record.event.payload) if record.event.salt else b"")
-        for record in _decode_texts(text)
+        for record in records
     ]
 
 

@@ -159,15 +159,12 @@ class SqliteStore:
         return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
 
     def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
-        return self._at_one_moment(lambda fetch: read_places(fetch, after, self.path.name))
+        return self._at_one_moment(lambda fetch: read_places(fetch, after))
 
     def groups(self, *, after: Position = START) -> Iterator[StoredGroup | Purged]:
-        """Return the groups of the log and what is left of purged events, in order of position.
-
-        A group comes before what was purged within it. At a damaged place it raises Damaged, and a reader can
-        continue after it.
-        """
-        return self._at_one_moment(lambda fetch: read_groups(fetch, after, self.path.name))
+        """Return every readable group, and what is left of purged events, in order of position. A group comes before
+        what was purged within it."""
+        return self._at_one_moment(lambda fetch: read_groups(fetch, after))
 
     def check(self) -> Iterator[Problem]:
         with connection.own_errors(self.path, "checking"), self._reader() as reader:

@@ -63,7 +63,7 @@ class BuildInMemory:
         return self.build.stopped_at
 
     def is_parked(self, key: str) -> bool:
-        """True if events of this key wait behind one that could not be applied."""
+        """Return whether events of this key wait behind one that could not be applied."""
         return key in self._parked
 
     def dead_letters(self) -> list[ViewLetter]:

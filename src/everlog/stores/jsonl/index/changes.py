@@ -12,14 +12,13 @@ from zlib import crc32
 
 from everlog.files import Files, Stamp
 from everlog.stores.jsonl.day_files import Found, day_names, first_of_open_write, open_names, read_from, scan, torn_at
-from everlog.stores.jsonl.index.schema import Index
+from everlog.stores.jsonl.index.rows import DISTRUSTED
+from everlog.stores.jsonl.index.schema import Index, id_of
 from everlog.stores.jsonl.lines import EventLine
 
 PIECE_BYTES = 1 << 20
 LATEST = "9999"
 _COMPARED_BYTES = 1 << 20
-DISTRUSTED = -1
-"""The time of a file of which a line was not as in the index: all of it is read again."""
 _ID = re.compile(rb'"id":"([^"]{1,64})"')
 
 
@@ -119,8 +118,8 @@ def _holds_committed(index: Index, file: int | None, kept: list[Found], tail: by
     damaged, not torn. `file` is None if all known lines of the file were found at their offsets."""
     stay = {each.line.id for each in kept if each.line is not None}
     if file is not None:
-        rows = index.fetch("SELECT id FROM events WHERE file = ?", (file,))
-        if any(event_id not in stay for (event_id,) in rows):
+        rows = index.fetch("SELECT id FROM ids JOIN events USING (position) WHERE file = ?", (file,))
+        if any(id_of(key) not in stay for (key,) in rows):
             return True
     # The index does not list the file of a purged line: it is found by its id, if that is readable.
     named = {found.decode("utf-8", "replace") for found in _ID.findall(tail)}

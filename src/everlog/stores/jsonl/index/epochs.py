@@ -24,7 +24,7 @@ from everlog.stores.jsonl.index.bad_lines import MARKER, code_of
 from everlog.stores.jsonl.index.changes import FileChanges
 from everlog.stores.jsonl.index.git_state import GitState
 from everlog.stores.jsonl.index.record import rows_of
-from everlog.stores.jsonl.index.schema import END, HOLE, Index, Unusable
+from everlog.stores.jsonl.index.schema import END, HOLE, Index, Unusable, id_of
 from everlog.stores.jsonl.lines import EventLine, PurgedLine, PurgeLine
 
 KEPT_MAX = 8
@@ -58,7 +58,7 @@ class Here:
 
     def holds(self, index: Index) -> bool:
         """Return whether everything in the index is in the files."""
-        events = {row[0] for row in index.fetch("SELECT id FROM events")}
+        events = {id_of(row[0]) for row in index.fetch("SELECT id FROM ids")}
         return events <= self.events | self.purged and not self.lacks_purge_of(index)
 
 

@@ -21,8 +21,7 @@ from everlog.stores.jsonl.index.ends import FileEnds
 from everlog.stores.jsonl.index.epochs import Kept
 from everlog.stores.jsonl.index.git_state import GitState
 from everlog.stores.jsonl.index.look import Look
-from everlog.stores.jsonl.index.record import OutOfOrder, fill_new
-from everlog.stores.jsonl.index.rows import remove_purged
+from everlog.stores.jsonl.index.record import OutOfOrder, fill_new, remove_going
 from everlog.stores.jsonl.index.schema import (
     Index,
     Unusable,
@@ -143,7 +142,7 @@ class IndexInUse:
         self.first_epoch = ""
         index.finish()
         with index.change() as connection:
-            remove_purged(connection, purge.pending_lines(self._files, self._folder.purge_file))
+            remove_going(index, connection, purge.unfinished(self._files, self._folder.purge_file))
         if path is not None:
             index = put_in_place(self._files, path, index, origin=self.origin)
         self._must_rebuild = False

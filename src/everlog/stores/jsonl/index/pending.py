@@ -14,8 +14,7 @@ from zlib import crc32
 from everlog.core.event import Position
 from everlog.files import Stamp
 from everlog.stores.contract import Claim
-from everlog.stores.jsonl.index.changes import DISTRUSTED
-from everlog.stores.jsonl.index.rows import Rows, put_file
+from everlog.stores.jsonl.index.rows import DISTRUSTED, Rows, put_file
 from everlog.stores.jsonl.index.schema import STREAM, Index
 from everlog.stores.jsonl.lines import EventLine, Line
 

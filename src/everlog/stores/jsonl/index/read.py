@@ -1,37 +1,38 @@
 """Read through the index: find the lines of a query, and read them.
 
-Adjacent lines are read and decoded together. The lines must match the index: if an id differs, the file was replaced
-meanwhile (a purge, a merge), and the page is read again.
+Adjacent lines are read and decoded together. The lines must match the index: if a checksum differs, the file was
+replaced meanwhile (a purge, a merge), and the page is read again.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
-
-from everlog.core.codec import Packed, header_bytes, payload_bytes
-from everlog.core.event import START, Event, Position, Purged, Recorded, microseconds
+from everlog.core.codec import HEADER_FIELDS, Packed, encode_header
+from everlog.core.event import START, Event, Position, Purged, Recorded
+from everlog.core.group import GROUP_MAX, GroupFacts
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import Damaged, HistoryChanged, NotCanonical
+from everlog.errors import Damaged, HistoryChanged
 from everlog.files import Files
 from everlog.stores.jsonl.folder import disk_errors
-from everlog.stores.jsonl.index.schema import END, KIND, SCOPE, STREAM, TYPE, Damage, Index, IndexBroken
-from everlog.stores.jsonl.lines import BadLine, EventLine, are_unchanged, read_events, read_line
+from everlog.stores.jsonl.index.groups import LineGroup, SignedGroups, hash_of
+from everlog.stores.jsonl.index.query import COLUMNS, Row, damage_among, wanted_rows
+from everlog.stores.jsonl.index.schema import END, Damage, Index, IndexBroken, key_of
+from everlog.stores.jsonl.lines import BadLine, Values, event_line_of, read_events, scan_lines, true_checksum
 from everlog.stores.jsonl.read_only import damage_error
 
 PAGE_ROWS = 1000
-_NAMES_AT_ONCE = 64
 _GAP_BYTES_MAX = 16_384
 _TRIES = 8
 
-_COLUMNS = "position, sequence, received_us, id, file, at, size"
-Row = tuple[int, int, int, str, int, int, int]
+_HEADER_LENGTH = len(HEADER_FIELDS)
+_ORIGIN, _ORIGIN_SEQ, _PREVIOUS, _SCOPE, _LAMPORT = map(
+    HEADER_FIELDS.index, ("origin", "origin_seq", "previous", "scope", "lamport")
+)
 T = TypeVar("T")
 
 
@@ -56,13 +57,34 @@ class Lines:
 
     def records(self, rows: list[Row]) -> list[Recorded]:
         found: list[Recorded] = []
+        groups = self.groups()
         for run, data in self.runs(rows):
-            for row, event in zip(run, _events(run, data), strict=True):
-                position, sequence, received_us, event_id, *_ = row
-                if event.id != event_id:
-                    raise LineMoved(row)
-                found.append(Recorded(Position(position), sequence, received_us, event))
+            refuse_moved(run, data)
+            for start in range(0, len(run), GROUP_MAX):
+                some = run[start : start + GROUP_MAX]
+                events = _events(each_line(some, data, run[0][5]), groups)
+                for (position, sequence, received_us, *_), event in zip(some, events, strict=True):
+                    found.append(Recorded(Position(position), sequence, received_us, event))
         return found
+
+    def values(self, rows: list[Row]) -> list[Values]:
+        """Return the events of rows as their lines have them, with every commitment."""
+        found: list[Values] = []
+        for run, data in self.runs(rows):
+            refuse_moved(run, data)
+            try:
+                found += scan_lines(each_line(run, data))
+            except BadLine as error:
+                raise LineMoved(run[0]) from error
+        return found
+
+    def groups(self) -> SignedGroups | None:
+        """Return the signed groups of the log, or None if there are none, as nearly always."""
+        return SignedGroups(self.index(), self.values) if self.index().has_groups() else None
+
+    def row_of(self, event_id: str) -> list[Row]:
+        asked = f"SELECT {COLUMNS} FROM events WHERE position = (SELECT position FROM ids WHERE id = ?)"
+        return self.index().fetch(asked, (key_of(event_id),))
 
     def runs(self, rows: list[Row]) -> Iterator[tuple[list[Row], bytes]]:
         """Return the rows in runs of nearby lines of one file, each with the bytes from its first line to its
@@ -112,45 +134,30 @@ class Lines:
             self.files.close(handle)
 
 
-def _events(rows: list[Row], data: bytes) -> list[Event]:
-    """Return the events of rows that are nearby and ascending in one file."""
-    refuse_moved(rows, data)
+def _events(lines: list[bytes], groups: SignedGroups | None) -> list[Event]:
     try:
-        found = read_events(lines_alone(rows, data))
+        found = read_events(b"\n".join(lines), LineGroup(lines))
+        if len(found) != len(lines):
+            raise LineMoved
     except BadLine:
-        found = [event_of(line) for line in each_line(rows, data)]
-    if len(found) != len(rows):
-        raise LineMoved(rows[0])
-    return found
+        try:
+            found = [event_line_of(line).event() for line in lines]
+        except BadLine as error:
+            raise LineMoved from error
+    return found if groups is None else groups.given(found, lines)
 
 
 def refuse_moved(rows: list[Row], data: bytes) -> None:
-    """Raise LineMoved if the checksum of a line does not match."""
-    lines = each_line(rows, data)
-    if not are_unchanged(lines):
-        raise LineMoved(next(row for row, line in zip(rows, lines, strict=True) if not are_unchanged([line])))
+    """Raise LineMoved if a line is not the one that the index has."""
+    for row, line in zip(rows, each_line(rows, data), strict=True):
+        if true_checksum(line) != row[3]:
+            raise LineMoved(row)
 
 
-def lines_alone(rows: list[Row], data: bytes) -> bytes:
-    """Return the lines of these rows, without the bytes between them."""
-    if len(data) == sum([row[6] for row in rows]) + len(rows) - 1:
-        return data  # adjacent: nothing is between them
-    return b"\n".join(each_line(rows, data))
-
-
-def each_line(rows: list[Row], data: bytes) -> list[bytes]:
-    begin = rows[0][5]
-    return [data[row[5] - begin : row[5] - begin + row[6]] for row in rows]
-
-
-def event_of(data: bytes) -> Event:
-    try:
-        line = read_line(data)
-    except BadLine as error:
-        raise LineMoved from error
-    if not isinstance(line, EventLine):
-        raise LineMoved
-    return line.event()
+def each_line(rows: list[Row], data: bytes, begin: int | None = None) -> list[bytes]:
+    """Return the lines of rows. The bytes begin at `begin` in the file, or with the first line."""
+    start = rows[0][5] if begin is None else begin
+    return [data[row[5] - start : row[5] - start + row[6]] for row in rows]
 
 
 def _are_adjacent(rows: list[Row]) -> bool:
@@ -183,14 +190,63 @@ def read_records(
 
 
 def read_by_id(lines: Lines, event_id: str) -> Recorded | None:
-    sql = f"SELECT {_COLUMNS} FROM events WHERE id = ?"
-    records = until_unchanged(lines, lambda: lines.records(lines.index().fetch(sql, (event_id,))))
+    records = until_unchanged(lines, lambda: lines.records(lines.row_of(event_id)))
     if not records:
         lost = lines.index().fetch("SELECT position FROM missing WHERE id = ?", (event_id,))
         # An unreadable line may be this event.
         low, high = (lost[0][0] - 1, lost[0][0]) if lost else (0, END)
         lines.refuse_damage(low, high)
     return records[0] if records else None
+
+
+def hash_by_id(lines: Lines, event_id: str) -> bytes | None:
+    """Return the hash of an event that is here."""
+    values = until_unchanged(lines, lambda: lines.values(lines.row_of(event_id)))
+    if not values:
+        read_by_id(lines, event_id)  # raises Damaged if it may be lost
+        return None
+    return hash_of(values[0])
+
+
+def removable(lines: Lines, stream: str) -> tuple[list[Purged], set[str]]:
+    """Return what a purge of a stream would leave, and the scopes of its events."""
+    removed, scopes = [], set()
+    groups = lines.groups()
+    for rows, every in _pages_of_values(lines, Query(stream=stream)):
+        for row, values in zip(rows, every, strict=True):
+            origin, number = values[_ORIGIN], values[_ORIGIN_SEQ]
+            slot = (Position(row[0]), row[1], values[0], origin, number)
+            hashes = (hash_of(values), values[_PREVIOUS], values[_LAMPORT])
+            facts = None if groups is None else groups.of(origin, number)
+            signed = {} if facts is None else _signed(facts)
+            removed.append(Purged(*slot, *hashes, **signed))
+            scopes.add(values[_SCOPE])
+    return removed, scopes
+
+
+def _signed(facts: GroupFacts) -> dict[str, Any]:
+    return {"signature": facts.signature, "signed_with": (facts.first_seq, facts.count)}
+
+
+def _pages_of_values(lines: Lines, query: Query) -> Iterator[tuple[list[Row], list[Values]]]:
+    """Return the rows of all events that match, and the events as their lines have them. Stop at damage."""
+    low, epoch = 0, ""
+    while True:
+
+        def look() -> tuple[list[Row], list[Values], Damage | None]:
+            index = lines.index()
+            rows = wanted_rows(index, query, low, END, PAGE_ROWS, newest_first=False)  # noqa: B023 - called at once
+            damage = damage_among(index, rows, low, END, PAGE_ROWS)  # noqa: B023 - likewise
+            return rows, lines.values(rows), damage
+
+        rows, values, damage = until_unchanged(lines, look)
+        epoch = lines.same_epoch(epoch)
+        if damage is not None:
+            raise lines.error(damage)
+        yield rows, values
+        if len(rows) < PAGE_ROWS:
+            return
+        low = rows[-1][0]
 
 
 def _read_all(
@@ -222,14 +278,14 @@ def _read_all(
 
 
 def _page(
-    lines: Lines, query: Query, low: int, high: int, size: int, newest_first: bool, *, past_damage: bool = False
+    lines: Lines, query: Query, low: int, high: int, size: int, newest_first: bool
 ) -> tuple[list[Row], list[Recorded], Damage | None]:
     """Return the rows of a page, their events, and the damage at which the page ends."""
 
     def look() -> tuple[list[Row], list[Recorded], Damage | None]:
         index = lines.index()
         rows = wanted_rows(index, query, low, high, size, newest_first)
-        damage = None if past_damage else damage_among(index, rows, low, high, size, newest_first)
+        damage = damage_among(index, rows, low, high, size, newest_first)
         if damage is not None:
             rows = [row for row in rows if (row[0] > damage.last if newest_first else row[0] < damage.first)]
         if newest_first:
@@ -237,15 +293,6 @@ def _page(
         return rows, lines.records(rows), damage
 
     return until_unchanged(lines, look)
-
-
-def damage_among(
-    index: Index, rows: list[Row], low: int, high: int, size: int, newest_first: bool = False
-) -> Damage | None:
-    """Return the first damage in the range of a page, whatever the filter: a lost event might have matched."""
-    if len(rows) == size:
-        low, high = (rows[-1][0] - 1, high) if newest_first else (low, rows[-1][0])
-    return index.damage(low, high, newest_first=newest_first)
 
 
 def until_unchanged(lines: Lines, look: Callable[[], T]) -> T:
@@ -273,113 +320,48 @@ def until_unchanged(lines: Lines, look: Callable[[], T]) -> T:
     )
 
 
-def wanted_rows(index: Index, query: Query, low: int, high: int, size: int, newest_first: bool) -> list[Row]:
-    plan = _plan(index, query)
-    if plan is None:
-        return []
-    conditions, values, column, ids = plan
-    order = "DESC" if newest_first else "ASC"
-    shared = f"position > ? AND position <= ?{conditions}"
-    tail = f"ORDER BY position {order} LIMIT ?"
-    source = f"SELECT {_COLUMNS} FROM events WHERE "
-    bounds = (low, high, *values)
-    if not column:
-        return index.fetch(f"{source}{shared} {tail}", (*bounds, size))
-    if len(ids) == 1:
-        return index.fetch(f"{source}{column} = ? AND {shared} {tail}", (ids[0], *bounds, size))
-    if len(ids) > _NAMES_AT_ONCE:
-        many = f"+{column} IN (SELECT value FROM json_each(?))"
-        return index.fetch(f"{source}{many} AND {shared} {tail}", (json.dumps(ids), *bounds, size))
-    # One search of the SQL index per name: each result is in order and no longer than a page.
-    parts = [f"SELECT * FROM (SELECT events.* FROM events WHERE {column} = ? AND {shared} {tail})"] * len(ids)
-    each: list[Any] = [value for number in ids for value in (number, *bounds, size)]
-    united = " UNION ALL ".join(parts)
-    return index.fetch(f"SELECT {_COLUMNS} FROM ({united}) AS events {tail}", (*each, size))
-
-
-def wanted_row(index: Index, position: int) -> Row | None:
-    """Return the row of one position."""
-    found = index.fetch(f"SELECT {_COLUMNS} FROM events WHERE position = ?", (position,))
-    return found[0] if found else None
-
-
-def _plan(index: Index, query: Query) -> tuple[str, list[Any], str, list[int]] | None:
-    """Return conditions, their values, and the column to search with its numbers; None if nothing can match."""
-    conditions, column = "", ""
-    values: list[Any] = []
-    ids: list[int] = []
-    for name, found in (
-        ("stream", index.name_ids(STREAM, [query.stream]) if query.stream else None),
-        ("type", index.name_ids(TYPE, sorted(query.types)) if query.types else None),
-        ("scope", _scope_ids(index, query.scope) if query.scope else None),
-        ("kind", index.name_ids(KIND, [query.kind]) if query.kind else None),
-    ):
-        if found is None:
-            continue
-        if not found:
-            return None
-        if not column:
-            column, ids = name, found
-        else:
-            conditions += f" AND +{name} IN (SELECT value FROM json_each(?))"
-            values.append(json.dumps(found))
-    if query.since is not None:
-        conditions += " AND received_us >= ?"
-        values.append(microseconds(query.since))
-    if query.until is not None:
-        conditions += " AND received_us < ?"
-        values.append(microseconds(query.until))
-    return conditions, values, column, ids
-
-
-def _scope_ids(index: Index, prefix: str) -> list[int]:
-    """Return the scopes that are equal to or below this one. "0" is the character after "/"."""
-    rows = index.fetch(
-        "SELECT name_id FROM names WHERE family = ? AND (name = ? OR (name >= ? AND name < ?))",
-        (SCOPE, prefix, prefix + "/", prefix + "0"),
-    )
-    return [row[0] for row in rows]
-
-
 def read_slots(lines: Lines, after: Position) -> Iterator[Packed | Purged]:
     """Return every slot after a position, as the bytes that are hashed, including purged ones."""
     low, epoch = int(after), ""
     while True:
-        rows, records, _ = _page(lines, EVERYTHING, low, END, PAGE_ROWS, newest_first=False, past_damage=True)
+
+        def look() -> tuple[list[Row], list[Packed | Purged]]:
+            index = lines.index()
+            rows = wanted_rows(index, EVERYTHING, low, END, PAGE_ROWS, newest_first=False)  # noqa: B023 - called at once
+            last = rows[-1][0] if len(rows) == PAGE_ROWS else END
+            return rows, _slots(lines, rows, low, last)  # noqa: B023 - likewise
+
+        rows, places = until_unchanged(lines, look)
         epoch = lines.same_epoch(epoch)
-        last = rows[-1][0] if len(rows) == PAGE_ROWS else END
-        gone = lines.index().fetch(
-            "SELECT position, purged.sequence, id, origin, origin_seq, hash, previous, lamport,"
-            " coalesce(reserved, 0), hash_format"
-            " FROM purged LEFT JOIN purges USING (purge)"
-            " WHERE position > ? AND position <= ? ORDER BY position",
-            (low, last),
-        )
-        places: list[Packed | Purged] = [_packed(recorded) for recorded in records]
-        places += [Purged(*row) for row in gone]
-        places.sort(key=lambda place: place.position)
         yield from places
         if len(rows) < PAGE_ROWS:
             return
-        low = last
+        low = rows[-1][0]
 
 
-def _packed(recorded: Recorded) -> Packed:
-    event = recorded.event
-    return Packed(
-        recorded.position,
-        recorded.sequence,
-        recorded.received_us,
-        header_bytes(event),
-        payload_text(event.payload) if event.salt else b"",
-        event.salt,
-        event.signature,
-        event.path,
+def _slots(lines: Lines, rows: list[Row], low: int, last: int) -> list[Packed | Purged]:
+    groups = lines.groups()
+    places: list[Packed | Purged] = []
+    for (position, sequence, received_us, *_), values in zip(rows, lines.values(rows), strict=True):
+        header = encode_header(values[:_HEADER_LENGTH])
+        payload, salt, signature, path, erased_by = values[_HEADER_LENGTH:]
+        facts = None if groups is None or signature else groups.of(values[_ORIGIN], values[_ORIGIN_SEQ])
+        signed_with = (0, 0)
+        if groups is not None and facts is not None:
+            signature, signed_with = facts.signature, (facts.first_seq, facts.count)
+            path = groups.path(facts, values[_ORIGIN_SEQ])
+        slot = (Position(position), sequence, received_us, header, payload, salt)
+        places.append(Packed(*slot, signature, path, erased_by, signed_with))
+    gone = lines.index().fetch(
+        "SELECT position, purged.sequence, id, origin, origin_seq, hash, previous, lamport,"
+        " coalesce(reserved, 0), hash_format"
+        " FROM purged LEFT JOIN purges USING (purge)"
+        " WHERE position > ? AND position <= ? ORDER BY position",
+        (low, last),
     )
-
-
-def payload_text(payload: Mapping[str, Any]) -> bytes:
-    try:
-        return payload_bytes(payload)
-    except NotCanonical:
-        return msgspec.json.encode(payload)  # verify reports what is wrong with it
+    for row in gone:
+        facts = None if groups is None else groups.of(row[3], row[4])
+        places.append(Purged(*row, **({} if facts is None else _signed(facts))))
+    if gone:
+        places.sort(key=lambda place: place.position)
+    return places

@@ -13,6 +13,7 @@ order of the lines and starts a new epoch, which resets every cursor (G8).
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -30,19 +31,28 @@ from everlog.stores.jsonl.index.bad_lines import (
     place_bad,
 )
 from everlog.stores.jsonl.index.changes import FileChanges, Read
-from everlog.stores.jsonl.index.rows import Rows, add_purged, put_file, remove_purged
-from everlog.stores.jsonl.index.schema import Index, new_epoch
+from everlog.stores.jsonl.index.rows import (
+    Rows,
+    add_group,
+    add_purged,
+    hide_erased,
+    put_file,
+    remove_event,
+    remove_purged,
+)
+from everlog.stores.jsonl.index.schema import Index, id_of, key_of, new_epoch
 from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, causal_order, writer_of
+from everlog.stores.jsonl.purge import NOTHING, Plan
 
 Placed = tuple[int, Found]
 """A line and the number of its file."""
 
 
 def record_change(
-    index: Index, change: FileChanges, *, own: Collection[str], origin: str, purged: Collection[PurgedLine] = ()
+    index: Index, change: FileChanges, *, own: Collection[str], origin: str, going: Plan = NOTHING
 ) -> None:
-    """Record what was found. `own` are all origins of this copy, `origin` is the one in use, and `purged` are the
-    purged lines of an interrupted purge. Raise Outdated if another process has changed the index since."""
+    """Record what was found. `own` are all origins of this copy, `origin` is the one in use, and `going` is what an
+    interrupted purge or erasure removes. Raise Outdated if another process has changed the index since."""
     if change.appended_only:
         with index.change() as connection:
             _refuse_outdated(index, change)
@@ -61,12 +71,19 @@ def record_change(
                 rows.add(file, found.at, found.size, line)
             place_bad(rows, connection, bad)
             rows.end()
-            remove_purged(connection, purged)
+            remove_going(index, connection, going)
         return
     with index.change(durable=True) as connection:
         _refuse_outdated(index, change)
         _record_merge(index, connection, change, own=own, origin=origin)
-        remove_purged(connection, purged)
+        remove_going(index, connection, going)
+
+
+def remove_going(index: Index, connection: sqlite3.Connection, going: Plan) -> None:
+    """Remove from the index what a purge or an erasure removes, if it is committed."""
+    remove_purged(connection, going.purged)
+    if going.erased and going.is_committed(index.knows):
+        hide_erased(connection, going.erased)
 
 
 class Outdated(Exception):
@@ -158,16 +175,17 @@ def _record_merge(
             if before is not None and isinstance(found.line, EventLine):
                 connection.execute(
                     "UPDATE events SET file = ?, at = ?, size = ?, crc = ? WHERE position = ?",
-                    (file, found.at, found.size, int(found.line.xsum or "0", 16), before[0]),
+                    (file, found.at, found.size, found.line.checksum, before[0]),
                 )
+                if found.line.group is not None:
+                    add_group(connection, found.line.origin, found.line.group, before[0])
             elif before is not None and isinstance(found.line, PurgedLine):
-                position, sequence, stream, *_ = before
-                connection.execute("DELETE FROM events WHERE position = ?", (position,))
-                add_purged(connection, position, sequence, stream, found.line)
+                remove_event(connection, found.line.id)
+                add_purged(connection, *before[:3], found.line)
             elif not _known_already(index, connection, file, found):
                 new.append((file, found))
     for event_id, (position, sequence, stream, _, name, at) in gone.items():
-        connection.execute("DELETE FROM events WHERE position = ?", (position,))
+        remove_event(connection, event_id)
         lost = (position, stream, sequence, event_id, name, at)
         connection.execute("INSERT INTO missing VALUES (?, ?, ?, ?, ?, ?)", lost)
     rows = _record_arrivals(index, connection, new, own=own, origin=origin)
@@ -183,7 +201,7 @@ def _the_very_lines(change: FileChanges, known: dict[str, Known]) -> dict[str, F
         for found in read.found
         if isinstance(found.line, EventLine)
         and found.line.id in known
-        and known[found.line.id][3] == int(found.line.xsum or "0", 16)
+        and known[found.line.id][3] == found.line.checksum
     }
 
 
@@ -228,13 +246,15 @@ Known = tuple[int, int, int, int, str, int]
 
 
 def rows_of(index: Index, names: list[str]) -> list[tuple[str, int, int, int, int, str, int]]:
-    rows: list[tuple[str, int, int, int, int, str, int]] = []
-    for name in names:
-        rows += index.fetch(
-            "SELECT id, position, sequence, stream, crc, name, at FROM events JOIN files USING (file) WHERE name = ?",
-            (name,),
-        )
-    return rows
+    """Return what the index has of some files. It reads the ids of all events."""
+    if not names:
+        return []
+    rows = index.fetch(
+        "SELECT id, events.position, sequence, stream, crc, name, at FROM ids JOIN events USING (position)"
+        " JOIN files USING (file) WHERE name IN (SELECT value FROM json_each(?))",
+        (json.dumps(names),),
+    )
+    return [(id_of(row[0]), *row[1:]) for row in rows]
 
 
 def _known_already(index: Index, connection: sqlite3.Connection, file: int, found: Found) -> bool:
@@ -261,21 +281,18 @@ def _known_already(index: Index, connection: sqlite3.Connection, file: int, foun
             add_purged(connection, position, sequence, stream, line)
             return True
         rows = Rows(index, connection, own=())
-        rows.add(file, found.at, found.size, line)  # at the end, then moved back to its position
+        rows.put_back(file, found.at, found.size, line, position=position, sequence=sequence)
         rows.end()
-        connection.execute(
-            "UPDATE events SET position = ?, sequence = ? WHERE position = ?", (position, sequence, rows.position)
-        )
         return True
     there = index.fetch(
-        "SELECT position, sequence, stream, file, at FROM events WHERE id = ?",
-        (line.id,),
+        "SELECT events.position, sequence, stream, file, at FROM ids JOIN events USING (position) WHERE id = ?",
+        (key_of(line.id),),
     )
     if not there:
         return False
     position, sequence, stream, *place = there[0]
     if isinstance(line, PurgedLine):
-        connection.execute("DELETE FROM events WHERE position = ?", (position,))
+        remove_event(connection, line.id)
         add_purged(connection, position, sequence, stream, line)
         return True
     if place != [file, found.at]:

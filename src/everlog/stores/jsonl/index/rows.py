@@ -9,12 +9,17 @@ from binascii import Error as NotBase64
 from collections.abc import Collection
 from typing import Any
 
-from everlog.core.codec import header_bytes, header_hash
+from everlog.core.chain import Chain
 from everlog.core.event import Position, microseconds
 from everlog.files import Stamp
 from everlog.stores.contract import CLAIM_BYTES
-from everlog.stores.jsonl.index.schema import KIND, SCOPE, STREAM, TYPE, Index
-from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, writer_of
+from everlog.stores.jsonl.index.schema import SCOPE, STREAM, TYPE, Index, key_of, put_chain
+from everlog.stores.jsonl.lines import EventLine, Line, PurgedLine, PurgeLine, SignedGroup, writer_of
+
+DISTRUSTED = -1
+"""The time of a file of which a line was not as in the index: all of it is read again."""
+HIDDEN = 1 << 32
+"""No line has this checksum."""
 
 _ROWS_AT_ONCE = 10_000
 _FILED_REMEMBERED_MAX = 200_000
@@ -30,9 +35,10 @@ class Rows:
         self.position = index.head()
         self._clock = self._clock_before = index.clock()
         self._sequences: dict[int, int] = {}
-        self._ends: dict[str, tuple[int, EventLine | bytes]] = {}
+        self._chains: dict[str, Chain] = {}
         self._events: list[tuple[Any, ...]] = []
-        self._filed: dict[tuple[str, str, str], tuple[int, int, int, int]] = {}
+        self._ids: list[tuple[bytes | str, int]] = []
+        self._filed: dict[tuple[str, str, str], tuple[int, int, int | None]] = {}
         self._moment: tuple[Any, int] = (None, 0)
 
     def add(self, file: int, at: int, size: int, line: Line, *, digest: bytes = b"") -> None:
@@ -47,10 +53,17 @@ class Rows:
                 stream = self._index.name_id(STREAM, line.stream) if line.stream else 0
                 sequence = self._next_sequence(stream) if stream else line.sequence
                 add_purged(self._connection, self.position, sequence, stream, line)
-                self._see(line.origin, line.origin_seq, line.hash)
+                self._see(line, line.hash)
                 self._add_claims(line)
             case PurgeLine():
                 self._add_purge(line)
+
+    def put_back(self, file: int, at: int, size: int, line: EventLine, *, position: int, sequence: int) -> None:
+        """Give a line that was missing the position and the sequence that it had."""
+        before, self.position = self.position, Position(position)
+        self._clock = max(self._clock, line.lamport)
+        self._add_event(file, at, size, line, b"", sequence=sequence)
+        self.position = before
 
     def skip(self) -> None:
         """Give the next position to a line that cannot be read."""
@@ -61,23 +74,20 @@ class Rows:
         self._insert_events()
         connection = self._connection
         if self._clock != self._clock_before:
-            connection.execute("INSERT OR REPLACE INTO state VALUES ('clock', ?, x'')", (self._clock,))
-        for origin, (number, end) in self._ends.items():
-            digest = end if isinstance(end, bytes) else header_hash(header_bytes(end.event()))
-            connection.execute(
-                "INSERT INTO state VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET number = excluded.number,"
-                " hash = excluded.hash WHERE excluded.number > number",
-                ("origin " + origin, number, digest),
-            )
+            connection.execute("UPDATE about SET clock = ?", (self._clock,))
+        for origin, chain in self._chains.items():
+            put_chain(connection, origin, chain)
 
-    def _add_event(self, file: int, at: int, size: int, line: EventLine, digest: bytes) -> None:
+    def _add_event(self, file: int, at: int, size: int, line: EventLine, digest: bytes, *, sequence: int = 0) -> None:
+        """`sequence`: the one that the event had, if it was here before."""
         filed = (line.stream, line.type, line.scope)
         names = self._filed.get(filed)
         if names is None:
             names = self._file_under(filed)
-        stream, kind_of_event, scope, kind = names
-        if line.received_at is not self._moment[0]:
-            self._moment = (line.received_at, microseconds(line.received_at))
+        stream, type_of_event, scope = names
+        moment = line.arrived_at
+        if moment is not self._moment[0]:
+            self._moment = (moment, microseconds(moment))
         self._events.append(
             (
                 self.position,
@@ -85,23 +95,24 @@ class Rows:
                 at,
                 size,
                 stream,
-                self._next_sequence(stream),
-                kind_of_event,
+                sequence or self._next_sequence(stream),
+                type_of_event,
                 scope,
-                kind,
                 self._moment[1],
-                line.id,
-                int(line.xsum or "0", 16),
+                line.checksum,
             )
         )
-        self._see(line.origin, line.origin_seq, digest or line)
+        self._ids.append((key_of(line.id), self.position))
+        self._see(line, digest or line.hash(), again=bool(sequence))
         if line.claims:
             self._add_claims(line)
+        if line.group is not None:
+            add_group(self._connection, line.origin, line.group, self.position)
         if len(self._events) >= _ROWS_AT_ONCE:
             self._insert_events()
 
-    def _file_under(self, filed: tuple[str, str, str]) -> tuple[int, int, int, int]:
-        """Return the numbers of a stream, a type, a scope and a kind. They are cached, because they repeat."""
+    def _file_under(self, filed: tuple[str, str, str]) -> tuple[int, int, int | None]:
+        """Return the numbers of a stream, a type and a scope. They are cached, because they repeat."""
         stream, type_of_event, scope = filed
         name_id = self._index.name_id
         if len(self._filed) >= _FILED_REMEMBERED_MAX:
@@ -109,8 +120,7 @@ class Rows:
         found = self._filed[filed] = (
             name_id(STREAM, stream),
             name_id(TYPE, type_of_event),
-            name_id(SCOPE, scope),
-            name_id(KIND, stream.partition("/")[0]),
+            name_id(SCOPE, scope) if scope else None,
         )
         return found
 
@@ -138,10 +148,14 @@ class Rows:
             ),
         )
 
-    def _see(self, origin: str, number: int, end: EventLine | bytes) -> None:
-        known = self._ends.get(origin)
-        if known is None or number > known[0]:
-            self._ends[origin] = (number, end)
+    def _see(self, line: EventLine | PurgedLine, digest: bytes, *, again: bool = False) -> None:
+        """Add an event to the chain of its origin."""
+        chain = self._chains.get(line.origin)
+        if chain is None:
+            chain = self._index.chain(line.origin)
+        if again and chain.has(line.origin_seq):
+            return
+        self._chains[line.origin] = chain.extended(line.origin_seq, line.previous, digest, self.position)
 
     def _next_sequence(self, stream: int) -> int:
         sequence = self._sequences[stream] = self._sequence(stream) + 1
@@ -152,8 +166,10 @@ class Rows:
         return self._index.sequence_of(stream) if known is None else known
 
     def _insert_events(self) -> None:
-        self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._events)
+        self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", self._events)
+        self._connection.executemany("INSERT INTO ids VALUES (?, ?)", self._ids)
         self._events.clear()
+        self._ids.clear()
 
 
 def put_file(connection: sqlite3.Connection, name: str, stamp: Stamp, crc: int) -> int:
@@ -184,6 +200,21 @@ def add_purged(connection: sqlite3.Connection, position: int, sequence: int, str
             stream,
         ),
     )
+    if line.group is not None:
+        add_group(connection, line.origin, line.group, position)
+
+
+def add_group(connection: sqlite3.Connection, origin: str, group: SignedGroup, position: int) -> None:
+    values = (origin, group.first, group.count, group.signature, position)
+    connection.execute("INSERT OR REPLACE INTO groups VALUES (?, ?, ?, ?, ?)", values)
+
+
+def remove_event(connection: sqlite3.Connection, line_id: str) -> tuple[int, int, int] | None:
+    """Remove an event from the index; return its position, sequence and stream."""
+    found = connection.execute("DELETE FROM ids WHERE id = ? RETURNING position", (key_of(line_id),)).fetchall()
+    removed = "DELETE FROM events WHERE position = ? RETURNING position, sequence, stream"
+    rows = [row for place in found for row in connection.execute(removed, place).fetchall()]
+    return rows[0] if rows else None
 
 
 def remove_purged(connection: sqlite3.Connection, purged: Collection[PurgedLine]) -> None:
@@ -191,9 +222,23 @@ def remove_purged(connection: sqlite3.Connection, purged: Collection[PurgedLine]
     itself: a reader that finds the purge must not find its events any more."""
     for line in purged:
         if connection.execute("SELECT 1 FROM purges WHERE purge = ?", (line.purge,)).fetchone():
-            sql = "DELETE FROM events WHERE id = ? RETURNING position, sequence, stream"
-            for position, sequence, stream in connection.execute(sql, (line.id,)).fetchall():
-                add_purged(connection, position, sequence, stream, line)
+            place = remove_event(connection, line.id)
+            if place is not None:
+                add_purged(connection, *place, line)
+
+
+def hide_erased(connection: sqlite3.Connection, erased: Collection[str]) -> None:
+    """Make sure that nobody reads a payload that is being erased: its line is no more as the index has it. This must
+    be in the same change as the lines of the write."""
+    keys = [(HIDDEN, key_of(event_id)) for event_id in erased]
+    connection.executemany("UPDATE events SET crc = ? WHERE position = (SELECT position FROM ids WHERE id = ?)", keys)
+
+
+def show_erased(connection: sqlite3.Connection, erased: Collection[str]) -> None:
+    """Have the files read again in which payloads were erased."""
+    keys = [(DISTRUSTED, key_of(event_id)) for event_id in erased]
+    files = "SELECT file FROM events JOIN ids USING (position) WHERE id = ?"
+    connection.executemany(f"UPDATE files SET changed_ns = ? WHERE file = ({files})", keys)
 
 
 def add_claims(connection: sqlite3.Connection, claims: dict[str, int], first: Position) -> None:

@@ -8,6 +8,7 @@ files again. Only the order of lines from a merge is made durable at once, becau
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -18,27 +19,48 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from everlog.core.event import BEGINNING, START, Link, Position, Purge
-from everlog.core.ids import IdSource
+import msgspec
+
+from everlog.core.chain import NO_CHAIN, Chain, simple_chain
+from everlog.core.event import START, Link, Position, Purge
+from everlog.core.group import GroupFacts
+from everlog.core.ids import EventId, IdSource, id_text, id_value
 from everlog.errors import Damaged, LogClosed, StorageFull
 from everlog.files import Files, Stamp
 from everlog.stores.contract import Claim
 
-STREAM, TYPE, SCOPE, KIND = 0, 1, 2, 3
-_FORMAT = 4
+STREAM, TYPE, SCOPE = 0, 1, 2
+_FORMAT = 5
+_BUSY_S = 30
 _NAMES_REMEMBERED_MAX = 200_000
 _NAMES_ASKED_MAX = 500
-_TABLES = ("files", "names", "events", "missing", "purged", "purges", "claims", "state", "bad_lines")
+_TABLES = (
+    "files",
+    "names",
+    "events",
+    "ids",
+    "missing",
+    "purged",
+    "purges",
+    "claims",
+    "chains",
+    "groups",
+    "bad_lines",
+)
+# Rows of a file are found through their positions, and a kind through its streams: these need no index.
 _INDEXES = (
-    "CREATE UNIQUE INDEX IF NOT EXISTS events_by_id ON events (id)",
     "CREATE INDEX IF NOT EXISTS events_by_stream ON events (stream, position)",
     "CREATE INDEX IF NOT EXISTS events_by_type ON events (type, position)",
-    "CREATE INDEX IF NOT EXISTS events_by_scope ON events (scope, position)",
-    "CREATE INDEX IF NOT EXISTS events_by_kind ON events (kind, position)",
-    "CREATE INDEX IF NOT EXISTS events_by_file ON events (file, at)",
+    "CREATE INDEX IF NOT EXISTS events_by_scope ON events (scope, position) WHERE scope IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS purged_by_stream ON purged (stream)",
     "CREATE INDEX IF NOT EXISTS purged_by_purge ON purged (purge)",
+    "CREATE INDEX IF NOT EXISTS purged_by_number ON purged (origin, origin_seq)",
 )
+# The journal of the index is kept small: it would soon be larger than the index of a young log.
+_CHECKPOINT_PAGES = 128
+_ID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_pack_chain = msgspec.msgpack.Encoder().encode
+_read_chain = msgspec.msgpack.Decoder(Chain).decode
 
 
 _DAMAGE = (
@@ -68,6 +90,15 @@ class IndexBroken(Damaged):
 
 class Unusable(Exception):
     """The index is missing, damaged or of another format: it must be rebuilt."""
+
+
+def key_of(line_id: str) -> bytes | str:
+    """Return an id as the index has it."""
+    return id_value(line_id).to_bytes(16, "big") if _ID.fullmatch(line_id) else line_id
+
+
+def id_of(key: bytes | str) -> EventId:
+    return id_text(int.from_bytes(key, "big")) if isinstance(key, bytes) else EventId(key)
 
 
 def new_epoch() -> str:
@@ -100,6 +131,7 @@ class Index:
         try:
             connection = _connect(path, "rw")
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             index = cls(connection, path)
         except sqlite3.Error as error:
             raise Unusable(str(error)) from error
@@ -160,7 +192,9 @@ class Index:
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
         connection.executescript(_schema())
-        connection.execute("INSERT INTO about VALUES (?, ?, ?, ?)", (epoch or new_epoch(), _FORMAT, origin, branch))
+        connection.execute(
+            "INSERT INTO about VALUES (?, ?, ?, ?, 0)", (epoch or new_epoch(), _FORMAT, origin, branch)
+        )
         return cls(connection, path)
 
     def finish(self) -> None:
@@ -211,6 +245,13 @@ class Index:
             finally:
                 if durable:
                     self._connection.execute("PRAGMA synchronous = NORMAL")
+
+    def empty_journal(self) -> None:
+        """Move everything from the journal into the index file, unless another process is reading it just now."""
+        with self.mutex:
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_S * 1000}")
 
     def name_id(self, family: int, name: str) -> int:
         """Return the number of a name, and assign one if it has none. Call it only inside `change`."""
@@ -272,12 +313,30 @@ class Index:
         self.origin = origin
 
     def clock(self) -> int:
-        rows = self.fetch("SELECT number FROM state WHERE name = 'clock'")
-        return rows[0][0] if rows else 0
+        return int(self.fetch("SELECT clock FROM about")[0][0])
 
-    def link(self, origin: str) -> Link:
-        rows = self.fetch("SELECT number, hash FROM state WHERE name = ?", ("origin " + origin,))
-        return Link(*rows[0]) if rows else BEGINNING
+    def chain(self, origin: str) -> Chain:
+        """Return the chain of an origin, as far as it is here."""
+        rows = self.fetch("SELECT number, hash, position, chain FROM chains WHERE origin = ?", (origin,))
+        if not rows:
+            return NO_CHAIN
+        number, digest, position, chain = rows[0]
+        return simple_chain(Link(number, digest), Position(position)) if chain is None else _read_chain(chain)
+
+    def group_of(self, origin: str, number: int) -> GroupFacts | None:
+        """Return the signed group that an event was in."""
+        rows = self.fetch(
+            "SELECT first_seq, count, signature FROM groups WHERE origin = ? AND first_seq <= ?"
+            " ORDER BY first_seq DESC LIMIT 1",
+            (origin, number),
+        )
+        if not rows or number >= rows[0][0] + rows[0][1]:
+            return None
+        first_seq, count, signature = rows[0]
+        return GroupFacts(0, origin, first_seq, count, b"", b"", signature)
+
+    def has_groups(self) -> bool:
+        return bool(self.fetch("SELECT 1 FROM groups LIMIT 1"))
 
     def sequence(self, stream: str) -> int:
         found = self.name_ids(STREAM, [stream])
@@ -343,9 +402,9 @@ class Index:
     def knows(self, line_id: str) -> bool:
         """Return whether the index has or had a line with this id."""
         rows = self.fetch(
-            "SELECT 1 FROM events WHERE id = ?1 UNION ALL SELECT 1 FROM purged WHERE id = ?1"
-            " UNION ALL SELECT 1 FROM purges WHERE purge = ?1 UNION ALL SELECT 1 FROM missing WHERE id = ?1",
-            (line_id,),
+            "SELECT 1 FROM ids WHERE id = ?1 UNION ALL SELECT 1 FROM purged WHERE id = ?2"
+            " UNION ALL SELECT 1 FROM purges WHERE purge = ?2 UNION ALL SELECT 1 FROM missing WHERE id = ?2",
+            (key_of(line_id), line_id),
         )
         return bool(rows)
 
@@ -373,6 +432,13 @@ class Index:
         return Damage(first, last, *every[first][1:])
 
 
+def put_chain(connection: sqlite3.Connection, origin: str, chain: Chain) -> None:
+    run = chain.contiguous
+    end = (0, b"", 0) if run is None else (run.last, run.hash, run.position)
+    whole = None if chain.simple else _pack_chain(chain)
+    connection.execute("INSERT OR REPLACE INTO chains VALUES (?, ?, ?, ?, ?)", (origin, *end, whole))
+
+
 @cache
 def _schema() -> str:
     return (package_files("everlog.stores.jsonl.index") / "schema.sql").read_text()
@@ -384,7 +450,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         uri=True,
         isolation_level=None,
         check_same_thread=False,
-        timeout=30,
+        timeout=_BUSY_S,
     )
 
 

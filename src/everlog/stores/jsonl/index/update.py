@@ -21,6 +21,8 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
+import msgspec
+
 from everlog.core.event import Position
 from everlog.errors import Busy, LogClosed, ReadOnly
 from everlog.files import Lock
@@ -29,7 +31,6 @@ from everlog.stores.jsonl import purge
 from everlog.stores.jsonl.day_files import OpenDayFile, day_names
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.changes import (
-    DISTRUSTED,
     FileChanges,
     Repair,
     find_change,
@@ -39,15 +40,14 @@ from everlog.stores.jsonl.index.epochs import Following, find_epoch, follow_git
 from everlog.stores.jsonl.index.in_use import IndexInUse
 from everlog.stores.jsonl.index.look import Fingerprint
 from everlog.stores.jsonl.index.pending import Pending, WrittenLine
-from everlog.stores.jsonl.index.record import Outdated, record_change
-from everlog.stores.jsonl.index.rows import remove_purged
+from everlog.stores.jsonl.index.record import Outdated, record_change, remove_going
+from everlog.stores.jsonl.index.rows import DISTRUSTED, show_erased
 from everlog.stores.jsonl.index.schema import (
     Index,
     IndexBroken,
     is_full,
     new_epoch,
 )
-from everlog.stores.jsonl.lines import PurgedLine
 from everlog.stores.jsonl.read_only import missing_error, refuse_damage
 
 _LOCK_TIMEOUT_S = 30.0
@@ -280,31 +280,41 @@ class IndexUpdater(IndexInUse):
         at: int,
         first: Position,
         lines: Sequence[WrittenLine],
-        purged: Collection[PurgedLine] = (),
+        going: purge.Plan = purge.NOTHING,
         *,
         now: bool,
     ) -> bool:
-        """Note lines that are on the disk, for the index. With `now` they are recorded at once, and the events that a
-        purge among them removed are removed. Return whether the index is up to date."""
+        """Note lines that are on the disk, for the index. With `now` they are recorded at once, and what a purge or
+        an erasure of the same write removes is removed. Return whether the index is up to date."""
         with self._mutex:
             stamp = self._files.stamp(self._folder.events / name)
             assert stamp is not None
             self._pending.add(name, at, stamp, first, lines)
             self._seen = None if self._seen is None else self._seen.after_write(name, stamp)
-            if not now and self._seen is not None and not self._pending.are_many:
+            are_many = self._pending.are_many
+            if not now and self._seen is not None and not are_many:
                 return False
-            self.record_pending(purged)
+            self.record_pending(going)
+            if are_many:
+                self._empty_journal()
             if self._seen is None:
                 self._seen = self._fingerprint()
             return True
 
-    def record_pending(self, purged: Collection[PurgedLine] = ()) -> None:
+    def _empty_journal(self) -> None:
+        """A failure here must not be reported as a failed write."""
+        try:
+            self.index.empty_journal()
+        except (sqlite3.Error, LogClosed) as error:
+            _logger.warning("the journal of the index of %s stays as it is: %s", self._folder.path, error)
+
+    def record_pending(self, going: purge.Plan = purge.NOTHING) -> None:
         """Bring the index up to date with the lines of this process; the caller holds the lock."""
         with self._mutex:
-            if not self._record_pending(purged):
+            if not self._record_pending(going):
                 self._catch_up()
 
-    def _record_pending(self, purged: Collection[PurgedLine] = ()) -> bool:
+    def _record_pending(self, going: purge.Plan = purge.NOTHING) -> bool:
         """Record the pending lines, which needs no lock but SQLite's. Return False if the files have to be read. A
         failure here must not be reported as a failed write."""
         if not len(self._pending) or self._index is None or self._index.broken:
@@ -314,7 +324,7 @@ class IndexUpdater(IndexInUse):
             with self.index.change() as connection:
                 recorded = self._pending.record(self.index, connection, own=self.own.names)
                 if recorded:
-                    remove_purged(connection, purged)
+                    remove_going(self.index, connection, going)
                 else:
                     self._pending.record_as_missing(self.index, connection)
         except (sqlite3.Error, IndexBroken) as error:
@@ -332,6 +342,8 @@ class IndexUpdater(IndexInUse):
     def _follow_appends(self) -> None:
         """Record the complete writes that others have appended, without the log's lock. They are flushed first: the
         one who wrote the last of them may not have done it yet."""
+        if self._files.exists(self._folder.purge_file):
+            return  # what it removes must not be read beside its lines
         own, today = self.origin, self._look.today()
         change = only_appended_events(self._find_change(repair=None, own=own, today=today))
         if self._git.inside and self._git.branch() not in ("", self.index.branch):
@@ -344,12 +356,14 @@ class IndexUpdater(IndexInUse):
                 record_change(self.index, change, own=self.own.names, origin=own)
 
     def finish_purge(self, plan: purge.Plan) -> None:
-        """Run steps 3 to 5 of a purge, and update the index."""
+        """Run steps 3 to 5 of a purge or an erasure, and update the index."""
         with self._mutex:
             self._seen = None  # if this fails, the next call checks the files first
             self._tail.close()  # its file may be replaced
             purge.carry_out(self._files, self._folder.events, plan)
-            self._catch_up_lines()
+            with self.index.change() as connection:
+                show_erased(connection, plan.erased)
+            self._catch_up_lines(going=purge.NOTHING)
             self._checked_branch = None
             self.clean_notes()
             self._files.unlink(self._folder.purge_file)
@@ -387,13 +401,19 @@ class IndexUpdater(IndexInUse):
         self._damaged = bool(self.index.missing())
         self._seen = self._fingerprint()
 
-    def _catch_up_lines(self) -> None:
+    def _catch_up_lines(self, *, going: purge.Plan | None = None) -> None:
+        """Compare the index with the files, until nobody else changes it. `going` is what a purge or an erasure has
+        still to remove, if it is known."""
+        if going is None:
+            going = purge.unfinished(self._files, self._folder.purge_file)
+            if self._read_only:
+                going = msgspec.structs.replace(going, erased={})  # nobody here can finish it
         while True:
             with suppress(Outdated):
-                self._compare_lines()
+                self._compare_lines(going)
                 return
 
-    def _compare_lines(self) -> None:
+    def _compare_lines(self, going: purge.Plan) -> None:
         repair = None if self._read_only else self._ends.repair
         self._ends.torn = ""
         # Before any repair: git recognises its own files by their time.
@@ -405,8 +425,7 @@ class IndexUpdater(IndexInUse):
                 self._switch_to(following)
             change = self._find_change(repair=repair, own=self.origin, today=today)
         if change:
-            going = purge.pending_lines(self._files, self._folder.purge_file)
-            record_change(self.index, change, own=self.own.names, origin=self.origin, purged=going)
+            record_change(self.index, change, own=self.own.names, origin=self.origin, going=going)
             if self.index.has_holes():
                 self._drop_index()
                 self._build_index()
@@ -458,7 +477,7 @@ class IndexUpdater(IndexInUse):
         plan = purge.read_plan(self._files, self._folder.purge_file)
         if plan is None:
             return
-        if all(self.knows(line.id) for line in plan.purges):
+        if plan.is_committed(self.knows):
             self.finish_purge(plan)
         else:
             self._files.unlink(self._folder.purge_file)  # it was never committed

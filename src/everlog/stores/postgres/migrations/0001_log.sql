@@ -19,13 +19,35 @@ CREATE TABLE state (
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 INSERT INTO state (head, clock) VALUES (0, 0);
 
--- The end of each origin's chain, with its place.
+-- The chain of each origin: a row for each run of events without a missing number. The run that begins with 1 ends with
+-- the contiguous end; nearly always it is the only one.
 CREATE TABLE chains (
-    origin     text COLLATE "C" PRIMARY KEY,
-    origin_seq bigint NOT NULL,
+    origin     text COLLATE "C" NOT NULL,
+    first      bigint NOT NULL,
+    previous   bytea NOT NULL,   -- what the first event carries as the hash before it
+    origin_seq bigint NOT NULL,  -- the number of the last event, its hash and its place
     hash       bytea NOT NULL,
-    position   bigint NOT NULL
+    position   bigint NOT NULL,
+    PRIMARY KEY (origin, first)
 ) WITH (fillfactor = 50);
+
+-- Events whose number another event of their origin had before.
+CREATE TABLE forks (
+    position   bigint PRIMARY KEY,
+    origin     text COLLATE "C" NOT NULL,
+    origin_seq bigint NOT NULL,
+    hash       bytea NOT NULL
+);
+CREATE INDEX forks_by_origin ON forks (origin);
+
+-- One signature for events that were recorded together, at the positions first to first + count - 1. It survives a purge.
+CREATE TABLE groups (
+    first     bigint PRIMARY KEY,
+    origin    text COLLATE "C" NOT NULL,
+    first_seq bigint NOT NULL,
+    count     integer NOT NULL CHECK (count BETWEEN 1 AND 128),
+    signature bytea NOT NULL CHECK (signature <> '')
+);
 
 -- What a tenant reads. It holds no rows itself: those of "events", which inherits from it, show through it, filtered
 -- by its row-level security. They are not one table because PostgreSQL refuses COPY into one that has such filters.
@@ -40,8 +62,9 @@ CREATE TABLE scoped_events (
     header      text COLLATE "C" NOT NULL,
     payload     text COLLATE "C" NOT NULL,
     salt        bytea NOT NULL,
-    signature   bytea NOT NULL,
+    signature   bytea NOT NULL,  -- of an event of another log whose group is not here, and the path to its root
     path        bytea NOT NULL,
+    erased_by   text COLLATE "C" NOT NULL DEFAULT '',  -- the event that allowed the erasure of payload and salt
     -- For queries only: jsonb writes numbers and keys in its own way, and has no place for the character U+0000.
     body        jsonb GENERATED ALWAYS AS (
         CASE
@@ -158,8 +181,22 @@ BEGIN
     RETURN OLD;
 END $$;
 
+-- The one change that an event may have: its payload and its salt go, and who allowed it stays on record.
+CREATE FUNCTION refuse_unless_erased() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.erased_by <> '' OR NEW.erased_by = '' OR OLD.salt = '' OR NEW.salt <> '' OR NEW.payload <> ''
+        OR (NEW.position, NEW.id, NEW.stream, NEW.sequence, NEW.type, NEW.scope, NEW.received_us, NEW.header,
+            NEW.signature, NEW.path)
+        IS DISTINCT FROM (OLD.position, OLD.id, OLD.stream, OLD.sequence, OLD.type, OLD.scope, OLD.received_us,
+            OLD.header, OLD.signature, OLD.path)
+    THEN
+        RAISE EXCEPTION 'everlog: events are never changed' USING ERRCODE = 'EV001';
+    END IF;
+    RETURN NEW;
+END $$;
+
 CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events
-    FOR EACH STATEMENT EXECUTE FUNCTION refuse('events are never changed');
+    FOR EACH ROW EXECUTE FUNCTION refuse_unless_erased();
 CREATE TRIGGER events_are_not_deleted BEFORE DELETE ON events
     FOR EACH ROW EXECUTE FUNCTION refuse_unless_purged();
 CREATE TRIGGER events_are_not_emptied BEFORE TRUNCATE ON events
@@ -174,6 +211,10 @@ CREATE TRIGGER purges_are_not_changed BEFORE UPDATE OR DELETE ON purges
     FOR EACH STATEMENT EXECUTE FUNCTION refuse('the record of a purge is never changed');
 CREATE TRIGGER purges_are_not_emptied BEFORE TRUNCATE ON purges
     FOR EACH STATEMENT EXECUTE FUNCTION refuse('the record of a purge is never deleted');
+CREATE TRIGGER groups_are_not_changed BEFORE UPDATE OR DELETE ON groups
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse('a signature is never changed');
+CREATE TRIGGER groups_are_not_emptied BEFORE TRUNCATE ON groups
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse('a signature is never deleted');
 CREATE TRIGGER state_only_grows BEFORE UPDATE ON state
     FOR EACH ROW WHEN (NEW.head < OLD.head OR NEW.clock < OLD.clock)
     EXECUTE FUNCTION refuse('neither the head nor the clock goes back');
@@ -190,6 +231,8 @@ ALTER TABLE purged ENABLE ALWAYS TRIGGER purged_is_not_changed;
 ALTER TABLE purged ENABLE ALWAYS TRIGGER purged_is_not_emptied;
 ALTER TABLE purges ENABLE ALWAYS TRIGGER purges_are_not_changed;
 ALTER TABLE purges ENABLE ALWAYS TRIGGER purges_are_not_emptied;
+ALTER TABLE groups ENABLE ALWAYS TRIGGER groups_are_not_changed;
+ALTER TABLE groups ENABLE ALWAYS TRIGGER groups_are_not_emptied;
 ALTER TABLE state ENABLE ALWAYS TRIGGER state_only_grows;
 ALTER TABLE state ENABLE ALWAYS TRIGGER state_is_not_deleted;
 
@@ -222,5 +265,5 @@ BEGIN
     RETURN QUERY SELECT place, last, removed;
 END $$;
 
-REVOKE ALL ON FUNCTION purge(text, text, text, bigint), events_follow_on(), refuse(), refuse_unless_purged()
-    FROM PUBLIC;
+REVOKE ALL ON FUNCTION purge(text, text, text, bigint), events_follow_on(), refuse(), refuse_unless_purged(),
+    refuse_unless_erased() FROM PUBLIC;

@@ -3,7 +3,7 @@
 --     SELECT everlog.grant_writer('shop')              append and read everything; nothing else
 --     SELECT everlog.grant_reader('auditor')           read everything
 --     SELECT everlog.grant_tenant('acme_app', 'acme')  read what is in a scope or below it
---     SELECT everlog.grant_purger('officer')           purge
+--     SELECT everlog.grant_purger('officer')           purge and erase
 
 -- Which scope each tenant role sees. The empty scope is for a role that serves many: it sees nothing until its
 -- session says which one, with SET everlog.scope.
@@ -45,7 +45,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), reader);
     EXECUTE format(
-        'GRANT SELECT ON migrations, identity, state, chains, events, purges, purged, claims, notes,'
+        'GRANT SELECT ON migrations, identity, state, chains, forks, groups, events, purges, purged, claims, notes,'
         ' projection_checkpoints TO %I', reader);
 END $$;
 
@@ -56,7 +56,7 @@ BEGIN
     -- Every column but the derived one. A position that is not the next one is refused by events_follow_on.
     EXECUTE format(
         'GRANT INSERT (position, id, stream, sequence, type, scope, received_us, header, payload, salt, signature,'
-        ' path) ON events TO %I', writer);
+        ' path, erased_by) ON events TO %I', writer);
     EXECUTE format('GRANT UPDATE (clock) ON state TO %I', writer);
     EXECUTE format('GRANT INSERT, UPDATE ON chains, projection_checkpoints TO %I', writer);
     EXECUTE format('GRANT INSERT, UPDATE, DELETE ON claims, notes TO %I', writer);

@@ -6,6 +6,35 @@ ALTER TABLE state
     ADD COLUMN given_in xid8,
     ADD COLUMN given    bigint NOT NULL DEFAULT 0;
 
+-- ---- Chains: a run of new events is joined with those before and after it; one that overlaps others is a fork
+
+CREATE TYPE chain_step AS (position bigint, number bigint, previous bytea, hash bytea);
+
+CREATE FUNCTION join_run(
+    the_origin text, the_first bigint, the_previous bytea, the_last bigint, the_hash bytea, the_position bigint
+) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    following chains;
+BEGIN
+    IF EXISTS (SELECT FROM chains WHERE origin = the_origin AND first <= the_last AND origin_seq >= the_first) THEN
+        RETURN false;
+    END IF;
+    DELETE FROM chains WHERE origin = the_origin AND first = the_last + 1 AND previous = the_hash
+        RETURNING * INTO following;
+    IF FOUND THEN
+        the_last := following.origin_seq;
+        the_hash := following.hash;
+        the_position := following.position;
+    END IF;
+    UPDATE chains SET origin_seq = the_last, hash = the_hash, position = the_position
+    WHERE origin = the_origin AND origin_seq = the_first - 1 AND hash = the_previous;
+    IF NOT FOUND THEN
+        INSERT INTO chains VALUES (the_origin, the_first, the_previous, the_last, the_hash, the_position);
+    END IF;
+    RETURN true;
+END $$;
+
 -- ---- Events: the next positions, readable, filed as their headers say. The clock and the ends of chains follow them.
 
 CREATE OR REPLACE FUNCTION events_follow_on() RETURNS trigger
@@ -26,6 +55,8 @@ DECLARE
     linked boolean := false;
     unlinked boolean;
     broken boolean;
+    run record;
+    part record;
 BEGIN
     SELECT min(position), max(position), count(*), max((fields ->> 4)::bigint),
         min((fields ->> 5) COLLATE "C"), max((fields ->> 5) COLLATE "C"),
@@ -74,7 +105,15 @@ BEGIN
         END IF;
     END IF;
     -- Nearly always: the next events of one origin, in order, so that its chain ends with the last row.
-    IF first_origin = last_origin AND first_shift = last_shift THEN
+    linked := first_origin = last_origin AND first_shift = last_shift;
+    IF linked AND rows > 1 THEN
+        SELECT bool_and(decode(previous, 'base64') = before) INTO linked FROM (
+            SELECT position, header::jsonb ->> 16 AS previous,
+                lag(sha256('\x00'::bytea || convert_to(header, 'UTF8'))) OVER (ORDER BY position) AS before
+            FROM added
+        ) AS neighbours WHERE position > lowest;
+    END IF;
+    IF linked THEN
         -- Ids grow, so the least header is nearly always that of the first row, and the greatest that of the last.
         IF (begin_header::jsonb ->> 6)::bigint <> lowest - first_shift THEN
             SELECT header INTO begin_header FROM events WHERE position = lowest;
@@ -85,7 +124,10 @@ BEGIN
         UPDATE chains SET origin_seq = highest - last_shift, hash = sha256('\x00'::bytea || convert_to(end_header, 'UTF8')),
             position = highest
         WHERE origin = last_origin AND origin_seq = lowest - first_shift - 1
-            AND hash = decode(begin_header::jsonb ->> 16, 'base64');
+            AND hash = decode(begin_header::jsonb ->> 16, 'base64')
+            AND NOT EXISTS (
+                SELECT FROM chains AS beyond WHERE beyond.origin = last_origin AND beyond.first >= lowest - first_shift
+            );
         linked := FOUND;
     END IF;
     IF NOT linked THEN
@@ -93,31 +135,114 @@ BEGIN
             found.first = 1 + coalesce(chains.origin_seq, 0)
                 AND decode(found.previous, 'base64') <> coalesce(chains.hash, '')
         INTO unlinked, broken
-        FROM identity LEFT JOIN chains USING (origin) JOIN (
+        FROM identity LEFT JOIN chains ON chains.origin = identity.origin AND chains.first = 1 AND chains.previous = ''
+        JOIN (
             SELECT fields ->> 5 AS origin, count(*) AS count, min((fields ->> 6)::bigint) AS first,
                 max((fields ->> 6)::bigint) AS last,
                 (array_agg(fields ->> 16 ORDER BY (fields ->> 6)::bigint))[1] AS previous
             FROM (SELECT header::jsonb AS fields FROM added OFFSET 0) AS parsed GROUP BY 1
-        ) AS found USING (origin);
+        ) AS found ON found.origin = identity.origin;
         -- A program of an older format that went on after an upgrade has another hash of the event before.
         IF broken OR (unlinked AND NOT trusted) THEN
             RAISE EXCEPTION 'everlog: the events of the log''s own origin do not go on where its chain ends'
                 USING ERRCODE = 'EV004';
         END IF;
-        INSERT INTO chains AS known
-        SELECT DISTINCT ON (fields ->> 5) fields ->> 5, (fields ->> 6)::bigint, sha256('\x00'::bytea || convert_to(header, 'UTF8')),
-            position
-        FROM (SELECT position, header, header::jsonb AS fields FROM added OFFSET 0) AS parsed
-        ORDER BY fields ->> 5, (fields ->> 6)::bigint DESC, position
-        ON CONFLICT (origin) DO UPDATE
-        SET origin_seq = excluded.origin_seq, hash = excluded.hash, position = excluded.position
-        WHERE excluded.origin_seq > known.origin_seq;
+        FOR run IN
+            SELECT origin, island, min(number) AS first, max(number) AS last, max(position) AS position,
+                (array_agg(previous ORDER BY position))[1] AS previous,
+                (array_agg(hash ORDER BY position DESC))[1] AS hash,
+                array_agg((position, number, previous, hash)::chain_step ORDER BY position) AS steps
+            FROM (
+                SELECT *, sum(begins::integer) OVER (PARTITION BY origin ORDER BY position) AS island FROM (
+                    SELECT *, (number = 1 + lag(number) OVER own AND previous = lag(hash) OVER own) IS NOT TRUE AS begins
+                    FROM (
+                        SELECT position, fields ->> 5 AS origin, (fields ->> 6)::bigint AS number,
+                            decode(fields ->> 16, 'base64') AS previous,
+                            sha256('\x00'::bytea || convert_to(header, 'UTF8')) AS hash
+                        FROM (SELECT position, header, header::jsonb AS fields FROM added OFFSET 0) AS parsed
+                    ) AS events WINDOW own AS (PARTITION BY origin ORDER BY position)
+                ) AS compared
+            ) AS divided GROUP BY origin, island ORDER BY min(position)
+        LOOP
+            -- The second run of the own origin: an event that is not linked to the one before it.
+            IF run.island > 1 AND NOT trusted AND run.origin = (SELECT identity.origin FROM identity) THEN
+                RAISE EXCEPTION 'everlog: the events of the log''s own origin do not go on where its chain ends'
+                    USING ERRCODE = 'EV004';
+            END IF;
+            IF NOT join_run(run.origin, run.first, run.previous, run.last, run.hash, run.position) THEN
+                -- Of a run that overlaps others, each event is taken by itself.
+                FOR part IN SELECT * FROM unnest(run.steps) LOOP
+                    IF NOT join_run(run.origin, part.number, part.previous, part.number, part.hash, part.position) THEN
+                        INSERT INTO forks SELECT part.position, run.origin, part.number, part.hash
+                        WHERE (SELECT count(*) FROM forks WHERE origin = run.origin) < 1000;
+                    END IF;
+                END LOOP;
+            END IF;
+        END LOOP;
     END IF;
     -- As an expression: PERFORM would be one more statement of every write.
     IF pg_notify('everlog ' || TG_TABLE_SCHEMA, highest::text) IS NULL THEN
         RETURN NULL;
     END IF;
     RETURN NULL;
+END $$;
+
+-- ---- Signatures: of groups of the same transaction, whose events follow each other in the chain of one origin
+
+CREATE FUNCTION sign_groups(firsts bigint[], counts integer[], signatures bytea[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    trusted boolean := pg_has_role(session_user, current_user, 'MEMBER');
+    made bigint;
+BEGIN
+    INSERT INTO groups
+    SELECT new.first, found.origin, found.first_seq, new.count, new.signature
+    FROM unnest(firsts, counts, signatures) AS new (first, count, signature), state, LATERAL (
+        SELECT min(header::jsonb ->> 5) AS origin, max(header::jsonb ->> 5) AS last_origin, count(*) AS count,
+            min((header::jsonb ->> 6)::bigint) AS first_seq,
+            max(position - (header::jsonb ->> 6)::bigint) - min(position - (header::jsonb ->> 6)::bigint) AS shift
+        FROM events WHERE position >= new.first AND position < new.first + new.count
+    ) AS found
+    WHERE found.count = new.count AND found.origin = found.last_origin AND found.shift = 0
+        AND (trusted OR (new.first > head - given AND new.first + new.count - 1 <= head
+            AND given_in = pg_current_xact_id()));
+    GET DIAGNOSTICS made = ROW_COUNT;
+    IF made < cardinality(firsts) THEN
+        RAISE EXCEPTION 'everlog: a signature is for events of its own write, which follow each other in one chain'
+            USING ERRCODE = 'EV004';
+    END IF;
+END $$;
+
+-- The groups that these positions were in, each with the hashes of all its events, which lead to its root. A hash tells
+-- nothing about an event that its reader may not see.
+CREATE FUNCTION signed_groups(places bigint[])
+RETURNS TABLE (first bigint, first_seq bigint, count integer, signature bytea, hashes bytea[])
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT groups.first, groups.first_seq, groups.count, groups.signature, (
+        SELECT array_agg(hash ORDER BY position) FROM (
+            SELECT position, sha256('\x00'::bytea || convert_to(header, 'UTF8')) AS hash FROM events
+            WHERE position >= groups.first AND position < groups.first + groups.count
+            UNION ALL SELECT position, hash FROM purged
+            WHERE position >= groups.first AND position < groups.first + groups.count
+        ) AS members
+    )
+    FROM groups WHERE groups.first IN (
+        SELECT (SELECT max(before.first) FROM groups AS before WHERE before.first <= place) FROM unnest(places) AS place
+    )
+$$;
+
+-- ---- Erasures: payload and salt go; the header, and so the commitment, stays
+
+CREATE FUNCTION erase(ids uuid[], allowed_by text[]) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+DECLARE
+    erased bigint;
+BEGIN
+    PERFORM FROM state FOR UPDATE;
+    UPDATE events SET payload = '', salt = '', erased_by = given.by
+    FROM unnest(ids, allowed_by) AS given (id, by) WHERE events.id = given.id AND events.salt <> '';
+    GET DIAGNOSTICS erased = ROW_COUNT;
+    RETURN erased;
 END $$;
 
 -- ---- Claims: for the events of the same transaction, and never in place of one that has not expired
@@ -277,7 +402,26 @@ WHERE NOT EXISTS (
 -- ---- Who may do what
 
 REVOKE ALL ON FUNCTION claim(uuid[], bigint[], integer[], bigint), move_clock(bigint), forget_claims(bigint, bigint),
-    keep_notes(text[], bytea[], bigint[]), forget_notes(bigint) FROM PUBLIC;
+    keep_notes(text[], bytea[], bigint[]), forget_notes(bigint), join_run(text, bigint, bytea, bigint, bytea, bigint),
+    sign_groups(bigint[], integer[], bytea[]), signed_groups(bigint[]), erase(uuid[], text[]) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION grant_reader(reader name) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), reader);
+    EXECUTE format(
+        'GRANT SELECT ON migrations, identity, state, chains, forks, groups, events, purges, purged, claims, notes,'
+        ' projection_checkpoints TO %I', reader);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION signed_groups(bigint[]) TO %I', reader);
+END $$;
+
+CREATE OR REPLACE FUNCTION grant_purger(purger name) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM grant_writer(purger);
+    EXECUTE format(
+        'GRANT EXECUTE ON FUNCTION purge(text, text, text, bigint), erase(uuid[], text[]) TO %I', purger);
+END $$;
 
 CREATE OR REPLACE FUNCTION grant_writer(writer name) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -286,10 +430,11 @@ BEGIN
     -- Every column but the derived one; events_follow_on looks at every row.
     EXECUTE format(
         'GRANT INSERT (position, id, stream, sequence, type, scope, received_us, header, payload, salt, signature,'
-        ' path) ON events TO %I', writer);
+        ' path, erased_by) ON events TO %I', writer);
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION claim(uuid[], bigint[], integer[], bigint), move_clock(bigint),'
-        ' forget_claims(bigint, bigint), keep_notes(text[], bytea[], bigint[]), forget_notes(bigint) TO %I', writer);
+        ' forget_claims(bigint, bigint), keep_notes(text[], bytea[], bigint[]), forget_notes(bigint),'
+        ' sign_groups(bigint[], integer[], bytea[]) TO %I', writer);
     -- To lock the row: this column is true in every row there can be.
     EXECUTE format('GRANT UPDATE (one) ON state TO %I', writer);
     EXECUTE format('GRANT INSERT, UPDATE ON projection_checkpoints TO %I', writer);
@@ -302,8 +447,9 @@ BEGIN
         ON CONFLICT (role) DO UPDATE SET scope = excluded.scope;
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), tenant);
     EXECUTE format(
-        'GRANT SELECT ON migrations, identity, state, scoped_events, own_scopes, scoped_purges, scoped_purged TO %I',
-        tenant);
+        'GRANT SELECT ON migrations, identity, state, groups, scoped_events, own_scopes, scoped_purges, scoped_purged'
+        ' TO %I', tenant);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION signed_groups(bigint[]) TO %I', tenant);
 END $$;
 
 -- Roles that had their rights before: what they must not have any more is taken back, and the rest is given.
@@ -332,5 +478,11 @@ BEGIN
         EXECUTE format('REVOKE UPDATE (clock) ON state FROM %I', the_role);
         EXECUTE format('REVOKE INSERT, UPDATE, DELETE ON chains, claims, notes FROM %I', the_role);
         PERFORM grant_writer(the_role);
+    END LOOP;
+    FOR the_role IN
+        SELECT DISTINCT rolname FROM pg_proc, aclexplode(proacl) AS given JOIN pg_roles ON pg_roles.oid = given.grantee
+        WHERE pg_proc.oid = 'purge'::regproc AND grantee <> proowner
+    LOOP
+        PERFORM grant_purger(the_role);
     END LOOP;
 END $$;

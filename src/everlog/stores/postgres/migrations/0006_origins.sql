@@ -40,11 +40,11 @@ BEGIN
     -- Every column but the derived one; events_follow_on looks at every row.
     EXECUTE format(
         'GRANT INSERT (position, id, stream, sequence, type, scope, received_us, header, payload, salt, signature,'
-        ' path) ON events TO %I', writer);
+        ' path, erased_by) ON events TO %I', writer);
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION claim(uuid[], bigint[], integer[], bigint), move_clock(bigint),'
-        ' forget_claims(bigint, bigint), keep_notes(text[], bytea[], bigint[]), forget_notes(bigint), settle(text)'
-        ' TO %I', writer);
+        ' forget_claims(bigint, bigint), keep_notes(text[], bytea[], bigint[]), forget_notes(bigint), settle(text),'
+        ' sign_groups(bigint[], integer[], bytea[]) TO %I', writer);
     -- To lock the row: this column is true in every row there can be.
     EXECUTE format('GRANT UPDATE (one) ON state TO %I', writer);
     EXECUTE format('GRANT INSERT, UPDATE ON projection_checkpoints TO %I', writer);

@@ -1,8 +1,9 @@
 -- Reading. {events}, {purged} and {purges} are the tables, or what a tenant may see of them; {where} and {order} are
 -- other parts of this file.
 
+-- The last one: whether there is any signed group, whose signature the events do not have themselves.
 -- name: columns
-position, sequence, received_us, header, payload, salt, signature, path
+position, sequence, received_us, header, payload, salt, signature, path, erased_by, EXISTS (SELECT FROM groups)
 
 -- name: by_position
 SELECT {columns} FROM {events} WHERE position > %(after)s AND position <= %(upto)s {where}
@@ -93,9 +94,13 @@ SELECT {columns} FROM {events} WHERE id = %(id)s
 SELECT hash FROM purged WHERE id = %(id)s
 
 -- name: purged_places
-SELECT position, sequence, id, origin, origin_seq, hash, previous, lamport, reserved, hash_format
+SELECT position, sequence, id, origin, origin_seq, hash, previous, lamport, reserved, hash_format,
+    EXISTS (SELECT FROM groups)
 FROM {purged}
 WHERE position > %(after)s AND position <= %(upto)s ORDER BY position
+
+-- name: signed_groups
+SELECT first, first_seq, count, signature, hashes FROM signed_groups(%(places)s::int8[])
 
 -- Where something was purged, or a purge is recorded.
 -- name: gone_places

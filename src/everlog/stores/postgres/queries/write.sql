@@ -39,30 +39,42 @@ SELECT name FROM claims WHERE first > %(after)s
 -- name: claim_names
 SELECT name FROM claims LIMIT %(limit)s
 
--- name: link
-SELECT origin_seq, hash FROM chains WHERE origin = %(origin)s
-
--- name: links
-SELECT origin, origin_seq, hash FROM chains WHERE origin = ANY(%(origins)s::text[])
+-- Runs of chains, and forks: those have no first number.
+-- name: chains
+SELECT origin, first, previous, origin_seq, hash, position FROM chains WHERE origin = ANY(%(origins)s::text[])
+UNION ALL SELECT origin, 0, '', origin_seq, hash, position FROM forks WHERE origin = ANY(%(origins)s::text[])
+ORDER BY first, position
 
 -- name: purgeable
 SELECT position, sequence, header FROM events WHERE stream = %(stream)s ORDER BY sequence
 
 -- name: copy_events
-COPY events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
+COPY events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path,
+    erased_by)
 FROM STDIN (FORMAT binary)
 
 -- The events of a usual write. A trigger looks at them, and moves the head, the clock and the ends of chains.
 -- name: insert_events
-INSERT INTO events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path)
+INSERT INTO events (position, sequence, received_us, id, stream, type, scope, header, payload, salt, signature, path,
+    erased_by)
 SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::text[],
-    $9::text[], $10::bytea[], $11::bytea[], $12::bytea[])
+    $9::text[], $10::bytea[], $11::bytea[], $12::bytea[], $13::text[])
 
 -- name: claim
 SELECT claim($1::uuid[], $2::int8[], $3::int4[], $4::int8)
 
 -- name: move_clock
 SELECT move_clock($1::int8)
+
+-- name: sign_groups
+SELECT sign_groups($1::int8[], $2::int4[], $3::bytea[])
+
+-- name: erase
+SELECT erase(%(ids)s::uuid[], %(allowed_by)s::text[])
+
+-- What a copy brings is written by the owner, as it stands.
+-- name: place_groups
+INSERT INTO groups (first, origin, first_seq, count, signature) VALUES (%s, %s, %s, %s, %s)
 
 -- name: place_purges
 INSERT INTO purges (reserved, stream, scopes, actor, reason, purged_us, sequence, count)
@@ -78,12 +90,16 @@ UPDATE state SET head = %(head)s
 -- name: purge
 SELECT reserved, sequence, count FROM purge(%(stream)s, %(actor)s, %(reason)s, %(now)s)
 
--- The ends of chains that no event has moved: those of a copy whose last events are purged. Only the owner may.
--- name: place_links
-INSERT INTO chains AS known SELECT * FROM unnest(%(origins)s::text[], %(seqs)s::int8[], %(hashes)s::bytea[],
-    %(places)s::int8[]) AS new (origin, origin_seq, hash, position)
-ON CONFLICT (origin) DO UPDATE SET origin_seq = excluded.origin_seq, hash = excluded.hash, position = excluded.position
-WHERE excluded.origin_seq > known.origin_seq
+-- The chains of a copy in which purged events are: the events alone would leave holes. Only the owner may.
+-- name: forget_chains
+WITH gone AS (DELETE FROM forks WHERE origin = ANY(%(origins)s::text[]))
+DELETE FROM chains WHERE origin = ANY(%(origins)s::text[])
+
+-- name: place_chains
+INSERT INTO chains (origin, first, previous, origin_seq, hash, position) VALUES (%s, %s, %s, %s, %s, %s)
+
+-- name: place_forks
+INSERT INTO forks (origin, origin_seq, hash, position) VALUES (%s, %s, %s, %s)
 
 -- name: forget_claims
 SELECT forget_claims(%(limit)s, %(before)s)

@@ -1,4 +1,4 @@
-"""A frame: everything that one write committed, under one hash.
+"""A frame: one group of events under one hash. A write is one frame, or several that count together or not at all.
 
     0        4                4 + length   36 + length
     | length | MessagePack    | SHA-256    |
@@ -7,11 +7,13 @@ The MessagePack is an array whose first two elements show where the frame belong
 and its own offset. So a frame that was moved, repeated or taken from another file is damage although its hash is
 right.
 
-    mark, at, fence, clock, records, rest (left out when there is nothing else)
+    mark, at, fence, clock, batch, facts, records, rest (left out when there is nothing else)
 
-A record is `[position, sequence, received_us, event]`, and an event is the array of `everlog.core.codec.to_msgpack`:
-one call decodes a whole frame into the structs that a reader gets. The bytes that are hashed and signed are encoded
-from them when needed; where encoding would not give the same bytes, they are stored in `raw`.
+`batch` is null for a write of one frame. In a larger write it is two numbers: how many bytes of the write lie before
+this frame, and how many of its frames follow. `facts` is what the records share (`everlog.core.group.GroupFacts`), or
+null. A record leaves out what follows from the facts: one call decodes a whole frame into the structs that a reader
+gets, and the group computes the rest when it is asked for. The bytes that are hashed and signed are encoded from
+them; an event that would not give its bytes back is never written.
 """
 
 from __future__ import annotations
@@ -19,11 +21,17 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+from msgspec.structs import astuple, replace
 
+from everlog.core.canonical import canonical
+from everlog.core.chain import Chain
 from everlog.core.event import Position, Purge, Purged, Recorded
+from everlog.core.group import GroupFacts, StoredEvent
 from everlog.errors import EventTooLarge
+from everlog.stores.contract import Erasure
 
 LENGTH = struct.Struct(">I")
 HASH_BYTES = 32
@@ -33,28 +41,33 @@ SECTOR_BYTES = 512
 _LONG_NONCE = 2**16
 
 COMMIT, CLOSED, PURGING, SWEPT = 0, 1, 2, 3
-"""What a frame is: a write, a clean close, a write whose purged bytes are still stored, the note that they are
-removed."""
+"""What a frame is: a write, a clean close, a write whose purged or erased bytes are still stored, the note that they
+are removed."""
+
+SIGNS = (b"\x97\xce", b"\x98\xce")
+"""How the MessagePack of a frame begins: an array of 7 or 8, and its mark."""
 
 _sha256 = hashlib.sha256
 
 
 class Rest(msgspec.Struct, frozen=True, array_like=True):
-    """The parts of a frame that most writes do not have."""
+    """The parts of a frame that most writes do not have. In a write of several frames the last one has them."""
 
     kind: int = COMMIT
-    before: Position = Position(0)  # the head before and after, which records alone may not show
+    before: Position = Position(0)  # the head before and after, where the records do not show it
     head: Position = Position(0)
     claim_names: bytes = b""  # 16 bytes each
-    claim_places: tuple[int, ...] = ()  # two each: first position, less the head before; count
+    claim_places: tuple[int, ...] = ()  # two each: first position, less the head before the frame; count
     notes: dict[str, tuple[str | None, int | None]] = {}
     purges: tuple[Purge, ...] = ()
     purged: tuple[Purged, ...] = ()
-    raw: dict[int, tuple[bytes, bytes]] = {}  # position: header and payload as they were given
+    erased: tuple[Erasure, ...] = ()
+    chains: dict[str, Chain] = {}  # after the write, where its events alone do not show them (`index.chains`)
     nonce: int = 0  # any number, so that a torn write and a flipped bit differ (`encode_frame`)
 
 
 NOTHING_ELSE = Rest()
+_NOTHING = astuple(NOTHING_ELSE)
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
@@ -62,38 +75,100 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     at: int
     fence: int
     clock: int
+    batch: tuple[int, int] | None
+    facts: GroupFacts | None
     records: list[Recorded]
     rest: Rest = NOTHING_ELSE
 
     @property
     def before(self) -> Position:
         """The head before this frame."""
-        return Position(self.records[0].position - 1) if self.rest is NOTHING_ELSE else self.rest.before
+        if self.rest.head or not self.records:
+            return self.rest.before
+        return Position(self.records[0].position - 1)
 
     @property
     def head(self) -> Position:
         """The head after it."""
-        return self.records[-1].position if self.rest is NOTHING_ELSE else self.rest.head
+        return self.rest.head or (self.records[-1].position if self.records else self.rest.head)
+
+    @property
+    def write_at(self) -> int:
+        """The offset of the first frame of its write."""
+        return self.at if self.batch is None else self.at - self.batch[0]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its write is complete with it."""
+        return self.batch is None or not self.batch[1]
 
 
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
-_encode_with_raw = msgspec.msgpack.Encoder().encode  # only names can be sorted, and `raw` has positions
 _decode = msgspec.msgpack.Decoder(Frame).decode
 
 
-class _Undecoded(msgspec.Struct, frozen=True, array_like=True):
+class RawFrame(msgspec.Struct, frozen=True, array_like=True):
     """A frame whose records are still bytes: skipping a thousand costs less than decoding ten."""
 
     mark: int
     at: int
     fence: int
     clock: int
+    batch: tuple[int, int] | None
+    facts: GroupFacts | None
     records: list[msgspec.Raw]
     rest: Rest = NOTHING_ELSE
 
+    def with_records(self, records: list[Recorded]) -> Frame:
+        """Return the frame with some of its records. It keeps the positions that it covers."""
+        rest = self.rest
+        if not rest.head and self.records:
+            before = Position(position_of(self.records[0]) - 1)
+            rest = replace(rest, before=before, head=position_of(self.records[-1]))
+        return Frame(self.mark, self.at, self.fence, self.clock, self.batch, self.facts, records, rest)
 
-_decode_around = msgspec.msgpack.Decoder(_Undecoded).decode
-_decode_record = msgspec.msgpack.Decoder(Recorded).decode
+
+class _Place(msgspec.Struct, array_like=True, gc=False):
+    position: Position
+
+
+class _Id(msgspec.Struct, array_like=True, gc=False):
+    id: str
+
+
+class _Identified(msgspec.Struct, array_like=True, gc=False):
+    position: int
+    sequence: int
+    received_us: int
+    event: _Id
+
+
+class _Identifying(msgspec.Struct, array_like=True, gc=False):
+    """A frame of which nothing but the ids is decoded."""
+
+    mark: int
+    at: int
+    fence: int
+    clock: int
+    batch: msgspec.Raw
+    facts: msgspec.Raw
+    records: list[_Identified]
+
+
+decode_raw = msgspec.msgpack.Decoder(RawFrame).decode
+decode_record = msgspec.msgpack.Decoder(Recorded).decode
+_decode_place = msgspec.msgpack.Decoder(_Place).decode
+_decode_ids = msgspec.msgpack.Decoder(_Identifying).decode
+
+
+def position_of(record: msgspec.Raw | bytes) -> Position:
+    """Return the position of a record that is still bytes."""
+    return _decode_place(record).position
+
+
+def ids_of(body: memoryview | bytes) -> list[str]:
+    """Return the ids of the events in the body of a frame."""
+    return [record.event.id for record in _decode_ids(body).records]
 
 
 def mark_of(log_id: str, number: int) -> int:
@@ -106,15 +181,23 @@ def enclose(body: bytes) -> bytes:
     """Length, body and hash."""
     if len(body) > BODY_BYTES_MAX:
         raise EventTooLarge(
-            f"one write has {len(body):,} bytes",
-            why="a write is one frame, and a frame's length has four bytes",
+            f"one group of a write has {len(body):,} bytes",
+            why="a group is one frame, and a frame's length has four bytes",
             hint="append it in several batches",
         )
     return b"".join((LENGTH.pack(len(body)), body, _sha256(body).digest()))
 
 
 def encode_frame(
-    mark: int, at: int, fence: int, clock: int, records: Sequence[Recorded], rest: Rest | None = None
+    mark: int,
+    at: int,
+    fence: int,
+    clock: int,
+    facts: GroupFacts | None,
+    records: Sequence[Any],
+    rest: Rest | None = None,
+    *,
+    batch: tuple[int, int] | None = None,
 ) -> bytes:
     """Return the bytes of a frame, such that a flipped bit never looks like a torn write, or the other way round.
 
@@ -122,23 +205,29 @@ def encode_frame(
     makes zero. And the next frame's length does not begin in the last four bytes of a sector: there the first bytes
     of a length, usually zeros, would be alone in a sector, which looks the same written and unwritten.
     """
-    fields = (mark, at, fence, clock, records)
-    encode = _encode_with_raw if rest is not None and rest.raw else _encode
-    data = enclose(encode(fields if rest is None else (*fields, rest)))
+    fields = (mark, at, fence, clock, batch, facts, records)
+    data = enclose(_encode(fields if rest is None else (*fields, _trimmed(rest))))
     ends_late = (at + len(data)) % SECTOR_BYTES >= SECTOR_BYTES - LENGTH.size
     if ends_late or data[-1].bit_count() < 2:
-        if rest is None:
-            rest = Rest(COMMIT, Position(records[0].position - 1), records[-1].position, nonce=1)
-        else:
-            # Other numbers give other hashes; a number of four bytes also moves the end, by four bytes.
-            rest = msgspec.structs.replace(rest, nonce=(_LONG_NONCE if ends_late else rest.nonce) + 1)
-        return encode_frame(mark, at, fence, clock, records, rest)
+        nonce = 0 if rest is None else rest.nonce
+        # Other numbers give other hashes; a number of five bytes also moves the end, by four bytes or more.
+        rest = replace(rest or NOTHING_ELSE, nonce=(max(nonce, _LONG_NONCE) if ends_late else nonce) + 1)
+        return encode_frame(mark, at, fence, clock, facts, records, rest, batch=batch)
     return data
+
+
+def _trimmed(rest: Rest) -> tuple[Any, ...]:
+    """Return the fields of a rest up to the last one that says something."""
+    values: tuple[Any, ...] = astuple(rest)
+    count = len(values)
+    while count and values[count - 1] == _NOTHING[count - 1]:
+        count -= 1
+    return values[:count]
 
 
 def closing_frame(mark: int, at: int, fence: int, clock: int, head: Position) -> bytes:
     """Return the mark of a clean end: the last frame of a closed log, which holds no events."""
-    return encode_frame(mark, at, fence, clock, [], Rest(CLOSED, head, head))
+    return encode_frame(mark, at, fence, clock, None, (), Rest(CLOSED, head, head))
 
 
 def open_body(data: memoryview, at: int = 0) -> memoryview | None:
@@ -161,7 +250,7 @@ def decode_frame(
     """Return the frame at this place of the data, which is `offset` in its segment, and its size; None if there is
     none.
 
-    With `holding`, records that hold none of these texts may be left out, but for the first and the last.
+    With `holding`, records that hold none of these texts may be left out.
     """
     body = open_body(data, at)
     if body is None:
@@ -176,22 +265,23 @@ def decode_frame(
 
 
 def _decode_some(body: memoryview, holding: Sequence[bytes]) -> Frame:
-    around = _decode_around(body)
-    last = len(around.records) - 1
+    raw = decode_raw(body)
     records = []
-    for number, raw in enumerate(around.records):
-        data = bytes(raw)
-        if number in (0, last) or any(text in data for text in holding):
-            records.append(_decode_record(data))
-    return Frame(around.mark, around.at, around.fence, around.clock, records, around.rest)
+    for record in raw.records:
+        data = bytes(record)
+        if any(text in data for text in holding):
+            records.append(decode_record(data))
+    return raw.with_records(records)
 
 
-def record_bytes(frame: Frame, body: memoryview) -> tuple[int, list[msgspec.Raw]]:
-    """Return where the records begin in the body of a frame, and the bytes of each. They are contiguous."""
-    raws = _decode_around(body).records
-    before = len(_encode((frame.mark, frame.at, frame.fence, frame.clock)))
-    # A list of up to 15 has its length in its first byte; then two or four bytes follow that one.
-    return before + (1 if len(raws) < 16 else 3 if len(raws) < 2**16 else 5), raws
+def stored_events(body: bytes | memoryview) -> list[StoredEvent]:
+    """Return the records in the body of a frame as they are stored, with the exact texts of their payloads."""
+    return texts_of(_decode(body).records)
+
+
+def texts_of(records: Sequence[Recorded]) -> list[StoredEvent]:
+    """Return records with the exact texts of their payloads. An erased payload has none."""
+    return [StoredEvent(record, canonical(record.event.payload) if record.event.salt else b"") for record in records]
 
 
 def find_frame(data: memoryview, start: int, *, mark: int, offset: int) -> tuple[Frame, int, int] | None:
@@ -208,60 +298,3 @@ def find_frame(data: memoryview, start: int, *, mark: int, offset: int) -> tuple
                 return found[0], at, found[1]
         place = content.find(sign, place + 1)
     return None
-
-
-def is_torn(data: bytes, offset: int) -> bool:
-    """Return whether the bytes after the last whole frame can only be an unfinished write, which was not
-    acknowledged.
-
-    Space is zeros before it is written, and a disk writes whole sectors: an unfinished write has a part that is still
-    zeros, or the file ends in it. Bytes that are all there and yet have the wrong hash were changed afterwards.
-    """
-    room = SECTOR_BYTES - offset % SECTOR_BYTES  # what its first sector holds of it
-    end = len(data.rstrip(b"\0"))
-    whole = _size_but_for_its_length(data, end)
-    if whole:
-        return _lacks_only_its_first_sector(data, whole, room)
-    if len(data) < LENGTH.size:
-        return True
-    (length,) = LENGTH.unpack_from(data)
-    size = length + AROUND_BYTES
-    if not length or size > len(data):
-        return True
-    begins_late = room < LENGTH.size  # a part of its length is all that its first sector holds
-    if end > size:
-        return begins_late and not any(data[:room])
-    if _is_one_bit_off(data, size):
-        return False
-    if data[size - 1] == 0:
-        return True
-    start = room if begins_late else 0
-    while start < size:
-        stop = min(size, ((offset + start) // SECTOR_BYTES + 1) * SECTOR_BYTES - offset)
-        if not any(data[start:stop]):
-            return True
-        start = stop
-    return False
-
-
-def _size_but_for_its_length(data: bytes, end: int) -> int:
-    """Return the size of the frame if body and hash are right apart from its length, or 0."""
-    # The hash itself may end in zeros, which look like space that was never written.
-    for size in range(end, min(end + 4, len(data)) + 1):
-        body = memoryview(data)[LENGTH.size : size - HASH_BYTES]
-        if size > AROUND_BYTES and _sha256(body).digest() == data[size - HASH_BYTES : size]:
-            return size
-    return 0
-
-
-def _lacks_only_its_first_sector(data: bytes, size: int, room: int) -> bool:
-    """Return whether more than one bit of the length is missing, and exactly the part in a separate sector."""
-    written = LENGTH.pack(size - AROUND_BYTES)
-    missing = int.from_bytes(written[:room], "big")
-    return room <= LENGTH.size and data[: LENGTH.size] == bytes(room) + written[room:] and missing.bit_count() > 1
-
-
-def _is_one_bit_off(data: bytes, size: int) -> bool:
-    """True when the body is right and its hash is, but for one bit: no frame is written that a tear leaves so."""
-    digest = _sha256(memoryview(data)[LENGTH.size : size - HASH_BYTES]).digest()
-    return (int.from_bytes(digest, "big") ^ int.from_bytes(data[size - HASH_BYTES : size], "big")).bit_count() == 1

@@ -2,6 +2,10 @@
 
 Bytes that are not a frame are the end (only zeros follow), a torn tail (a write that was never acknowledged), or
 damage. Damage with a valid frame after it is a `Gap` with an offset and a size, and the walk continues after it.
+
+At the end of a live segment a write may be incomplete: some of its frames are there and others are not. None of them
+counts then, whichever are there. If what is missing was changed and not torn, the write was complete once: its other
+frames count, and the rest is damage.
 """
 
 from __future__ import annotations
@@ -19,10 +23,10 @@ from everlog.stores.segments.format.frame import (
     Frame,
     decode_frame,
     find_frame,
-    is_torn,
     open_body,
 )
 from everlog.stores.segments.format.source import Source
+from everlog.stores.segments.format.torn import is_torn
 
 CHUNK_BYTES = 1024 * 1024
 
@@ -78,22 +82,58 @@ class Walk:
         self._holding = holding
         self._mark = mark
         self._limit = limit
+        self._reached = head  # the head after the last step
         self.end = start
         self.head = head
         self.tail = TailKind.END
         self.tail_bytes = b""
 
     def __iter__(self) -> Iterator[Found | Gap]:
-        mark, at, holding = self._mark, self.end, self._holding
+        if self._limit is not None:  # every write before it is complete
+            for step in self._steps(self.end):
+                yield self._passed(step)
+            return
+        write: list[Found | Gap] = []
+        for step in self._steps(self.end):
+            if write and (isinstance(step, Gap) or step.frame.write_at != _start_of(write)):
+                if isinstance(step, Gap) and not _is_complete(write):
+                    write.append(step)
+                    continue
+                yield from map(self._passed, write)  # another write follows: this one was complete
+                write = []
+            write.append(step)
+            if isinstance(step, Found) and step.frame.is_last and not any(isinstance(one, Gap) for one in write):
+                yield from map(self._passed, write)
+                write = []
+        if write and self._is_torn(write):
+            self.tail_bytes = self._read(write[0].start, self._stop() - write[0].start).rstrip(b"\0")
+            self.tail = TailKind.TORN
+            return
+        yield from map(self._passed, write)
+
+    def _passed(self, step: Found | Gap) -> Found | Gap:
+        self.end, self.head = step.end, step.head if isinstance(step, Gap) else step.frame.head
+        return step
+
+    def _is_torn(self, write: Sequence[Found | Gap]) -> bool:
+        """Return whether the last write, some of whose frames are not there, was never acknowledged."""
+        if _is_complete(write) and self.tail is not TailKind.END:
+            return False  # another one was begun after it
+        if not _is_complete(write) and self.tail is not TailKind.DAMAGED:
+            return True
+        gaps = [one for one in write if isinstance(one, Gap)]
+        return any(is_torn(self._read(gap.start, gap.end - gap.start), gap.start) for gap in gaps)
+
+    def _steps(self, at: int) -> Iterator[Found | Gap]:
+        mark, holding = self._mark, self._holding
         while True:
             data = memoryview(self._read(at, CHUNK_BYTES))
             place = 0
             while (found := decode_frame(data, place, mark=mark, offset=at + place, holding=holding)) is not None:
                 frame, size = found
                 place += size
-                self.end = at + place
-                self.head = frame.head
-                yield Found(frame, self.end - size, self.end, data, at)
+                self._reached = frame.head
+                yield Found(frame, at + place - size, at + place, data, at)
             rest = len(data) - place
             if place and rest < CHUNK_BYTES and not self._at_end(at + len(data)):
                 at += place  # the frame continues after the bytes that were read
@@ -104,22 +144,23 @@ class Walk:
                 data = memoryview(self._read(at, wanted))
                 found = decode_frame(data, 0, mark=mark, offset=at, holding=holding)
                 if found is not None:
-                    self.end, self.head = at + found[1], found[0].head
-                    yield Found(found[0], at, self.end, data, at)
-                    at = self.end
+                    self._reached = found[0].head
+                    yield Found(found[0], at, at + found[1], data, at)
+                    at += found[1]
                     continue
             data = memoryview(self._settled(at))
             found = decode_frame(data, 0, mark=mark, offset=at, holding=holding)
             if found is not None:  # a writer has written it since
-                self.end, self.head = at + found[1], found[0].head
-                yield Found(found[0], at, self.end, data[: found[1]], at)
-                at = self.end
+                self._reached = found[0].head
+                yield Found(found[0], at, at + found[1], data[: found[1]], at)
+                at += found[1]
                 continue
             gap = self._gap(at, bytes(data))
             if gap is None:
                 return
+            self._reached = gap.head
             yield gap
-            at = self.end = gap.end
+            at = gap.end
 
     def _settled(self, at: int) -> bytes:
         """Return all bytes from here on, read until two reads agree.
@@ -143,7 +184,7 @@ class Walk:
             return None
         found = find_frame(memoryview(data), 0, mark=self._mark, offset=at)
         if found is not None:
-            return Gap(at, at + found[1], self.head, found[0].before)
+            return Gap(at, at + found[1], self._reached, found[0].before)
         if self._limit is not None:
             if at < self._limit:
                 self.tail = TailKind.DAMAGED
@@ -168,3 +209,14 @@ class Walk:
 
     def _at_end(self, at: int) -> bool:
         return at >= self._stop()
+
+
+def _start_of(write: Sequence[Found | Gap]) -> int:
+    first = write[0]
+    return first.start if isinstance(first, Gap) else first.frame.write_at
+
+
+def _is_complete(write: Sequence[Found | Gap]) -> bool:
+    """Return whether the last frame of a write is there."""
+    last = write[-1]
+    return isinstance(last, Found) and last.frame.is_last

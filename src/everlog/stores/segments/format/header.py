@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import msgspec
 
-from everlog.core.event import Link, Position
+from everlog.core.chain import Chain
+from everlog.core.event import Position
 from everlog.stores.contract import Identity
 from everlog.stores.formats import FORMAT, refuse_other_format
 from everlog.stores.segments.format.frame import AROUND_BYTES, LENGTH, enclose, open_body
@@ -31,13 +32,9 @@ class StartState(msgspec.Struct, frozen=True, array_like=True):
     """The state of a log at the start of a segment, so that earlier segments need not be read for it."""
 
     clock: int = 0
-    links: dict[str, tuple[int, bytes]] = {}
+    chains: dict[str, Chain] = {}
     notes: dict[str, NoteValue] = {}
     id_max: str = ""
-
-    def link(self, origin: str) -> Link | None:
-        found = self.links.get(origin)
-        return None if found is None else Link(*found)
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):

@@ -4,7 +4,7 @@ log.json                      the identity of the log, and the number of its new
 lock                          held by the writer
 refusals.jsonl                refusals that the next write takes into a frame; never flushed
 segments/00000001.seg         the events; the one with the greatest number is the live one
-segments/00000001.seg.gz      the same, packed
+segments/00000001.seg.zst     the same, packed
 segments/00000003-5120.torn   bytes that a recovery cut off, for inspection
 index/00000001-212.idx        derived: the index of a stretch that begins at this byte
 index/end                     derived: where the live segment ends, and whether it was closed there
@@ -25,9 +25,9 @@ from everlog.files import TEMP_SUFFIX, Files, replace_file
 from everlog.stores.contract import Identity
 from everlog.stores.formats import FORMAT, refuse_other_format
 from everlog.stores.segments.format.header import HEAD_READ_BYTES, decode_header, head_size
-from everlog.stores.segments.format.source import ArchiveSource, PlainSource
+from everlog.stores.segments.format.source import open_source
 
-_SEGMENT = re.compile(r"(\d{8})\.seg(\.gz)?")
+_SEGMENT = re.compile(r"(\d{8})\.seg(\.zst)?")
 _INDEX = re.compile(r"(\d{8})-(\d+)\.idx")
 TORN_SUFFIX = ".torn"
 
@@ -51,7 +51,7 @@ class Layout:
         return found
 
     def archive(self, number: int) -> Path:
-        return self.segments / f"{number:08}.seg.gz"
+        return self.segments / f"{number:08}.seg.zst"
 
     def torn(self, number: int, at: int) -> Path:
         return self.segments / f"{number:08}-{at}{TORN_SUFFIX}"
@@ -135,7 +135,7 @@ def identity_of(files: Files, layout: Layout) -> tuple[Identity, int]:
     for number, archived in reversed(layout.numbers(files).items()):  # the newest: the origin may have changed
         path = layout.archive(number) if archived else layout.segment(number)
         try:
-            source = ArchiveSource(files, path) if archived else PlainSource(files, path)
+            source = open_source(files, path, packed=archived)
         except EverlogError:
             continue  # a read of this segment reports it; here another head is enough
         try:

@@ -1,7 +1,7 @@
 """The sparse index: for a stretch of a segment, which blocks of it hold a stream, a type, a scope, an id or a claim.
 
-A block is a run of whole frames with 32 positions or 64 KiB, or one frame with many records, which has its own index
-(`block_index`). The index only selects blocks; the reader reads them and filters. So the index never returns anything
+A block is a run of whole frames with 32 positions or 64 KiB, or one frame with more. The index only selects blocks;
+the reader reads them and filters. So the index never returns anything
 that is not in the log. The newest stretch is a `LivePart`, in memory and valid from the moment of the commit. When it
 has grown it becomes a `PackedPart`: sorted arrays in a file beside the segments, which is read instead of the log.
 """
@@ -9,13 +9,14 @@ has grown it becomes a `PackedPart`: sorted arrays in a file beside the segments
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from everlog.core.codec import header_bytes, header_hash
-from everlog.core.event import Event, Link, Position, Purge, Purged, Recorded
-from everlog.stores.contract import CLAIM_BYTES, Claim
-from everlog.stores.segments.format.frame import CLOSED, PURGING, SWEPT, Frame
+from everlog.core.chain import Chain
+from everlog.core.event import START, Position, Purge, Purged
+from everlog.stores.contract import CLAIM_BYTES, Claim, Erasure
+from everlog.stores.segments.format.frame import CLOSED, NOTHING_ELSE, PURGING, SWEPT, Frame, Rest
 from everlog.stores.segments.format.frames import Found, Gap
-from everlog.stores.segments.index.block_index import BlockIndex, block_index_of
+from everlog.stores.segments.index.chains import ShownChains, last_position
 
 BLOCK_POSITIONS = 32
 BLOCK_BYTES = 64 * 1024
@@ -24,6 +25,34 @@ PART_BLOCKS_MAX = 60_000
 
 TYPE, SCOPE, KIND = 0, 1, 2
 FOR_EVER = 2**63 - 1
+
+
+Entry = tuple[int, int, str, str, str, str]
+"""Of a record: its position, sequence, id, type, stream and scope."""
+
+
+class Added(NamedTuple):
+    """A frame as the index needs it. Its own records are not looked at."""
+
+    frame: Frame
+    end: int
+    before: Position
+    head: Position
+    last: Position  # of the last event of its group
+    entries: Sequence[Entry]
+
+
+def added_of(found: Found) -> Added:
+    """Return a frame that was read."""
+    frame = found.frame
+    entries: list[Entry] = [
+        (record.position, record.sequence, event.id, event.type, event.stream, event.scope)
+        for record in frame.records
+        for event in (record.event,)
+    ]
+    first = (frame.records[0].position, frame.records[0].event.origin_seq) if frame.records else None
+    last = START if frame.facts is None else last_position(frame.facts, first, frame.before)
+    return Added(frame, found.end, frame.before, frame.head, last, entries)
 
 
 class LivePart:
@@ -49,66 +78,72 @@ class LivePart:
         self.notes: dict[str, tuple[str | None, int | None]] = {}
         self.purges: list[Purge] = []
         self.purged: list[Purged] = []
+        self.erased: list[Erasure] = []
         self.closed = False
         self.sweep_owed: bool | None = None
         self.streams: dict[str, list[int]] = {}
         self.sequences: dict[str, int] = {}
         self.names: tuple[dict[str, list[int]], ...] = ({}, {}, {})
         self.made: dict[bytes, Claim] = {}
-        self.block_index: dict[int, BlockIndex] = {}  # for blocks that are one large frame
         self.fence_back: Position | None = None  # the head after a frame of a writer that had been replaced
         self._after_gap = False
-        self._links: dict[str, Link] = {}
-        self._ends: dict[str, tuple[Event, bytes | None]] = {}  # the last event per origin, not hashed yet
+        self.last_write = start  # where the last write begins
+        self._reached = start, before  # the end and the head with the frames of a write that is not complete yet
+        self._chains = ShownChains()
 
     @property
     def full(self) -> bool:
         return self.events >= PART_EVENTS_MAX or len(self.offsets) >= PART_BLOCKS_MAX
 
     @property
-    def links(self) -> Mapping[str, Link]:
-        for origin, (event, raw) in self._ends.items():
-            if origin not in self._links or event.origin_seq > self._links[origin].origin_seq:
-                digest = header_hash(header_bytes(event) if raw is None else raw)
-                self._links[origin] = Link(event.origin_seq, digest)
-        self._ends = {}
-        return self._links
+    def chains(self) -> Mapping[str, Chain]:
+        """The chains of the origins that its frames add to, after them."""
+        return self._chains.all()
 
-    def add(self, found: Found, claims: Mapping[bytes, Claim] | None = None) -> None:
-        """Add a frame. `claims` are those in it, if the caller has them already."""
-        frame = found.frame
-        block_index = block_index_of(frame, found.body)
-        block = self._block_for(found, alone=block_index is not None)
-        if block_index is not None:
-            self.block_index[block] = block_index
-        if frame.records:
-            self._add_records(frame, block)
-            self._remember_ends(frame)
+    def add(self, added: Added, claims: Mapping[bytes, Claim] | None = None) -> None:
+        """Add a frame. `claims` are those in it, if the caller has them already.
+
+        Readers see the frames of one write together: `end` and `head` move with the last of them.
+        """
+        frame = added.frame
+        block = self._block_for(added)
+        if added.entries:
+            self._add_entries(added, block)
+        self._chains.add(frame, added.last)
         rest = frame.rest
-        if rest.claim_names:
-            self.made.update(claims_of(frame) if claims is None else claims)
-        if rest.notes:
-            self.notes.update(rest.notes)
-        if rest.purges or rest.purged:
-            # An event purged here is already in its chain; one copied as purged from another log extends the chain.
-            self._add_purged(rest.purges, rest.purged, known=rest.kind == PURGING)
+        if rest is not NOTHING_ELSE:
+            if rest.claim_names:
+                self.made.update(_claims(rest, added.before) if claims is None else claims)
+            if rest.notes:
+                self.notes.update(rest.notes)
+            self.purges.extend(rest.purges)
+            self.purged.extend(rest.purged)
+            self.erased.extend(rest.erased)
+            if rest.kind in (PURGING, SWEPT):
+                self.sweep_owed = rest.kind == PURGING
         self.closed = rest.kind == CLOSED
-        if rest.kind in (PURGING, SWEPT):
-            self.sweep_owed = rest.kind == PURGING
-        self.end, self.head = found.end, frame.head
         if frame.fence < self.fence:
-            self.fence_back = frame.head
+            self.fence_back = added.head
         self.clock, self.fence = frame.clock, max(frame.fence, self.fence)
+        self.last_write = frame.write_at
+        self._reached = added.end, added.head
+        if frame.is_last:
+            self.publish()
+
+    def publish(self) -> None:
+        """Show what was added. At damage, a write may lack its last frame."""
+        self.end, self.head = self._reached
 
     def add_gap(self, gap: Gap) -> None:
         self.gaps.append(gap)
         self._after_gap = True
-        self.end, self.head = gap.end, gap.head
+        self._reached = gap.end, gap.head
+        self.publish()
 
     def shed(self) -> None:
         """Drop the lookup of blocks. Only what describes the whole stretch remains."""
         self.id_lows, self.earliest_us, self.latest_us, self.befores = [], [], [], []
-        self.strays, self.streams, self.sequences, self.made, self.block_index = {}, {}, {}, {}, {}
+        self.strays, self.streams, self.sequences, self.made = {}, {}, {}, {}
         self.names = ({}, {}, {})
         del self.offsets[1:]  # the first shows that the part is not empty
 
@@ -130,97 +165,63 @@ class LivePart:
     def claims(self) -> Iterator[tuple[bytes, Claim]]:
         return iter(list(self.made.items()))
 
-    def _block_for(self, found: Found, *, alone: bool) -> int:
-        before = found.frame.before
+    def _block_for(self, added: Added) -> int:
         if (
             not self.offsets
-            or alone
-            or len(self.offsets) - 1 in self.block_index
-            or before - self.befores[-1] >= BLOCK_POSITIONS
-            or found.start - self.offsets[-1] >= BLOCK_BYTES
+            or added.before - self.befores[-1] >= BLOCK_POSITIONS
+            or added.frame.at - self.offsets[-1] >= BLOCK_BYTES
             or self._after_gap
         ):
             # The parallel lists first: a reader that sees the new offset must find the rest of the block, too.
-            self.befores.append(before)
+            self.befores.append(added.before)
             self.earliest_us.append(2**63 - 1)
             self.latest_us.append(0)
             self.id_lows.append(self.id_max)
-            self.offsets.append(found.start)
+            self.offsets.append(added.frame.at)
             self._after_gap = False
         return len(self.offsets) - 1
 
-    def _add_records(self, frame: Frame, block: int) -> None:
-        records = frame.records
-        self.events += len(records)
-        if len(records) == 1:
-            self._add_one(records[0], block)
-            return
-        touched = {record.event.stream: record.sequence for record in records}
-        self.sequences.update(touched)
+    def _add_entries(self, added: Added, block: int) -> None:
+        entries = added.entries
+        self.events += len(entries)
         types, scopes, kinds = self.names
-        _note_block(types, {record.event.type for record in records}, block)
-        _note_block(scopes, {record.event.scope for record in records}, block)
-        _note_block(self.streams, touched, block)
-        _note_block(kinds, {stream.partition("/")[0] for stream in touched}, block)
-        ids = [record.event.id for record in records]
-        if ids[0] > self.id_max and ids == sorted(ids):
+        if len(entries) == 1:  # sets of one would cost more than everything else
+            ((position, sequence, id, type, stream, scope),) = entries
+            self.sequences[stream] = sequence
+            _note_block(types, (type,), block)
+            _note_block(scopes, (scope,), block)
+            _note_block(self.streams, (stream,), block)
+            _note_block(kinds, (stream.partition("/")[0],), block)
+            self._add_ids((position,), (id,))
+        else:
+            positions, sequences, ids, of_types, streams, of_scopes = zip(*entries, strict=True)
+            touched = dict(zip(streams, sequences, strict=True))
+            self.sequences.update(touched)
+            _note_block(types, set(of_types), block)
+            _note_block(scopes, set(of_scopes), block)
+            _note_block(self.streams, touched, block)
+            _note_block(kinds, {stream.partition("/")[0] for stream in touched}, block)
+            self._add_ids(positions, ids)
+        assert added.frame.facts is not None  # a frame with records has them
+        received_us = added.frame.facts.received_us
+        if received_us < self.earliest_us[block]:
+            self.earliest_us[block] = received_us
+        if received_us > self.latest_us[block]:
+            self.latest_us[block] = received_us
+
+    def _add_ids(self, positions: Sequence[int], ids: Sequence[str]) -> None:
+        if ids[0] > self.id_max and (len(ids) == 1 or list(ids) == sorted(ids)):
             self.id_max = ids[-1]
-        else:
-            self._add_unordered(frame)
-        times = {record.received_us for record in records}
-        self.earliest_us[block] = min(self.earliest_us[block], *times)
-        self.latest_us[block] = max(self.latest_us[block], *times)
-
-    def _add_one(self, record: Recorded, block: int) -> None:
-        """Add the only record of a frame. Sets of one would cost more than everything else."""
-        event = record.event
-        stream = event.stream
-        self.sequences[stream] = record.sequence
-        kind = stream.partition("/")[0]
-        names = (event.type, event.scope, kind, stream)
-        for holder, name in zip((*self.names, self.streams), names, strict=True):
-            _note_block(holder, (name,), block)
-        if event.id > self.id_max:
-            self.id_max = event.id
-        else:
-            self.strays[event.id] = record.position
-        if record.received_us < self.earliest_us[block]:
-            self.earliest_us[block] = record.received_us
-        if record.received_us > self.latest_us[block]:
-            self.latest_us[block] = record.received_us
-
-    def _add_unordered(self, frame: Frame) -> None:
-        for record in frame.records:
-            if record.event.id > self.id_max:
-                self.id_max = record.event.id
+            return
+        for position, id in zip(positions, ids, strict=True):
+            if id > self.id_max:
+                self.id_max = id
             else:
-                self.strays[record.event.id] = record.position
-
-    def _remember_ends(self, frame: Frame) -> None:
-        raw, ends, links = frame.rest.raw, self._ends, self._links
-        for record in frame.records:
-            event = record.event
-            known = ends.get(event.origin)
-            if known is not None and known[0].origin_seq >= event.origin_seq:
-                continue
-            link = links.get(event.origin)
-            if link is None or event.origin_seq > link.origin_seq:
-                kept = raw.get(record.position) if raw else None
-                ends[event.origin] = (event, kept[0] if kept else None)
-
-    def _add_purged(self, purges: Sequence[Purge], purged: Sequence[Purged], *, known: bool) -> None:
-        self.purges.extend(purges)
-        self.purged.extend(purged)
-        if not known:
-            links = dict(self.links)
-            for gone in purged:
-                if gone.origin not in links or gone.origin_seq > links[gone.origin].origin_seq:
-                    links[gone.origin] = Link(gone.origin_seq, gone.hash)
-            self._links = links
+                self.strays[id] = position
 
 
-def claims_of(frame: Frame) -> dict[bytes, Claim]:
-    names, places, before = frame.rest.claim_names, frame.rest.claim_places, frame.rest.before
+def _claims(rest: Rest, before: Position) -> dict[bytes, Claim]:
+    names, places = rest.claim_names, rest.claim_places
     return {
         names[number * CLAIM_BYTES : (number + 1) * CLAIM_BYTES]: Claim(
             Position(before + places[2 * number]), places[2 * number + 1]

@@ -14,14 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import msgspec
 
-from everlog.core.event import Link, Position, Purge, Purged
-from everlog.stores.contract import CLAIM_BYTES, Claim
+from everlog.core.chain import Chain
+from everlog.core.event import Position, Purge, Purged
+from everlog.stores.contract import CLAIM_BYTES, Claim, Erasure
 from everlog.stores.segments.format.frame import enclose, open_body
 from everlog.stores.segments.format.frames import Gap
-from everlog.stores.segments.index.block_index import BlockIndex
 from everlog.stores.segments.index.live_part import FOR_EVER, KIND, SCOPE, TYPE, LivePart
 
-INDEX_FORMAT = 2
+INDEX_FORMAT = 3
 
 
 class Columns(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +39,7 @@ class Columns(msgspec.Struct, frozen=True, array_like=True):
     fence: int
     clock: int
     id_max: str
+    last_write: int
     closed: bool
     sweep_owed: bool | None
     offsets: bytes  # Q
@@ -51,7 +52,8 @@ class Columns(msgspec.Struct, frozen=True, array_like=True):
     notes: dict[str, tuple[str | None, int | None]]
     purges: list[Purge]
     purged: list[Purged]
-    links: dict[str, tuple[int, bytes]]
+    erased: list[Erasure]
+    chains: dict[str, Chain]
     stream_keys: bytes  # Q, sorted: first half of the hash of each stream name
     stream_seconds: bytes  # Q: the second half
     stream_lasts: bytes  # I
@@ -61,7 +63,6 @@ class Columns(msgspec.Struct, frozen=True, array_like=True):
     claim_names: bytes  # 16 each, sorted
     claim_firsts: bytes  # Q
     claim_counts: bytes  # I
-    block_index: list[tuple[int, BlockIndex]]  # with the number of its block
     claims_until_us: int = FOR_EVER  # no claim is younger than this
 
 
@@ -95,6 +96,7 @@ def columns_of(part: LivePart, *, log_id: str, generation: int) -> Columns:
         part.fence,
         part.clock,
         part.id_max,
+        part.last_write,
         part.closed,
         part.sweep_owed,
         _bytes("Q", part.offsets),
@@ -107,7 +109,8 @@ def columns_of(part: LivePart, *, log_id: str, generation: int) -> Columns:
         part.notes,
         part.purges,
         part.purged,
-        {origin: (link.origin_seq, link.hash) for origin, link in part.links.items()},
+        part.erased,
+        dict(part.chains),
         _bytes("Q", [first for first, _, _ in streams]),
         _bytes("Q", [second for _, second, _ in streams]),
         _bytes("I", [part.sequences[stream] for _, _, stream in streams]),
@@ -119,7 +122,6 @@ def columns_of(part: LivePart, *, log_id: str, generation: int) -> Columns:
         b"".join(name for name, _ in claims),
         _bytes("Q", [claim.first for _, claim in claims]),
         _bytes("I", [claim.count for _, claim in claims]),
-        list(part.block_index.items()),
         _youngest(part, [claim for _, claim in claims]),
     )
 
@@ -165,6 +167,7 @@ class PackedPart:
         self.fence = columns.fence
         self.clock = columns.clock
         self.id_max = columns.id_max
+        self.last_write = columns.last_write
         self.closed = columns.closed
         self.sweep_owed = columns.sweep_owed
         self.offsets: Sequence[int] = numbers("Q", columns.offsets)
@@ -177,20 +180,13 @@ class PackedPart:
         self.notes: Mapping[str, tuple[str | None, int | None]] = columns.notes
         self.purges = columns.purges
         self.purged = columns.purged
-        self._links = columns.links
+        self.erased = columns.erased
+        self.chains: Mapping[str, Chain] = columns.chains
         self._names = columns.names
         self._has_claims = bool(columns.claim_names)
         self.claims_until_us = columns.claims_until_us
         self._again = again
         self._found: PartTables | None = None
-
-    @property
-    def links(self) -> Mapping[str, Link]:
-        return {origin: Link(*link) for origin, link in self._links.items()}
-
-    @property
-    def block_index(self) -> Mapping[int, BlockIndex]:
-        return self._tables().block_index
 
     def stream_blocks(self, stream: str) -> Sequence[int]:
         return self._tables().stream_blocks(stream)
@@ -242,7 +238,6 @@ class PartTables:
         self._claim_keys = numbers("Q", _every_other_word(columns.claim_names), swap=True)
         self._claim_firsts = numbers("Q", columns.claim_firsts)
         self._claim_counts = numbers("I", columns.claim_counts)
-        self.block_index: Mapping[int, BlockIndex] = dict(columns.block_index)
 
     def stream_blocks(self, stream: str) -> Sequence[int]:
         place = self._stream(stream)

@@ -1,4 +1,4 @@
-"""The small parts that every command uses: escaping, tables, settings in TOML, times, progress."""
+"""How an answer is shown: escaped, in aligned tables, in five forms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everlog.catalog.builtin import BUILT_IN
-from everlog.cli import progress
 from everlog.cli.events.records import table_lines
 from everlog.cli.main import COMMANDS
 from everlog.cli.output import Output, json_text, safe, tsv
@@ -118,50 +117,3 @@ def test_positions_of_different_length_are_aligned_at_their_end() -> None:
         lines = table_lines(output(), list(log.read(after=8)))
     assert [line[:4] for line in lines] == [" #9 ", "#10 "]
     assert len({line.index("text=x") for line in lines}) == 1
-
-
-# ---- progress
-
-
-def test_elsewhere_progress_is_a_line_every_ten_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = 0.0
-    monkeypatch.setattr("everlog.cli.progress.time.monotonic", lambda: now)
-    with progress.progress(output(), "verifying", 100_000) as tell:
-        for done in range(1, 31):
-            now = float(done)
-            tell(done * 1000)
-    caught = capsys.readouterr()
-    assert caught.out == ""
-    assert caught.err.splitlines() == [
-        "verifying: 10,000 of 100,000, 1,000 a second, 90 s left",
-        "verifying: 20,000 of 100,000, 1,000 a second, 80 s left",
-        "verifying: 30,000 of 100,000, 1,000 a second, 70 s left",
-    ]
-
-
-@pytest.mark.parametrize("flag", ["json", "agent", "quiet"])
-def test_nobody_who_reads_by_program_gets_progress(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str
-) -> None:
-    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
-    with progress.progress(output(**{flag: True}), "verifying", 10) as tell:
-        tell(1)
-    assert capsys.readouterr().err == ""
-
-
-def test_a_terminal_gets_a_bar_once_it_takes_long(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import sys
-
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with progress.progress(output(), "verifying", 100) as tell:
-        tell(1)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress, "BAR_AFTER_S", 0.0)
-    with progress.progress(output(), "verifying", 100) as tell:
-        tell(60)
-    assert "verifying" in capsys.readouterr().err
