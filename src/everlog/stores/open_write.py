@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr, replace
 
 from everlog.core.chain import Chain, Run
 from everlog.core.clock import receive, send
-from everlog.core.codec import Packed, header_hash, unpack
+from everlog.core.codec import Packed, header_hash, unpack, unpack_all
 from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded, whole
 from everlog.core.group import GROUP_MAX, SignedGroup
 from everlog.core.ids import EventId
@@ -51,6 +51,43 @@ def erased(event: Event, by: str) -> Event:
 
 
 _ORIGIN_SEQ = Event.__struct_fields__.index("origin_seq")
+
+
+def decoded_slots(slots: Sequence[Packed]) -> list[Record]:
+    """Return the records of stored bytes, with these bytes and the hash of each event."""
+    return [
+        (recorded, Encoded(recorded.event, slot.header, slot.payload, header_hash(slot.header)))
+        for slot, recorded in zip(slots, unpack_all(slots), strict=True)
+    ]
+
+
+class _Runs:
+    """Joins events with their chains in runs: one by one they would cost a copy more than decoding them."""
+
+    def __init__(self, write: OpenWrite) -> None:
+        self._write = write
+        self._origin = ""
+        self._steps: list[tuple[int, bytes, bytes, Position]] = []
+        self._following, self._hash = 0, b""
+
+    def add(self, origin: str, number: int, previous: bytes, digest: bytes, position: Position) -> None:
+        if origin != self._origin or number != self._following or previous != self._hash:
+            self.end()
+            self._origin = origin
+        self._steps.append((number, previous, digest, position))
+        self._following, self._hash = number + 1, digest
+
+    def end(self) -> None:
+        if self._steps:
+            first, previous, _, _ = self._steps[0]
+            last, _, digest, position = self._steps[-1]
+            chain = self._write.chain(self._origin)
+            if any(run.first <= last and run.last >= first for run in chain.runs):
+                for number, before, hash, place in self._steps:  # a fork has each event by itself
+                    self._write.join(self._origin, Run(number, before, number, hash, place))
+            else:
+                self._write.join(self._origin, Run(first, previous, last, digest, position))
+            self._steps = []
 
 
 class OpenWrite:
@@ -301,7 +338,7 @@ class OpenWrite:
         self.position = events.last
         first, last = events.rows[0][3], events.rows[-1][3]
         run = Run(first[_ORIGIN_SEQ], events.link_hash, last[_ORIGIN_SEQ], events.hashes[-1], self.position)
-        self._join(events.origin, run)
+        self.join(events.origin, run)
 
     def append(self, events: Sequence[Encoded], *, fresh: bool = False) -> list[Recorded]:
         """Record the events that are new, as they are, and return their records; events that the log has are left
@@ -337,10 +374,11 @@ class OpenWrite:
         for recorded, encoded in records:
             event = encoded.event
             number = event.origin_seq
-            self._join(event.origin, Run(number, event.previous, number, encoded.hash, recorded.position))
+            self.join(event.origin, Run(number, event.previous, number, encoded.hash, recorded.position))
         return new
 
-    def _join(self, origin: str, run: Run) -> None:
+    def join(self, origin: str, run: Run) -> None:
+        """Add events to the chain of their origin."""
         self._set(self.chains, origin, self.chain(origin).joined(run))
 
     # ---- signatures, for the stage `seal`
@@ -360,7 +398,12 @@ class OpenWrite:
         for recorded, _ in group.records:
             force_setattr(recorded.event, "group", signed)
 
-    def copy_in(self, places: Sequence[Packed | Purged | Purge]) -> None:
+    def copy_in(self, places: Sequence[Packed | Purged | Purge], decoded: Sequence[Record] | None = None) -> None:
+        """Place what another log has, as it stands. `decoded` are the records in it, if the caller has them."""
+        if decoded is None:
+            decoded = decoded_slots([place for place in places if isinstance(place, Packed)])
+        events = iter(decoded)
+        runs = _Runs(self)
         part: list[Record] = []
         self._parts.append(part)
         for place in places:
@@ -374,21 +417,24 @@ class OpenWrite:
                 )
             match place:
                 case Packed():
-                    part.append(self._place_event(place))
+                    record = next(events)
+                    self._place_event(place, record, runs)
+                    part.append(record)
                 case Purged():
                     self.placed_purged.append(place)
                     self.clock = max(self.clock, place.lamport)  # its value is not used again
                     number = place.origin_seq
-                    self._join(place.origin, Run(number, place.previous, number, place.hash, place.position))
+                    runs.add(place.origin, number, place.previous, place.hash, place.position)
                     self._keep_signature(place.origin, number, place.signature, place.signed_with)
                 case Purge():
                     self.staged_purges.append((place, []))  # what it removed is placed by itself
                     self._set(self._sequences, place.stream, place.sequence)
             self.position = position
+        runs.end()
 
-    def _place_event(self, place: Packed) -> Record:
-        recorded = unpack(place)
-        event = recorded.event
+    def _place_event(self, place: Packed, record: Record, runs: _Runs) -> None:
+        _, encoded = record
+        event = encoded.event
         last = self.sequence(event.stream)
         if place.sequence != last + 1:
             raise Conflict(
@@ -397,13 +443,12 @@ class OpenWrite:
                 hint="everlog verify on the log that is copied",
                 position=place.position,
             )
-        digest = header_hash(place.header)
         self._set(self._sequences, event.stream, place.sequence)
-        self.clock = max(self.clock, event.lamport)
-        number = event.origin_seq
-        self._join(event.origin, Run(number, event.previous, number, digest, place.position))
-        self._keep_signature(event.origin, number, place.signature, place.signed_with)
-        return recorded, Encoded(event, place.header, place.payload, digest)
+        if event.lamport > self.clock:
+            self.clock = event.lamport
+        runs.add(event.origin, event.origin_seq, event.previous, encoded.hash, place.position)
+        if place.signed_with[0]:
+            self._keep_signature(event.origin, event.origin_seq, place.signature, place.signed_with)
 
     def _keep_signature(self, origin: str, number: int, signature: bytes, signed_with: tuple[int, int]) -> None:
         first_seq, count = signed_with
