@@ -14,13 +14,14 @@ from msgspec.structs import force_setattr, replace
 
 from everlog.core.chain import Chain, Run
 from everlog.core.clock import receive, send
-from everlog.core.codec import Packed, header_hash, unpack, unpack_all
+from everlog.core.codec import Packed, unpack
 from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded, whole
 from everlog.core.group import GROUP_MAX, SignedGroup
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
 from everlog.stores.contract import Claim, Encoded, Erasure, Identity, Removable
+from everlog.stores.copied import Runs, decoded_slots
 from everlog.stores.own_events import OwnEvents
 from everlog.stores.small_state import CLAIMS, NOTES, StateChanges, claim_of, claims_as_rows
 from everlog.stores.staged_group import Record, StagedGroup, staged_groups
@@ -51,43 +52,6 @@ def erased(event: Event, by: str) -> Event:
 
 
 _ORIGIN_SEQ = Event.__struct_fields__.index("origin_seq")
-
-
-def decoded_slots(slots: Sequence[Packed]) -> list[Record]:
-    """Return the records of stored bytes, with these bytes and the hash of each event."""
-    return [
-        (recorded, Encoded(recorded.event, slot.header, slot.payload, header_hash(slot.header)))
-        for slot, recorded in zip(slots, unpack_all(slots), strict=True)
-    ]
-
-
-class _Runs:
-    """Joins events with their chains in runs: one by one they would cost a copy more than decoding them."""
-
-    def __init__(self, write: OpenWrite) -> None:
-        self._write = write
-        self._origin = ""
-        self._steps: list[tuple[int, bytes, bytes, Position]] = []
-        self._following, self._hash = 0, b""
-
-    def add(self, origin: str, number: int, previous: bytes, digest: bytes, position: Position) -> None:
-        if origin != self._origin or number != self._following or previous != self._hash:
-            self.end()
-            self._origin = origin
-        self._steps.append((number, previous, digest, position))
-        self._following, self._hash = number + 1, digest
-
-    def end(self) -> None:
-        if self._steps:
-            first, previous, _, _ = self._steps[0]
-            last, _, digest, position = self._steps[-1]
-            chain = self._write.chain(self._origin)
-            if any(run.first <= last and run.last >= first for run in chain.runs):
-                for number, before, hash, place in self._steps:  # a fork has each event by itself
-                    self._write.join(self._origin, Run(number, before, number, hash, place))
-            else:
-                self._write.join(self._origin, Run(first, previous, last, digest, position))
-            self._steps = []
 
 
 class OpenWrite:
@@ -338,7 +302,7 @@ class OpenWrite:
         self.position = events.last
         first, last = events.rows[0][3], events.rows[-1][3]
         run = Run(first[_ORIGIN_SEQ], events.link_hash, last[_ORIGIN_SEQ], events.hashes[-1], self.position)
-        self.join(events.origin, run)
+        self._join(events.origin, run)
 
     def append(self, events: Sequence[Encoded], *, fresh: bool = False) -> list[Recorded]:
         """Record the events that are new, as they are, and return their records; events that the log has are left
@@ -374,11 +338,10 @@ class OpenWrite:
         for recorded, encoded in records:
             event = encoded.event
             number = event.origin_seq
-            self.join(event.origin, Run(number, event.previous, number, encoded.hash, recorded.position))
+            self._join(event.origin, Run(number, event.previous, number, encoded.hash, recorded.position))
         return new
 
-    def join(self, origin: str, run: Run) -> None:
-        """Add events to the chain of their origin."""
+    def _join(self, origin: str, run: Run) -> None:
         self._set(self.chains, origin, self.chain(origin).joined(run))
 
     # ---- signatures, for the stage `seal`
@@ -403,7 +366,7 @@ class OpenWrite:
         if decoded is None:
             decoded = decoded_slots([place for place in places if isinstance(place, Packed)])
         events = iter(decoded)
-        runs = _Runs(self)
+        runs = Runs(self.chain, self._join)
         part: list[Record] = []
         self._parts.append(part)
         for place in places:
@@ -432,7 +395,7 @@ class OpenWrite:
             self.position = position
         runs.end()
 
-    def _place_event(self, place: Packed, record: Record, runs: _Runs) -> None:
+    def _place_event(self, place: Packed, record: Record, runs: Runs) -> None:
         _, encoded = record
         event = encoded.event
         last = self.sequence(event.stream)

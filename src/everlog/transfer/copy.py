@@ -27,9 +27,9 @@ from everlog.errors import Busy, Conflict, Damaged, ReadOnly
 from everlog.files import Files
 from everlog.log.write.refusal_rows import every_note
 from everlog.stores.contract import HidesEvents, Identity, InGit, Store
+from everlog.stores.copied import decoded_slots
 from everlog.stores.formats import COPIED
 from everlog.stores.identity import new_identity
-from everlog.stores.open_write import decoded_slots
 from everlog.stores.small_state import CLAIMS, NOTES, Row, claim_of, read_note
 from everlog.stores.staged_group import Record
 from everlog.transfer.survey import Slot, Summary, Survey, batches, position_of, slot_batches, slots_of, survey
