@@ -108,6 +108,16 @@ class Verifier:
         except Damaged as error:
             self.report(Problem(place.position, "unreadable", error.why))
             return
+        self._take_event(place, event, digest)
+
+    def take_decoded(self, place: Packed, event: Event, digest: bytes) -> None:
+        """Take the next slot, of which the caller has the event and its hash already."""
+        self._account_for(place.position)
+        self.events += 1
+        self.saw(digest)
+        self._take_event(place, event, digest)
+
+    def _take_event(self, place: Packed, event: Event, digest: bytes) -> None:
         for code, reason in content_problems(place, event, own=event.origin in self._made_here):
             self.report(Problem(place.position, code, reason))
         self.look_at(place, event)
