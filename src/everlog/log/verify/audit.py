@@ -145,7 +145,7 @@ class Verifier:
         (first, start), (last, end) = linked[0], linked[-1]
         position, upto = first.recorded.position, last.recorded.position
         events = [stored.recorded.event for stored, _ in linked]
-        # An event without a commitment of its own has a payload that fits, and one without a previous hash follows.
+        # An event that stores no commitment has a payload that fits it, and one that stores no previous hash follows.
         plain = upto - position == len(linked) - 1 == last.recorded.event.origin_seq - first.recorded.event.origin_seq
         if not plain or any(event.commitment or event.previous for event in events):
             for stored, link in linked:
