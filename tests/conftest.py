@@ -63,6 +63,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or libraries report what is frozen as leaked
+
+
 # ---- logs for the tests of the core, of the log and of its asyncio side
 
 

@@ -79,7 +79,9 @@ def on_terminal(
 
 def _read(terminal: int, *, timeout_s: float) -> bytes | None:
     """What appeared, None if nothing did yet, nothing at the end."""
-    ready, _, _ = select.select([terminal], [], [], timeout_s)
+    poll = select.poll()  # select() takes no descriptor above 1023, and many logs are open in this process
+    poll.register(terminal, select.POLLIN)
+    ready = poll.poll(timeout_s * 1000)
     try:
         return os.read(terminal, 65536) if ready else None
     except OSError:  # the terminal's other end is closed: the process has ended

@@ -29,12 +29,13 @@ from everlog.core.codec import (
     refuse_wrong_commitment,
     to_msgpack,
     unpack,
+    unpack_all,
 )
 from everlog.core.event import Event, Position, Recorded
 from everlog.core.query import Query
 from everlog.errors import CommitmentMismatch, Damaged, NotCanonical, RejectedEvent
 from everlog.log.log import Log
-from everlog.testing.builders import event
+from everlog.testing.builders import Chain, event
 
 PRINTABLE = st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp", "Cn", "Co"]), max_size=20)
 LEAVES = (
@@ -327,3 +328,26 @@ def test_hostile_values_come_back_byte_equal_from_a_store_or_are_refused(
     assert set(refused.values()) == {"not_canonical", "invalid_payload", "event_too_large"}
     assert [name for name, code in refused.items() if code == "event_too_large"] == ["over 1 MB"]
     assert not set(refused) & {"depth 63", "1 MB", "64 KB", "2^53-1", "minus zero", "U+0000", "__proto__", "SQL"}
+
+
+def test_many_slots_are_unpacked_as_one_by_one() -> None:
+    chain = Chain()
+    events = [chain.next(payload={"n": number, "text": "grüße"}).event for number in range(5)]
+    events.append(msgspec.structs.replace(events[0], payload={}, salt=b"", erased_by=events[1].id))
+    events.append(msgspec.structs.replace(events[2], signature=b"s" * 64, path=(b"p" * 32,)))
+    slots = [pack(Recorded(Position(number), 1, 7, event)) for number, event in enumerate(events, 1)]
+    assert unpack_all(slots) == [unpack(slot) for slot in slots]
+    assert [recorded.event for recorded in unpack_all(slots)] == events
+    assert unpack_all([]) == []
+
+
+@pytest.mark.parametrize("wrong", [b"[", b"[],[]", b'{"a":1}', b"\xff", b"null"])
+def test_of_many_slots_the_one_that_cannot_be_read_is_named(wrong: bytes) -> None:
+    slots = [pack(Recorded(Position(number), 1, 7, Chain().next().event)) for number in range(1, 4)]
+    for field in ("header", "payload"):
+        if (field, wrong) == ("payload", b'{"a":1}'):
+            continue
+        slots[1] = msgspec.structs.replace(slots[0], position=Position(2), **{field: wrong})
+        with pytest.raises(Damaged) as error:
+            unpack_all(slots)
+        assert error.value.details["position"] == 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from tests.support.sqlite_edits import edit
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.codec import Packed
-from everlog.core.event import START, Position
+from everlog.core.event import START, Position, Purge, Purged
 from everlog.core.query import EVERYTHING, Cursor, Page
 from everlog.errors import EverlogError, WriterStopped
 from everlog.log.log import Log
@@ -283,12 +283,13 @@ def purged_places_not_copied(patch: pytest.MonkeyPatch) -> None:
 
 def copied_events_arrive_anew(patch: pytest.MonkeyPatch) -> None:
     """A copy whose events have the time of the copy."""
-    real = OpenWrite._place_event
+    real = OpenWrite.copy_in
 
-    def place_now(self: OpenWrite, place: Packed) -> Any:
-        return real(self, msgspec.structs.replace(place, received_us=self.now_us))
+    def copy_now(self: OpenWrite, places: Sequence[Packed | Purged | Purge], decoded: object = None) -> None:
+        moved = {"received_us": self.now_us}
+        real(self, [msgspec.structs.replace(each, **moved) if isinstance(each, Packed) else each for each in places])
 
-    patch.setattr(OpenWrite, "_place_event", place_now)
+    patch.setattr(OpenWrite, "copy_in", copy_now)
 
 
 def copy_not_compared(patch: pytest.MonkeyPatch) -> None:

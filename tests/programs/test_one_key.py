@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 import pytest
 from tests.at_once import at_once
 from tests.programs.story import lines, typed
@@ -19,6 +18,7 @@ from tests.racing import Answered, Racers
 import everlog
 from everlog import aio
 from everlog.cli.main import cli
+from everlog.core.codec import recorded_object
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 from everlog.log.write.expect import Expect
@@ -177,7 +177,7 @@ def _content(outcome: Any) -> str:
     facts = {
         name: getattr(outcome, name) for name in outcome.__struct_fields__ if name not in ("replayed", "records")
     }
-    records = [msgspec.to_builtins(one) for one in outcome.records]
+    records = [recorded_object(one) for one in outcome.records]
     return json.dumps([facts, records], sort_keys=True, default=repr)
 
 

@@ -155,6 +155,8 @@ for _owner, _name, _getter in (
 
 def values_of(event: Event) -> tuple[Any, ...]:
     """Return the values of `EVENT_FIELDS`, computed where they are not stored."""
+    if event.group is None:
+        return msgspec.structs.astuple(event)[:-1]
     return tuple([getattr(event, name) for name in EVENT_FIELDS])
 
 

@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
 
-from everlog.core.codec import HEADER_FIELDS, Packed, commitment, encode_header, header_hash
+from everlog.core.codec import HEADER_FIELDS, Packed, encode_header
 from everlog.core.event import Event, Position, Recorded, moment
 from everlog.core.merkle import path, paths
 from everlog.errors import Damaged
@@ -34,6 +35,7 @@ GROUP_MAX = 128
 """How many events a stored group has at the most. A larger write is several groups."""
 
 _HEADER_LENGTH = len(HEADER_FIELDS)
+_SALT = _HEADER_LENGTH + 1
 _ORIGIN, _ORIGIN_SEQ, _OCCURRED_AT, _COMMITMENT, _PREVIOUS = map(
     HEADER_FIELDS.index, ("origin", "origin_seq", "occurred_at", "commitment", "previous")
 )
@@ -125,22 +127,31 @@ class Group:
         facts = self.facts
         received_at = self.received_at
         number, before = facts.first_seq - 1, facts.previous
+        origin, astuple = facts.origin, msgspec.structs.astuple
         for stored in self._load():
-            event = stored.recorded.event
-            values = list(msgspec.structs.astuple(event)[:_HEADER_LENGTH])
-            if values[_PREVIOUS] is None:
-                if event.origin_seq != number + 1:
-                    before = self._purged_hash(event.origin_seq - 1, stored.recorded.position)
-                values[_PREVIOUS] = before
-            values[_ORIGIN] = values[_ORIGIN] or facts.origin  # one that was put in is hashed, and found
-            if values[_OCCURRED_AT] is None:
-                values[_OCCURRED_AT] = received_at
-            if values[_COMMITMENT] is None:
-                values[_COMMITMENT] = commitment(event.salt, stored.payload)
-            header = encode_header(values)
-            link = EventLink(values[_COMMITMENT], values[_PREVIOUS], header_hash(header))
+            recorded, payload = stored
+            values = astuple(recorded.event)
+            origin_seq, given = values[_ORIGIN_SEQ], values[_COMMITMENT]
+            if values[_PREVIOUS] is not None:
+                before = values[_PREVIOUS]
+            elif origin_seq != number + 1:
+                before = self._purged_hash(origin_seq - 1, recorded.position)
+            # As `commitment` and `header_hash`, without a call: every event of a replay by `verify` comes here.
+            committed = sha256(values[_SALT] + payload).digest() if given is None else given
+            header = encode_header(
+                (
+                    *values[:_ORIGIN],
+                    values[_ORIGIN] or origin,  # one that was put in is hashed, and found
+                    origin_seq,
+                    values[_OCCURRED_AT] or received_at,
+                    *values[_OCCURRED_AT + 1 : _COMMITMENT],
+                    committed,
+                    before,
+                )
+            )
+            link = EventLink(committed, before, sha256(b"\0" + header).digest())
             yield stored, header, link
-            number, before = event.origin_seq, link.hash
+            number, before = origin_seq, link.hash
 
     def packed(self) -> Iterator[Packed]:
         """Return the records of the group as the bytes that are hashed, signed and committed to."""

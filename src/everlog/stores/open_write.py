@@ -14,13 +14,14 @@ from msgspec.structs import force_setattr, replace
 
 from everlog.core.chain import Chain, Run
 from everlog.core.clock import receive, send
-from everlog.core.codec import Packed, header_hash, unpack
+from everlog.core.codec import Packed, unpack
 from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded, whole
 from everlog.core.group import GROUP_MAX, SignedGroup
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
 from everlog.stores.contract import Claim, Encoded, Erasure, Identity, Removable
+from everlog.stores.copied import Runs, decoded_slots
 from everlog.stores.own_events import OwnEvents
 from everlog.stores.small_state import CLAIMS, NOTES, StateChanges, claim_of, claims_as_rows
 from everlog.stores.staged_group import Record, StagedGroup, staged_groups
@@ -360,7 +361,12 @@ class OpenWrite:
         for recorded, _ in group.records:
             force_setattr(recorded.event, "group", signed)
 
-    def copy_in(self, places: Sequence[Packed | Purged | Purge]) -> None:
+    def copy_in(self, places: Sequence[Packed | Purged | Purge], decoded: Sequence[Record] | None = None) -> None:
+        """Place what another log has, as it stands. `decoded` are the records in it, if the caller has them."""
+        if decoded is None:
+            decoded = decoded_slots([place for place in places if isinstance(place, Packed)])
+        events = iter(decoded)
+        runs = Runs(self.chain, self._join)
         part: list[Record] = []
         self._parts.append(part)
         for place in places:
@@ -374,21 +380,24 @@ class OpenWrite:
                 )
             match place:
                 case Packed():
-                    part.append(self._place_event(place))
+                    record = next(events)
+                    self._place_event(place, record, runs)
+                    part.append(record)
                 case Purged():
                     self.placed_purged.append(place)
                     self.clock = max(self.clock, place.lamport)  # its value is not used again
                     number = place.origin_seq
-                    self._join(place.origin, Run(number, place.previous, number, place.hash, place.position))
+                    runs.add(place.origin, number, place.previous, place.hash, place.position)
                     self._keep_signature(place.origin, number, place.signature, place.signed_with)
                 case Purge():
                     self.staged_purges.append((place, []))  # what it removed is placed by itself
                     self._set(self._sequences, place.stream, place.sequence)
             self.position = position
+        runs.end()
 
-    def _place_event(self, place: Packed) -> Record:
-        recorded = unpack(place)
-        event = recorded.event
+    def _place_event(self, place: Packed, record: Record, runs: Runs) -> None:
+        _, encoded = record
+        event = encoded.event
         last = self.sequence(event.stream)
         if place.sequence != last + 1:
             raise Conflict(
@@ -397,13 +406,12 @@ class OpenWrite:
                 hint="everlog verify on the log that is copied",
                 position=place.position,
             )
-        digest = header_hash(place.header)
         self._set(self._sequences, event.stream, place.sequence)
-        self.clock = max(self.clock, event.lamport)
-        number = event.origin_seq
-        self._join(event.origin, Run(number, event.previous, number, digest, place.position))
-        self._keep_signature(event.origin, number, place.signature, place.signed_with)
-        return recorded, Encoded(event, place.header, place.payload, digest)
+        if event.lamport > self.clock:
+            self.clock = event.lamport
+        runs.add(event.origin, event.origin_seq, event.previous, encoded.hash, place.position)
+        if place.signed_with[0]:
+            self._keep_signature(event.origin, event.origin_seq, place.signature, place.signed_with)
 
     def _keep_signature(self, origin: str, number: int, signature: bytes, signed_with: tuple[int, int]) -> None:
         first_seq, count = signed_with

@@ -148,6 +148,16 @@ class ChainContract:
         assert chain_of(store) == chain_of(source)
         assert chain_of(store, "01TESTPEER0000000000000002") == NO_CHAIN
 
+    def test_a_copy_has_every_event_of_a_fork(self, store: Store) -> None:
+        """Several in a row, which are linked to each other."""
+        source, one, other = MemoryStore(), of_a_peer(6), of_a_peer(6)
+        append(source, *one)
+        append(source, *other[2:5])
+        put(store, slots_of(source))
+
+        assert len(chain_of(store).forks) == 3
+        assert chain_of(store) == chain_of(source)
+
 
 def of_a_peer(count: int) -> list[Encoded]:
     """Return events of one chain, different ones at every call."""

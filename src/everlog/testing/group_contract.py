@@ -167,8 +167,8 @@ def signature_of(root: bytes) -> bytes:
 def is_signed(recorded: Recorded) -> bool:
     """Return whether the signature is that of a root to which the path leads, from some place in some group."""
     event: Event = recorded.event
-    leaf = header_hash(header_bytes(event))
-    roots = {root_of_path(leaf, index, count, event.path) for count in range(1, 129) for index in range(count)}
+    leaf, path = header_hash(header_bytes(event)), event.path  # computed once
+    roots = {root_of_path(leaf, index, count, path) for count in range(1, 129) for index in range(count)}
     return event.signature in {signature_of(found) for found in roots if found is not None}
 
 

@@ -13,7 +13,7 @@ can be written to afterwards (docs/decisions/0014).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -21,20 +21,23 @@ from pathlib import Path
 
 import msgspec
 
+from everlog.core.codec import Packed
 from everlog.core.event import START, Purged
 from everlog.errors import Busy, Conflict, Damaged, ReadOnly
 from everlog.files import Files
 from everlog.log.write.refusal_rows import every_note
 from everlog.stores.contract import HidesEvents, Identity, InGit, Store
+from everlog.stores.copied import decoded_slots
 from everlog.stores.formats import COPIED
 from everlog.stores.identity import new_identity
 from everlog.stores.small_state import CLAIMS, NOTES, Row, claim_of, read_note
+from everlog.stores.staged_group import Record
 from everlog.transfer.survey import Slot, Summary, Survey, batches, position_of, slot_batches, slots_of, survey
 
 UNFINISHED = "copy/unfinished"
 """The note of a log that is still being copied into. Opening such a log reports it."""
 
-BATCH = 2_000
+BATCH = 5_000
 KEPT_BATCH = 5_000
 
 
@@ -91,10 +94,11 @@ def copy_log(
         seen = Survey(source.identity.origin, purges)
         places = _past_what_is_there(slots_of(source, purges), draft, seen, target)
         for batch in slot_batches(places, BATCH):
-            seen.take_all(batch)
+            decoded = _decoded(batch)
+            seen.take_all(batch, decoded)
             _refuse_damage(seen)
             with draft.open_write() as writer:
-                writer.copy_in(batch)
+                writer.copy_in(batch, decoded)
             progress(seen.head)
         summary = seen.end()
         _refuse_damage(seen)
@@ -109,6 +113,14 @@ def copy_log(
         identity = draft.identity
     target.swap()
     return Copied(summary, identity, len(notes), claims, resumed_at)
+
+
+def _decoded(batch: Sequence[Slot]) -> list[Record] | None:
+    """Return the records of a batch; None if one cannot be read, which the survey reports."""
+    try:
+        return decoded_slots([slot for slot in batch if isinstance(slot, Packed)])
+    except Damaged:
+        return None
 
 
 def copied_identity(identity: Identity, now_us: int) -> Identity:

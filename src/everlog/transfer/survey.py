@@ -19,6 +19,7 @@ from everlog.core.event import START, Position, Purge, Purged
 from everlog.log.verify.audit import Verifier
 from everlog.stores.contract import Problem, Store
 from everlog.stores.formats import FORMAT
+from everlog.stores.staged_group import Record
 
 Slot = Packed | Purged | Purge
 
@@ -51,12 +52,14 @@ class BytesSurvey:
     def take(self, slot: Slot) -> None:
         self.take_all((slot,))
 
-    def take_all(self, slots: Sequence[Slot]) -> None:
+    def take_all(self, slots: Sequence[Slot], known: Sequence[Record] | None = None) -> None:
+        """Take slots; `known` are the records in them, if they are decoded already."""
         hashes = []
+        decoded = None if known is None else iter(known)
         for slot in slots:
             if isinstance(slot, Packed):
                 self._events += 1
-                hashes.append(header_hash(slot.header))
+                hashes.append(header_hash(slot.header) if decoded is None else next(decoded)[1].hash)
             elif isinstance(slot, Purged):
                 self._purged += 1
                 hashes.append(slot.hash)
@@ -87,10 +90,14 @@ class Survey(BytesSurvey):
         super().__init__()
         self._audit = Verifier(origin, purges)
 
-    def take_all(self, slots: Sequence[Slot]) -> None:
-        super().take_all(slots)
+    def take_all(self, slots: Sequence[Slot], known: Sequence[Record] | None = None) -> None:
+        super().take_all(slots, known)
+        decoded = None if known is None else iter(known)
         for slot in slots:
-            if not isinstance(slot, Purge):
+            if isinstance(slot, Packed) and decoded is not None:
+                _, encoded = next(decoded)
+                self._audit.take_decoded(slot, encoded.event, encoded.hash)
+            elif not isinstance(slot, Purge):
                 self._audit.take(slot)
 
     def end(self) -> Summary:

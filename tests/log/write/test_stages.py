@@ -87,8 +87,8 @@ def signed(root: bytes) -> bytes:
 
 def is_signed(event: Event) -> bool:
     """Whether the signature is that of a root that the path leads to, from some place in some group."""
-    leaf = header_hash(header_bytes(event))
-    roots = {root_of_path(leaf, index, count, event.path) for count in range(1, 129) for index in range(count)}
+    leaf, path = header_hash(header_bytes(event)), event.path  # a path is computed whenever it is asked for
+    roots = {root_of_path(leaf, index, count, path) for count in range(1, 129) for index in range(count)}
     return event.signature in {signed(found) for found in roots if found is not None}
 
 

@@ -29,10 +29,10 @@ from everlog.stores.jsonl.lines import (
     is_whole_object,
     purge_line,
     purged_line,
-    read_events,
     read_line,
     read_marked_line,
 )
+from everlog.stores.jsonl.many_lines import read_events
 from everlog.testing.builders import NOON, Chain
 
 SEED = {

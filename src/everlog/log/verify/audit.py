@@ -11,7 +11,7 @@ import heapq
 import struct
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import IO
 
@@ -108,6 +108,16 @@ class Verifier:
         except Damaged as error:
             self.report(Problem(place.position, "unreadable", error.why))
             return
+        self._take_event(place, event, digest)
+
+    def take_decoded(self, place: Packed, event: Event, digest: bytes) -> None:
+        """Take the next slot, of which the caller has the event and its hash already."""
+        self._account_for(place.position)
+        self.events += 1
+        self.saw(digest)
+        self._take_event(place, event, digest)
+
+    def _take_event(self, place: Packed, event: Event, digest: bytes) -> None:
         for code, reason in content_problems(place, event, own=event.origin in self._made_here):
             self.report(Problem(place.position, code, reason))
         self.look_at(place, event)
@@ -129,6 +139,28 @@ class Verifier:
         self.check_identity(position, event.id)
         self.check_sequence(position, event.stream, stored.recorded.sequence)
         self.check_chain(position, origin, event.origin_seq, link.previous, link.hash)
+
+    def take_run(self, linked: Sequence[tuple[StoredEvent, EventLink]], origin: str) -> None:
+        """Take the events of a stored group, all at once if nothing about them needs a closer look."""
+        (first, start), (last, end) = linked[0], linked[-1]
+        position, upto = first.recorded.position, last.recorded.position
+        events = [stored.recorded.event for stored, _ in linked]
+        # An event that stores no commitment has a payload that fits it, and one that stores no previous hash follows.
+        plain = upto - position == len(linked) - 1 == last.recorded.event.origin_seq - first.recorded.event.origin_seq
+        if not plain or any(event.commitment or event.previous for event in events):
+            for stored, link in linked:
+                self.take_linked(stored, link, origin)
+            return
+        self._account_for(position)
+        self.position = upto
+        self.events += len(linked)
+        self.saw(b"".join([link.hash for _, link in linked]))
+        for stored, event in zip([stored for stored, _ in linked], events, strict=True):
+            recorded = stored.recorded
+            self.check_identity(recorded.position, event.id)
+            self.check_sequence(recorded.position, event.stream, recorded.sequence)
+        self.check_chain(position, origin, events[0].origin_seq, start.previous, start.hash)
+        self.chains[origin] = Link(events[-1].origin_seq, end.hash)
 
     def _check_format(self, place: Purged, upgraded: int) -> None:
         if 0 < place.hash_format < FORMAT and place.position <= upgraded:

@@ -8,7 +8,8 @@ was changed, and the group is reported as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from everlog.core.event import START, Position, Purged
 from everlog.core.group import GROUP_MAX, EventLink, Group, GroupFacts, StoredEvent
@@ -16,8 +17,17 @@ from everlog.errors import Damaged
 from everlog.log.verify.audit import Verifier
 from everlog.stores.contract import Problem
 
-_Entry = tuple[Position, Purged | tuple[StoredEvent, EventLink, str]]
-_first = itemgetter(0)
+
+class _Run(NamedTuple):
+    """The events of one group."""
+
+    position: Position  # of the first one
+    last: Position
+    origin: str
+    linked: list[tuple[StoredEvent, EventLink]]
+
+
+_position = attrgetter("position")
 
 
 def take_groups(audit: Verifier, found: Iterable[Group | Purged], *, upto: Position) -> Iterator[Position]:
@@ -25,55 +35,72 @@ def take_groups(audit: Verifier, found: Iterable[Group | Purged], *, upto: Posit
 
     What a purge left of a group may come before or after the group.
     """
-    waiting: list[_Entry] = []
+    waiting: list[_Run | Purged] = []
     for item in found:
         if isinstance(item, Purged):
-            waiting.append((item.position, item))
+            waiting.append(item)
             start = Position(item.position - GROUP_MAX)  # it may be of a group that comes next
-            if len(waiting) % GROUP_MAX:
-                continue
-            entries: list[_Entry] = []
-        else:
-            entries = _entries(audit, item)
-            if not entries:
-                continue
-            start = entries[0][0]
-            if start > upto:
-                break  # it came while the rest was read
-        waiting = _take_below(audit, waiting, start) + entries
-        yield start
+            if len(waiting) % GROUP_MAX == 0:
+                waiting = _take_below(audit, waiting, start)
+                yield start
+            continue
+        run = _run(audit, item)
+        if run is None:
+            continue
+        if run.position > upto:
+            break  # it came while the rest was read
+        if run.last > upto:
+            linked = [pair for pair in run.linked if pair[0].recorded.position <= upto]
+            run = run._replace(last=upto, linked=linked)
+        waiting = [*_take_below(audit, waiting, run.position), run]
+        yield run.position
     _take_below(audit, waiting, Position(upto + 1))
 
 
-def _take_below(audit: Verifier, waiting: list[_Entry], start: Position) -> list[_Entry]:
+def _take_below(audit: Verifier, waiting: list[_Run | Purged], start: Position) -> list[_Run | Purged]:
     """Have what lies before a position verified, and return the rest."""
-    waiting.sort(key=_first)
+    if len(waiting) == 1 and isinstance(waiting[0], _Run) and waiting[0].last < start:
+        audit.take_run(waiting[0].linked, waiting[0].origin)
+        return []
+    waiting.sort(key=_position)
     done = len(waiting)
-    while done and waiting[done - 1][0] >= start:
+    while done and _end(waiting[done - 1]) >= start:
         done -= 1
-    for _, entry in waiting[:done]:
-        if isinstance(entry, Purged):
-            audit.take(entry)
+    slots: list[tuple[Position, Purged | tuple[StoredEvent, EventLink, str]]] = []
+    for item in waiting[:done]:
+        if isinstance(item, Purged):
+            slots.append((item.position, item))
         else:
-            audit.take_linked(*entry)
+            slots += [(stored.recorded.position, (stored, link, item.origin)) for stored, link in item.linked]
+    slots.sort(key=itemgetter(0))
+    for _, slot in slots:
+        if isinstance(slot, Purged):
+            audit.take(slot)
+        else:
+            audit.take_linked(*slot)
     return waiting[done:]
 
 
-def _entries(audit: Verifier, group: Group) -> list[_Entry]:
+def _end(item: _Run | Purged) -> Position:
+    return item.last if isinstance(item, _Run) else item.position
+
+
+def _run(audit: Verifier, group: Group) -> _Run | None:
     facts = group.facts
-    entries: list[_Entry] = []
     linked: list[tuple[StoredEvent, EventLink]] = []
     try:
-        linked.extend((stored, link) for stored, _, link in group.linked())
+        linked.extend([(stored, link) for stored, _, link in group.linked()])
     except Damaged as error:
         audit.report(Problem(Position(error.details.get("position", 0)), "unreadable", error.why))
+    if not linked:
+        return None
     changed = group_changed(facts, linked)
     if changed is not None:
         audit.report(changed)
         # The rest of the chain is compared with the hash that was recorded, so that one change is reported once.
         linked[-1] = (linked[-1][0], linked[-1][1]._replace(hash=facts.hash))
-    entries.extend((stored.recorded.position, (stored, link, facts.origin)) for stored, link in linked)
-    return entries
+    first, last = linked[0][0].recorded.position, linked[-1][0].recorded.position
+    return _Run(first, last, facts.origin, linked)
 
 
 def group_changed(facts: GroupFacts, linked: Sequence[tuple[StoredEvent, EventLink]]) -> Problem | None:

@@ -24,7 +24,8 @@ from everlog.stores.jsonl.read_only import line_numbers
 
 _LOOKS = 50
 _LOOK_AGAIN_S = 0.02
-_PAGE_BYTES = 32 * 1024 * 1024
+_PAGE_ROWS = 1000
+_PIECE_BYTES = 4 * 1024 * 1024
 
 
 def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem]:
@@ -164,12 +165,25 @@ class _Rows:
 
     @staticmethod
     def _pages(index: Index, file: int, size: int) -> Iterator[tuple[int, int, int]]:
-        # Each piece reads the whole table, so a piece is as large as memory allows.
-        asked = (
-            "SELECT at, position, crc FROM events WHERE file = ? AND at >= ? AND at < min(?, ?) ORDER BY at, position"
+        of_file = "FROM events WHERE file = ? AND at < ?"
+        ((low, high, back),) = index.fetch(
+            "SELECT min(position), max(position), sum(at < before) FROM (SELECT position, at, lag(at) OVER"
+            f" (ORDER BY position) AS before {of_file})",
+            (file, size),
         )
-        for start in range(0, size, _PAGE_BYTES):
-            yield from index.fetch(asked, (file, start, start + _PAGE_BYTES, size))
+        if low is None:
+            return
+        if not back:  # in the order of their positions, as they were written
+            asked = f"SELECT at, position, crc {of_file} AND position > ? AND position <= ? ORDER BY position LIMIT ?"
+            last = low - 1
+            while rows := index.fetch(asked, (file, size, last, high, _PAGE_ROWS)):
+                yield from rows
+                last = rows[-1][1]
+            return
+        # After a merge. Each piece reads all rows of the file.
+        asked = f"SELECT at, position, crc {of_file} AND at >= ? AND position BETWEEN ? AND ? ORDER BY at, position"
+        for start in range(0, size, _PIECE_BYTES):
+            yield from index.fetch(asked, (file, min(start + _PIECE_BYTES, size), start, low, high))
 
 
 def _stranger(folder: Folder, index: Index, found: Found, place: str, position: Position) -> Iterator[Problem]:

@@ -19,7 +19,8 @@ from everlog.stores.contract import Block
 from everlog.stores.jsonl.index.query import Row, damage_among, wanted_row, wanted_rows
 from everlog.stores.jsonl.index.read import Lines, until_unchanged
 from everlog.stores.jsonl.index.schema import END, Damage
-from everlog.stores.jsonl.lines import BadLine, Values, scan_events, true_checksum
+from everlog.stores.jsonl.lines import BadLine, true_checksum
+from everlog.stores.jsonl.many_lines import Values, scan_events
 
 SLAB_ROWS = 5_000
 _RUN_BYTES_MAX = 64 * 1024 * 1024

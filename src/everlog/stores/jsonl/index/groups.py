@@ -13,7 +13,7 @@ from everlog.core.merkle import paths
 from everlog.core.query import EVERYTHING
 from everlog.stores.jsonl.index.query import Row, wanted_rows
 from everlog.stores.jsonl.index.schema import END, Index
-from everlog.stores.jsonl.lines import Values, scan_lines
+from everlog.stores.jsonl.many_lines import Values, scan_lines
 
 _UNSIGNED = GroupFacts(0, "", 0, 0, b"", b"")
 _HEADER_LENGTH = len(HEADER_FIELDS)

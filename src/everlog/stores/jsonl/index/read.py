@@ -22,7 +22,8 @@ from everlog.stores.jsonl.folder import disk_errors
 from everlog.stores.jsonl.index.groups import LineGroup, SignedGroups, hash_of
 from everlog.stores.jsonl.index.query import COLUMNS, Row, damage_among, wanted_rows
 from everlog.stores.jsonl.index.schema import END, Damage, Index, IndexBroken, key_of
-from everlog.stores.jsonl.lines import BadLine, Values, event_line_of, read_events, scan_lines, true_checksum
+from everlog.stores.jsonl.lines import BadLine, event_line_of, true_checksum
+from everlog.stores.jsonl.many_lines import Values, read_events, scan_lines
 from everlog.stores.jsonl.read_only import damage_error
 
 PAGE_ROWS = 1000
