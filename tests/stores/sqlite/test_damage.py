@@ -13,7 +13,9 @@ from everlog.catalog.builtin import BUILT_IN
 from everlog.core.event import Position
 from everlog.errors import Damaged, StorageFull, WriterStopped
 from everlog.log.log import Log
+from everlog.stores.small_state import read_claim, read_notes
 from everlog.stores.sqlite.store import SqliteStore
+from everlog.testing.builders import put_note
 from everlog.testing.filling import fill_two_streams, positions
 
 
@@ -177,3 +179,25 @@ def test_a_trigger_that_does_nothing_any_more_is_found(path: Path) -> None:
     codes = [problem.code for problem in store.check()]
     assert codes == ["schema_changed", "schema_changed", "index_disagrees"]
     store.close()
+
+
+def test_a_log_with_a_damaged_event_behind_its_index_takes_notes_and_no_events(path: Path) -> None:
+    """The sequences and claims of what was lost are not known. State of views is still written."""
+    store = SqliteStore(path)
+    for number in (1, 2, 3):
+        own_event(store, stream=f"note/{number}")
+    store.close()
+    edit(path, "UPDATE groups SET events = replace(events, 'hello', 'hallo') WHERE first = 2")
+
+    hurt = SqliteStore(path)
+    with hurt.open_write() as writer:
+        put_note(writer, "k", "v")
+    assert read_notes(hurt.small_state, "") == {"k": "v"}
+    for _ in range(2):
+        with pytest.raises(Damaged) as raised:
+            own_event(hurt, stream="note/1")
+        assert raised.value.details["position"] == 2
+        with pytest.raises(Damaged), hurt.open_write() as writer:
+            read_claim(writer, bytes(16))
+    assert (hurt.head(), positions(hurt.read(after=Position(2)))) == (3, [3])
+    hurt.close()

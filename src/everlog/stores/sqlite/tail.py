@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from everlog.core.event import START, Position
 from everlog.errors import Damaged
@@ -18,7 +19,7 @@ from everlog.stores.contract import Claim
 from everlog.stores.lost import lost
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.sqlite.claims import Claims, claims_in
-from everlog.stores.sqlite.groups import COLUMNS, BadRow, Fetch, StoredGroup
+from everlog.stores.sqlite.groups import COLUMNS, BadRow, Fetch, Place, StoredGroup
 from everlog.stores.sqlite.recent import INDEXED
 
 TAIL_MAX = 1_024
@@ -51,6 +52,7 @@ class Tail:
     def forget(self) -> None:
         """Drop everything remembered: a write was undone."""
         self.known = False
+        self._damage: Damaged | None = None
         self._indexed = START
         self._seen = START  # all events up to here are in the indexes or in memory
         self._purges = 0
@@ -62,26 +64,22 @@ class Tail:
     def catch_up(self, fetch: Fetch) -> None:
         """Load what other processes wrote. Cached sequences stay valid: events are only added."""
         ((indexed, purges),) = fetch(_STATE, ())
-        start = self._seen
+        start, self._damage = self._seen, None
         if not self.known or purges != self._purges or self._many(fetch):
             self.forget()
             start = self._seen = indexed
-        groups = [_sound(row) for row in fetch(_NEWS, (start,))]
+        groups = self._sound(fetch(_NEWS, (start,)))
         if not groups:
             self._table.forget()  # another process wrote no events: perhaps claims of a copy
         self._table.others_wrote()
-        self.known = True
+        self.known = self._damage is None
         self._indexed, self._purges = indexed, purges
         for name in [name for name, claim in self._claims.items() if claim.first <= indexed]:
             self._table.learn(name)  # another process has moved it to the table
             del self._claims[name]
         self._entries = [entry for entry in self._entries if entry[2] > indexed]
-        for group in groups:
+        for group, places in groups:
             self._seen = Position(group.last)
-            try:
-                places = group.places()
-            except BadRow as error:
-                raise _damaged(group.first, group.last, error) from error
             for place in places:
                 self._sequences[place.event.stream] = place.sequence
                 if place.position > indexed:
@@ -92,12 +90,29 @@ class Tail:
                 else:
                     self._table.learn(name)
 
+    def _sound(self, rows: Sequence[Any]) -> list[tuple[StoredGroup, list[Place]]]:
+        """Return the groups of rows and where their events are. What a damaged one held is not known."""
+        found = []
+        for row in rows:
+            try:
+                group = StoredGroup(row)
+                found.append((group, group.places()))
+            except BadRow as error:
+                self._damage = lost(row[0], row[1], why=str(error))
+        return found
+
+    def _refuse(self) -> None:
+        """Refuse to answer, or to add an event, if one of the newest groups is damaged. Other writes may go on."""
+        if self._damage is not None:
+            raise self._damage
+
     def _many(self, fetch: Fetch) -> bool:
         ((count,),) = fetch(_COUNT, (self._seen, _LEARNT_AT_ONCE_MAX))
         return bool(count >= _LEARNT_AT_ONCE_MAX)
 
     def sequences(self, fetch: Fetch, streams: Collection[str]) -> dict[str, int]:
         """Return the last sequences of streams."""
+        self._refuse()
         known = self._sequences
         found: dict[str, int] = {}
         for stream in streams:
@@ -118,6 +133,7 @@ class Tail:
 
     def find_claims(self, fetch: Fetch, names: Collection[bytes]) -> dict[bytes, Claim]:
         """Return what requests made, for a writer: from memory, where it is likely."""
+        self._refuse()
         found: dict[bytes, Claim] = {}
         for name in names:
             if name in self._claims:
@@ -135,6 +151,10 @@ class Tail:
         numbers: Callable[[set[str]], Mapping[str, int]],
     ) -> None:
         """Take the events of a write, and fill the indexes if it is time. `numbers` gives streams their numbers."""
+        if entries or staged.staged_purges or staged.staged_claims:
+            self._refuse()
+        if self._damage is not None:
+            return
         self._entries += entries
         # A purge removes what would be indexed later, so everything is indexed before it.
         if staged.position - self._indexed <= TAIL_MAX and not staged.staged_purges:
@@ -172,14 +192,3 @@ class Tail:
         self._table.committed()
         if len(sequences) > _STREAMS_REMEMBERED_MAX:
             self.forget()  # the next write catches up with the tail
-
-
-def _sound(row: Sequence[object]) -> StoredGroup:
-    try:
-        return StoredGroup(row)
-    except BadRow as error:
-        raise _damaged(row[0], row[1], error) from error
-
-
-def _damaged(first: object, last: object, error: BadRow) -> Damaged:
-    return lost(first, last, why=str(error))  # type: ignore[arg-type] # of a damaged row
