@@ -125,7 +125,7 @@ def catalog() -> Catalog:
     return CATALOG
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not for the whole run: hundreds of open logs are thousands of open files
 def make_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Log]]:
     """Opens a log of a kind of store: `make_log("sqlite", path)`, with `now_us=` both in the store and in the log."""
     made: list[Log] = []

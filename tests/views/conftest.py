@@ -21,7 +21,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def make_log(make_log: Callable[..., Log], request: pytest.FixtureRequest) -> Iterator[Callable[..., Log]]:
     """As everywhere, and with PostgreSQL: a schema for each log, the same for the same path."""
     made: list[tuple[Log, str]] = []
