@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -113,10 +114,10 @@ EDITS: dict[str, tuple[str, str]] = {
     "a payload is no JSON": (at(1, "payload = 'x'"), "unreadable"),
     "a payload is an array": (at(1, "payload = '[1]'"), "group_changed"),
     "a payload is emptied": (at(1, "payload = ''"), "group_changed"),
-    "a payload and its salt are emptied": (at(1, "payload = '', salt = x''"), "payload_missing"),
-    "the last payload and its salt are emptied": (at(14, "payload = '', salt = x''"), "payload_missing"),
+    "a payload and its salt are emptied": (at(1, "payload = '', salt = x''"), "group_changed"),
+    "the last payload and its salt are emptied": (at(14, "payload = '', salt = x''"), "group_changed"),
     "a salt is changed": (at(1, "salt = x'00112233445566778899aabbccddeeff'"), "group_changed"),
-    "a salt is emptied": (at(1, "salt = x''"), "payload_missing"),
+    "a salt is emptied": (at(1, "salt = x''"), "group_changed"),
     "two payloads are swapped": (swap(1, 2, "payload"), "group_changed"),
     "two payloads are swapped with their salts": (swap(1, 2, "payload, salt"), "group_changed"),
     "a peer's payload is changed": (at(7, """payload = '{"text":"other"}'"""), "group_changed"),
@@ -294,6 +295,17 @@ def test_a_problem_names_its_position(edited: Path, make_log: Callable[..., Log]
     edit(edited, at(5, "payload = replace(payload, '4', '7')"))
     assert [(problem.position, problem.code) for problem in report_of(make_log, edited).problems] == [
         (5, "group_changed"),
+    ]
+
+
+def test_a_payload_that_is_taken_out_like_an_erased_one_is_missed(edited: Path, make_log: Callable[..., Log]) -> None:
+    """Its commitment is stored and all hashes hold, but no event allowed it."""
+    with make_log("sqlite", edited) as log:
+        event = next(log.read(after=4)).event
+    commitment = base64.b64encode(event.commitment).decode()
+    edit(edited, at(5, f"payload = '{{}}', salt = x'', header = json_set(header, '$[15]', '{commitment}')"))
+    assert [(problem.position, problem.code) for problem in report_of(make_log, edited).problems] == [
+        (5, "payload_missing")
     ]
 
 
