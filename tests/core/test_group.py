@@ -218,17 +218,3 @@ def test_a_header_from_outside_must_have_all_that_a_group_would_have() -> None:
         changed = [None if number == place else value for number, value in enumerate(fields)]
         with pytest.raises(Damaged):
             unpack(replace(slot, header=msgspec.json.encode(changed)))
-
-
-def test_an_event_that_was_read_from_a_group_is_encoded_without_it() -> None:
-    """It is stored with another time of arrival, perhaps, and must not take its own time from there."""
-    records = staged(3)
-    (group,) = staged_groups(records, {})
-    found = read_back(group)[1].event
-    encoded = encode_event(found)
-    assert encoded.event.group is None
-    assert (encoded.header, encoded.hash) == (records[1][1].header, records[1][1].hash)
-    later = Recorded(Position(9), 1, RECEIVED_US + 1_000_000, encoded.event)
-    (again,) = read_back(staged_groups([(later, encoded)], {})[0], own="")
-    assert again.event == records[1][1].event
-    assert pack(again).header == encoded.header

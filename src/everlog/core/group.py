@@ -106,12 +106,9 @@ class Group:
 
     def link(self, event: Event) -> EventLink:
         """Return what the event leaves out."""
-        return self._every_link()[event.origin_seq]
-
-    def _every_link(self) -> dict[int, EventLink]:
         if self._links is None:
             self._links = {stored.recorded.event.origin_seq: link for stored, _, link in self.linked()}
-        return self._links
+        return self._links[event.origin_seq]
 
     def path(self, event: Event) -> tuple[bytes, ...]:
         """Return the hashes that lead from the event to the root of the group, which its signature covers."""
@@ -141,7 +138,7 @@ class Group:
             header = encode_header(
                 (
                     *values[:_ORIGIN],
-                    values[_ORIGIN] or origin,  # one that was put in is hashed, and found
+                    origin,
                     origin_seq,
                     values[_OCCURRED_AT] or received_at,
                     *values[_OCCURRED_AT + 1 : _COMMITMENT],
@@ -178,7 +175,9 @@ class Group:
             )
 
     def _hash(self, number: int) -> bytes:
-        found = self._every_link().get(number)
+        if self._links is None:
+            self._links = {stored.recorded.event.origin_seq: link for stored, _, link in self.linked()}
+        found = self._links.get(number)
         return self._purged_hash(number, Position(0)) if found is None else found.hash
 
     def _purged_hash(self, number: int, position: Position) -> bytes:

@@ -19,7 +19,7 @@ import msgspec
 from everlog.core.canonical import canonical_pair
 from everlog.core.chain import Chain
 from everlog.core.codec import Packed, header_bytes, header_hash
-from everlog.core.event import START, Event, Position, Purge, Purged, Recorded, whole
+from everlog.core.event import START, Event, Position, Purge, Purged, Recorded
 from everlog.core.group import Group
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
@@ -65,7 +65,6 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
 def encode_event(event: Event) -> Encoded:
     """Encode a complete event, from a peer or another store, to be stored as it is."""
-    event = whole(event)  # what it left to the group that it was read from does not follow from the group to come
     header, payload = header_bytes(event), b""
     if event.salt:
         payload, stored = canonical_pair(event.payload)

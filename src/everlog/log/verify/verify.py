@@ -190,7 +190,7 @@ def in_ranges(problems: Iterable[Problem]) -> Iterator[Problem]:
         yield open_range
 
 
-EXPLAINED = ("conflict_marker", "log_cut_off", "unreadable")
+EXPLAINED = ("conflict_marker", "log_cut_off")
 """What a store says of positions that it knows to have had: it knows the file, and that they are missing."""
 
 
