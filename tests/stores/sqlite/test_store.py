@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -232,3 +233,16 @@ def test_readers_one_after_the_other_share_one_connection(path: Path, monkeypatc
         assert len(opened) <= 2
     assert len(store._idle_readers) == 2
     store.close()
+
+
+def test_an_erasure_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    chain = Chain()
+    with closing(SqliteStore(tmp_path / "log.db")) as store:
+        with store.open_write() as writer:
+            (recorded,) = writer.append([chain.next()])
+        with pytest.raises(ReadOnly), store.open_write() as writer:
+            assert writer.erase([recorded.event.id], by=recorded.event.id) == [recorded.position]
+        assert store.get(recorded.event.id) == recorded
+        with store.open_write() as writer:
+            writer.append([chain.next()])
+        assert store.head() == 2

@@ -23,7 +23,7 @@ from everlog.core.codec import Packed, assemble, header_hash
 from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import Damaged, LogClosed, WriterStopped
+from everlog.errors import Damaged, LogClosed, ReadOnly, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
 from everlog.stores.identity import new_identity
@@ -395,6 +395,12 @@ class SqliteStore:
             writer.execute("ROLLBACK")
             self._unsettle()
             return
+        if staged.erasures:
+            raise ReadOnly(
+                f"payloads in {self.path} cannot be erased",
+                why="an SQLite log has one row per event, which is never changed",
+                hint="purge the stream, or copy the log to another store: everlog copy",
+            )
         self._has_written = True
         try:
             with connection.own_errors(self.path, "writing to"):
