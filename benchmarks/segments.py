@@ -31,7 +31,7 @@ from benchmarks.bench.run import FULL, QUICK, Sizes
 from benchmarks.figures import Figure
 
 from everlog import wiring
-from everlog.core.event import Event
+from everlog.core.event import Event, whole
 
 
 class Segments(Ours):
@@ -68,7 +68,7 @@ class BareDecode:
     def __init__(self, events: Sequence[Event]) -> None:
         encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Event).decode
-        self.bodies = [encode(event) for event in events]
+        self.bodies = [encode(whole(event)) for event in events]
 
     def read_all(self, events: int) -> Sample:
         def work() -> None:
@@ -112,7 +112,7 @@ def rebuild_index(path: Path, events: int) -> Sample:
 def bulk_load(path: Path, events: Sequence[Event]) -> Sample:
     """The same bodies into a plain SQLite table with an index on stream and one on type."""
     decode, encode = msgspec.msgpack.Decoder(Event).decode, msgspec.msgpack.Encoder().encode
-    bodies = [encode(event) for event in events]
+    bodies = [encode(whole(event)) for event in events]
     path.unlink(missing_ok=True)
 
     def work() -> None:

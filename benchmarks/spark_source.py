@@ -81,8 +81,9 @@ def _json(bench: Bench) -> Sample:
 
 
 def _table(bench: Bench, kind: str, url: str) -> DataFrame:
-    proofs = ", signature, path" if kind == "postgresql" else ""
-    columns = f"position, sequence, received_us, header, payload, salt{proofs}"
+    columns = "position, sequence, received_us, header, payload, salt, signature, path"
+    if kind == "sqlite":
+        columns = f"position, sequence, received_us, payload, salt, {', '.join(HEADER_FIELDS[:-2])}"
     partitions = max(bench.events // RANGE_EVENTS, 1)
     reader = bench.spark.read.format("jdbc").options(
         url=_jdbc_url(kind, url),

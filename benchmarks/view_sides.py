@@ -22,7 +22,7 @@ from benchmarks.bench.rounds import Sample, timed
 from benchmarks.bench.umadb_peer import Uma
 
 from everlog import wiring
-from everlog.core.event import Event
+from everlog.core.event import Event, whole
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 from everlog.views.builds.build import VIEWS, builds_of, drop_build, every_name
@@ -132,7 +132,7 @@ class BareDecode:
     def __init__(self, records: Iterator[Any]) -> None:
         encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(Event).decode
-        self._bodies = [encode(recorded.event) for recorded in records]
+        self._bodies = [encode(whole(recorded.event)) for recorded in records]
 
     def read_all(self) -> Sample:
         def work() -> None:

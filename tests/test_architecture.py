@@ -74,6 +74,7 @@ PLANTED = {
     "pydantic": ("catalog/catalog.py", "import pydantic", "pydantic has one home"),
     "pyspark": ("views/live.py", "import pyspark.sql", "Spark and its tables have one home"),
     "pyarrow": ("transfer/exporting.py", "import pyarrow", "Spark and its tables have one home"),
+    "an HTTP client": ("sync/exchange.py", "import httpx2", "HTTP has one home"),
     "asyncio": ("log/read/follow.py", "import asyncio", "asyncio has one home"),
 }
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from everlog import errors as errors
     from everlog import testing as testing
     from everlog.catalog.catalog import Catalog as Catalog
+    from everlog.catalog.personal import Personal as Personal
     from everlog.core.event import Event as Event
     from everlog.core.event import Position as Position
     from everlog.core.event import Purge as Purge
@@ -53,6 +54,7 @@ _HOMES = {
     "Log": "everlog.log.log",
     "NoMatch": "everlog.log.write.expect",
     "Page": "everlog.core.query",
+    "Personal": "everlog.catalog.personal",
     "Position": "everlog.core.event",
     "Purge": "everlog.core.event",
     "Query": "everlog.core.query",
@@ -79,6 +81,7 @@ __all__ = [
     "Log",
     "NoMatch",
     "Page",
+    "Personal",
     "Position",
     "Purge",
     "Query",

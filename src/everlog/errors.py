@@ -12,9 +12,11 @@
     │   ├── RuleRefused                     rule_refused
     │   ├── IdFromTheFuture                 id_from_the_future
     │   ├── ClockJump                       clock_jump
-    │   └── CommitmentMismatch              commitment_mismatch
+    │   ├── CommitmentMismatch              commitment_mismatch
+    │   └── InvalidSignature                invalid_signature
     ├── SchemaBroken                    3   schema_broken
     ├── BadFile                         3   bad_file
+    ├── RejectedMessage                 3   rejected_message
     ├── NotFound                        4   not_found
     │   ├── NoLogHere                       no_log
     │   ├── NotALog                         not_a_log
@@ -39,8 +41,11 @@
     │   ├── ReadOnly                        read_only
     │   ├── WriterStopped                   writer_stopped
     │   ├── LogClosed                       log_closed
+    │   ├── NoKey                           no_key
     │   ├── ViewBehind                      view_behind
     │   ├── ViewStopped                     view_stopped
+    │   ├── PeerUnavailable                 peer_unavailable
+    │   ├── NotAuthorized                   not_authorized
     │   ├── NoJava                          no_java
     │   └── SparkFailed                     spark_failed
     ├── Damaged                         8   damaged
@@ -218,6 +223,12 @@ class CommitmentMismatch(RejectedEvent):
     code = "commitment_mismatch"
 
 
+class InvalidSignature(RejectedEvent):
+    """An event of an origin that is a key, and the key did not sign it in this log."""
+
+    code = "invalid_signature"
+
+
 class SchemaBroken(EverlogError):
     """The event types changed in a way that old events cannot follow."""
 
@@ -229,6 +240,13 @@ class BadFile(EverlogError):
     """A file that is not what it should be; `problems` names every line that is wrong. The file was not changed."""
 
     code = "bad_file"
+    exit_code = 3
+
+
+class RejectedMessage(EverlogError):
+    """A message of a peer that cannot be read, or that is larger than the protocol allows."""
+
+    code = "rejected_message"
     exit_code = 3
 
 
@@ -365,6 +383,13 @@ class LogClosed(Unavailable):
     retryable = False
 
 
+class NoKey(Unavailable):
+    """A key that is needed for signing, sealing or opening is not here. The log can be read."""
+
+    code = "no_key"
+    retryable = False
+
+
 class ViewBehind(Unavailable):
     """A view has not applied a position yet; the details have the position that it has reached."""
 
@@ -375,6 +400,19 @@ class ViewStopped(Unavailable):
     """A view has stopped at an event that it cannot apply."""
 
     code = "view_stopped"
+    retryable = False
+
+
+class PeerUnavailable(Unavailable):
+    """A peer did not answer, or not in time."""
+
+    code = "peer_unavailable"
+
+
+class NotAuthorized(Unavailable):
+    """A peer does not answer this node: its request is not signed, or by a key that is not known there."""
+
+    code = "not_authorized"
     retryable = False
 
 

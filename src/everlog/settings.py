@@ -16,7 +16,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -52,6 +52,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     snapshot_hours: Annotated[int, msgspec.Meta(ge=0)] = 6
     snapshot_events: Annotated[int, msgspec.Meta(ge=0)] = 10_000
     snapshot_log_mb: Annotated[int, msgspec.Meta(ge=0)] = 500
+    sign: Literal["off", "required"] = "off"
+    keys_folder: str = ""
+    passphrase_file: str = ""
     demo: bool = False
 
 
@@ -73,6 +76,9 @@ DOCS = {
     "snapshot_hours": "a background view gets a snapshot after this many hours; 0 means never",
     "snapshot_events": "a background view gets a snapshot after this many events; 0 means never",
     "snapshot_log_mb": "a background view gets a snapshot when the log has grown by this many MiB; 0 means never",
+    "sign": "required: every event that this log makes is signed, or refused; off: only if its origin is a key",
+    "keys_folder": "the folder of the private keys; empty means keys in the .everlog folder, or beside the log",
+    "passphrase_file": "a file with the passphrase of the key, such as /dev/fd/3; empty means to ask on the terminal",
     "demo": "this is the log of a demonstration, which everlog demo may replace",
 }
 
@@ -94,6 +100,7 @@ SECTIONS = {
     "segments": ("segment_mb_max", "segment_hours_max", "archive_after_days"),
     "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
     "pipeline": ("lake",),
+    "trust": ("sign", "keys_folder", "passphrase_file"),
 }
 
 _logger = logging.getLogger("everlog")
@@ -161,9 +168,11 @@ def plain_name(name: str) -> str:
     return rest if rest in SECTIONS.get(section, ()) else name
 
 
-def template(*, store: str, demo: bool) -> str:
+def template(*, store: str, demo: bool, sign: bool = False) -> str:
     """Return the text of a new settings file: every section, with a comment for each setting."""
-    values = {"store": store, "demo": demo} if demo else {"store": store}
+    values: dict[str, Any] = {"store": store, "demo": demo} if demo else {"store": store}
+    if sign:
+        values["sign"] = "required"
     lines = ["# Settings of this log. `everlog config show` prints each value and where it comes from."]
     defaults = Settings()
     for section, names in SECTIONS.items():

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 import getpass
 import logging
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from everlog import programs as built_in
 from everlog.catalog.catalog import Catalog
-from everlog.errors import Conflict, InvalidSettings, NotALog, Unavailable
+from everlog.core.ids import is_key
+from everlog.errors import (
+    Conflict,
+    InvalidSettings,
+    NewerFormat,
+    NoKey,
+    NotALog,
+    NotFound,
+    OlderFormat,
+    Unavailable,
+)
 from everlog.files import DiskFiles, Files
 from everlog.log.log import Log
 from everlog.log.write.draft import Limits
 from everlog.settings import Loaded, Settings, find_folder, load
 from everlog.store_urls import in_postgres, require_url, shown_url, store_path
 from everlog.stores.contract import Identity, Store
+from everlog.stores.identity import new_identity
 from everlog.transfer import git
 from everlog.transfer.copy import UNFINISHED, Target, put_into_place
+from everlog.trust.ring import KeyRing
+from everlog.trust.sealing import Sealing
 from everlog.user_code import catalog_of, program_view, user_programs, user_views
 
 _logger = logging.getLogger("everlog")
@@ -31,6 +47,8 @@ if TYPE_CHECKING:
     from everlog.programs.program import Program
     from everlog.programs.registry import Own
     from everlog.stores.segments.dump import DumpEntry
+    from everlog.trust.key_files import KeyFolder
+    from everlog.trust.signer import Keys, Signer
     from everlog.views.registry import Views
 
 
@@ -41,6 +59,7 @@ def open(
     programs: Own = (),
     actor: str = "",
     create: bool = True,
+    signed: bool = False,
     past_damage: Callable[[Damaged], None] | None = None,
 ) -> Log:
     """Return the log at a URL, created if it is missing; without a URL, the log of the nearest .everlog folder.
@@ -49,21 +68,25 @@ def open(
     `catalog` holds the event types that may be appended, beside the built-in ones and those of `types.toml`.
     `programs` are your own, `[PROGRAM]`: the log has their event types and views, and every writer of this log meets
     their rules. With `past_damage` every read continues after damage and passes the error to that function; such a
-    log takes no writes, and its views store nothing.
+    log takes no writes, and its views store nothing. With `signed`, as with the setting `sign`, the log signs every
+    event that it makes; a log whose origin is a key always does.
     """
     if url is None:
         return open_folder(
             find_folder(Path.cwd()), catalog=catalog, programs=programs, actor=actor, past_damage=past_damage
         )
     settings = load(None).settings
+    if signed:
+        settings = msgspec.structs.replace(settings, sign="required")
+    beside = _Beside(settings, url, Path())
     own = user_programs(settings.programs, programs)
     return _log(
-        open_store(url, base=Path(), create=create, **_of_store(settings)),
+        _open_store(url, Path(), settings, beside, create=create),
         catalog_of(settings, None, catalog, own),
         own,
         settings,
         actor,
-        _Beside(settings, url, Path()),
+        beside,
         past_damage,
     )
 
@@ -72,8 +95,12 @@ def rehearsal(log: Log) -> Log:
     """Return an empty log in memory with the identity, types and actor of another log. Events
     that are decided in it can be recorded in the other log in the same order, as if decided there."""
     settings = Settings()
-    store = open_store("memory:", base=Path(), identity=log.identity)
-    return _log(store, log.catalog, (), settings, log.actor, _Beside(settings, "memory:", Path()))
+    identity = log.identity
+    if is_key(identity.origin):  # what is decided here is recorded there, and signed there
+        identity = msgspec.structs.replace(identity, origin=identity.log_id)
+    store = open_store("memory:", base=Path(), identity=identity)
+    beside = _Beside(settings, "memory:", Path())
+    return _log(store, log.catalog, (), settings, log.actor, beside, sealing=log.sealing)
 
 
 def open_folder(
@@ -89,9 +116,24 @@ def open_folder(
     """Return the log of a .everlog folder, with its settings and its declared types."""
     settings = (loaded or load(folder)).settings
     own = user_programs(settings.programs, programs)
-    store = open_store(settings.store, base=folder, create=create, **_of_store(settings))
     beside = _Beside(settings, settings.store, folder, own=True)
+    store = _open_store(settings.store, folder, settings, beside, create=create)
     return _log(store, catalog_of(settings, folder, catalog, own), own, settings, actor, beside, past_damage)
+
+
+def _open_store(url: str, base: Path, settings: Settings, beside: _Beside, *, create: bool) -> Store:
+    """Return the store at a URL. If it is created here and must be signed, its origin is a new key."""
+    given = _of_store(settings)
+    if not create or settings.sign == "off":
+        return open_store(url, base=base, create=create, **given)
+    if url != "memory:":
+        try:
+            return open_store(url, base=base, create=False, **given)
+        except NotFound as error:
+            if isinstance(error, NotALog | NewerFormat | OlderFormat):
+                raise
+    identity = new_identity(time.time_ns() // 1000, beside.own_keys().new().public.origin)
+    return open_store(url, base=base, identity=identity, **given)
 
 
 def open_store(
@@ -237,6 +279,7 @@ def _log(
     actor: str,
     beside: _Beside,
     past_damage: Callable[[Damaged], None] | None = None,
+    sealing: Sealing | None = None,
 ) -> Log:
     refuse_unfinished(store, "this log")
     if past_damage is not None:
@@ -252,8 +295,31 @@ def _log(
         keys_kept_us=_claims_kept_us(settings),
         make_views=lambda log: _views(log, own, settings, beside),
         guards=_guards(catalog, own, lambda: log),
+        sealing=sealing or Sealing(partial(_ring, beside.keys, shown_url(beside.url))),
+        signer=_signer(store, settings, beside),
     )
     return log
+
+
+def _signer(store: Store, settings: Settings, beside: _Beside) -> Signer | None:
+    """Return what signs for a log: one that must be signed, or whose origin is a key already."""
+    identity = store.identity
+    if settings.sign == "off" and not is_key(identity.origin):
+        return None
+    from everlog.trust.signer import Signer  # imported only when it is needed
+
+    return Signer(beside.own_keys(), identity.log_id)
+
+
+def _ring(keys: Path | None, url: str) -> KeyRing:
+    """Return the key ring of a log: in its folder for keys, or in memory for a log in memory."""
+    if keys is None and url != "memory:":
+        raise NoKey(
+            f"there is no place for the keys of persons beside {url}",
+            why="a log in PostgreSQL that is opened by its URL has no folder",
+            hint="everlog config set keys_folder FOLDER, or open it from a .everlog folder",
+        )
+    return KeyRing(None if keys is None else keys / "ring")
 
 
 def _guards(catalog: Catalog, own: Sequence[Program], log: Callable[[], Log]) -> Guards:
@@ -288,6 +354,7 @@ def _views(log: Log, own: Sequence[Program], settings: Settings, beside: _Beside
     from everlog.views.builtin import BUILT_IN as VIEWS  # imported only when it is needed
     from everlog.views.registry import Views
     from everlog.views.snapshots.policy import Due
+    from everlog.views.snapshots.sign import signer_of
     from everlog.views.snapshots.snapshots import Snapshots
 
     return Views(
@@ -299,19 +366,31 @@ def _views(log: Log, own: Sequence[Program], settings: Settings, beside: _Beside
             small_state,
             beside.snapshots,
             due=Due(hours=settings.snapshot_hours, events=settings.snapshot_events, log_mb=settings.snapshot_log_mb),
+            signer=signer_of(log),
             log_bytes=beside.log_bytes,
         ),
     )
 
 
 class _Beside:
-    """What is beside a log: the folder of the snapshots of its views, and the size of the log.
+    """What is beside a log: the folders of its keys and of the snapshots of its views, and the size of the log.
 
-    `own`: the base is a .everlog folder, which has room for the snapshots of a log that is elsewhere.
+    `own`: the base is a .everlog folder, which has room for what belongs to a log that is elsewhere. Keys are never
+    among the files of the log itself, so that a copy of these is not a copy of the keys.
     """
 
     def __init__(self, settings: Settings, url: str, base: Path, *, own: bool = False) -> None:
+        self.url = url
         self._path = store_path(url, base=base)
+        self.keys: Path | None = None
+        if settings.keys_folder:
+            self.keys = (base / settings.keys_folder).absolute()
+        elif own and url != "memory:":
+            self.keys = (base / "keys").absolute()
+        elif self._path is not None:
+            self.keys = self._path.with_name(self._path.name + ".keys").absolute()
+        self._passphrase_file = base / settings.passphrase_file if settings.passphrase_file else None
+        self._made: Keys | None = None
         self.snapshots: Path | None = None
         if settings.snapshots:
             self.snapshots = (base / settings.snapshots).absolute()
@@ -323,6 +402,16 @@ class _Beside:
             inside = self._path / "local" if url.startswith("jsonl:") else self._path
             self.snapshots = (inside / "snapshots").absolute()
 
+    def own_keys(self) -> Keys:
+        """Return the keys that the log signs with; those of a log in memory are in memory."""
+        if self._made is None and self.keys is not None:
+            self._made = key_folder(self.keys, self._passphrase_file)
+        elif self._made is None:
+            from everlog.trust.signer import KeysInMemory
+
+            self._made = KeysInMemory()
+        return self._made
+
     def log_bytes(self) -> int:
         """Return the size of the files with the events; 0 for a log without files here."""
         files = DiskFiles()
@@ -333,6 +422,14 @@ class _Beside:
             if files.exists(folder):
                 found += [folder / name for name in files.names(folder)]
         return sum(stamp.size for stamp in map(files.stamp, found) if stamp is not None)
+
+
+def key_folder(path: Path, passphrase_file: Path | None = None) -> KeyFolder:
+    """Return the private keys of a folder. A passphrase comes from a file, or from the terminal."""
+    from everlog.trust.key_files import KeyFolder
+    from everlog.trust.passphrases import asked_for
+
+    return KeyFolder(path, passphrase=asked_for(passphrase_file))
 
 
 def _claims_kept_us(settings: Settings) -> int:

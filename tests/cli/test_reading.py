@@ -334,8 +334,8 @@ def test_who_is_shown_a_falsified_event_is_told(notes: Run) -> None:
     shown = notes("show", "2")
     assert (shown.code, "NOTE 2" in shown.out) == (0, True)
     assert shown.err == (
-        "warning: this is not what was recorded: #2: the payload is not the one that the header commits to; everlog"
-        " verify checks the whole log\n"
+        "warning: this is not what was recorded: #2: what is stored here is not what was recorded: the hash of the"
+        " last event is another one; everlog verify checks the whole log\n"
     )
     found = notes("show", "2", "--json")
     assert (found.data["sound"], len(json.loads(found.out)["warnings"])) == (False, 1)
@@ -362,7 +362,7 @@ def test_a_list_with_a_falsified_event_says_so_once(notes: Run, arguments: list[
     damage("UPDATE events SET payload = replace(payload, 'note 2', 'NOTE 2') WHERE position = 2")
     listed = notes("log", *arguments)
     assert listed.code == 0
-    assert listed.err.count("warning: this is not what was recorded: #2: the payload") == told
+    assert listed.err.count("warning: this is not what was recorded: #2: ") == told
 
 
 def test_a_line_that_is_falsified_ends_the_list(everlog: Run) -> None:

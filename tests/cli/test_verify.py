@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run
+from tests.support.sqlite_edits import edit
 
 import everlog as library
 from everlog.application.checks import doctor
@@ -30,10 +30,7 @@ def fill(place: Path, kind: str) -> Path:
 def lose_a_thousand(path: Path, kind: str) -> str:
     """Remove a thousand events behind the log's back; the file that they were in."""
     if kind == "sqlite":
-        with sqlite3.connect(path) as connection:
-            connection.execute("DROP TRIGGER events_are_not_deleted")
-            connection.execute("DELETE FROM events WHERE position > 100 AND position <= 1100")
-        connection.close()
+        edit(path, "DELETE FROM events WHERE position > 100 AND position <= 1100")
         return "log"
     (file,) = (path / "events").glob("*.jsonl") if kind == "jsonl" else (path / "segments").glob("*.seg")
     if kind == "jsonl":

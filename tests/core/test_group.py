@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from everlog.core.canonical import canonical
-from everlog.core.codec import Packed, header_hash, pack, unpack
+from everlog.core.codec import Packed, header_hash, pack, proof, split_proof, unpack
 from everlog.core.event import EVENT_FIELDS, Event, Position, Recorded, microseconds, values_of, whole
 from everlog.core.group import GROUP_MAX, Group, StoredEvent
 from everlog.core.merkle import root, root_of_path
@@ -163,7 +163,8 @@ def test_a_signature_is_stored_once_and_every_event_proves_itself() -> None:
     ]
     top = root(groups[1].hashes)
     for number, found in enumerate(read_back(groups[1])):
-        assert found.event.signature == b"s" * 64
+        assert found.event.signature == proof(b"s" * 64, (2, 3))
+        assert split_proof(found.event.signature) == (b"s" * 64, 2, 3)
         assert root_of_path(groups[1].hashes[number], number, 3, found.event.path) == top
     assert read_back(groups[0])[0].event.signature == b""
     assert read_back(groups[0])[0].event.path == ()
@@ -178,7 +179,7 @@ def test_what_was_signed_together_stays_together_after_a_purge() -> None:
     first, third = read_back(groups[0], gone)
     hashes = [encoded.hash for _, encoded in records[:4]]
     assert root_of_path(hashes[2], 2, 4, third.event.path) == root(hashes)
-    assert third.event == replace(records[2][1].event, signature=b"s" * 64, path=third.event.path)
+    assert third.event == replace(records[2][1].event, signature=proof(b"s" * 64, (1, 4)), path=third.event.path)
     assert first.event.previous == b""
 
 
@@ -196,6 +197,7 @@ def test_packed_events_of_a_signed_group_name_the_group() -> None:
     assert [slot.header for slot in packed] == [encoded.header for _, encoded in records]
     assert isinstance(packed[0], Packed)
     assert unpack(packed[0]).event.payload == records[0][1].event.payload
+    assert [unpack(slot).event.signature for slot in packed] == [proof(b"s" * 64, (1, 2))] * 2
 
 
 def test_an_event_of_a_group_can_be_replaced_pickled_and_made_whole() -> None:
@@ -218,3 +220,17 @@ def test_a_header_from_outside_must_have_all_that_a_group_would_have() -> None:
         changed = [None if number == place else value for number, value in enumerate(fields)]
         with pytest.raises(Damaged):
             unpack(replace(slot, header=msgspec.json.encode(changed)))
+
+
+def test_an_event_that_was_read_from_a_group_is_encoded_without_it() -> None:
+    """It is stored with another time of arrival, perhaps, and must not take its own time from there."""
+    records = staged(3)
+    (group,) = staged_groups(records, {})
+    found = read_back(group)[1].event
+    encoded = encode_event(found)
+    assert encoded.event.group is None
+    assert (encoded.header, encoded.hash) == (records[1][1].header, records[1][1].hash)
+    later = Recorded(Position(9), 1, RECEIVED_US + 1_000_000, encoded.event)
+    (again,) = read_back(staged_groups([(later, encoded)], {})[0], own="")
+    assert again.event == records[1][1].event
+    assert pack(again).header == encoded.header

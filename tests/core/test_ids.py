@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 
 import pytest
@@ -13,6 +14,8 @@ from everlog.core.ids import (
     AHEAD_MS_MAX,
     EventId,
     IdSource,
+    OriginIds,
+    id_matches,
     id_text,
     id_time_ms,
     id_uuid,
@@ -147,3 +150,45 @@ def test_an_id_from_beyond_the_calendar_is_refused_with_a_message() -> None:
     """An author could otherwise buy every tie with an id from the year 10889."""
     with pytest.raises(IdFromTheFuture, match="beyond the year 9999"):
         refuse_future_id("7ZZZZZZZZZZZZZZZZZZZZZZZZZ", now_ms=NOW_MS)
+
+
+ORIGIN = "z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
+
+
+def test_an_id_of_a_signed_log_has_the_first_52_bits_of_the_hash_of_its_origin() -> None:
+    (made,) = OriginIds(lambda: NOW_MS).take(1, ORIGIN, 40)
+    bits = bin(int.from_bytes(hashlib.sha256(ORIGIN.encode()).digest(), "big"))[2:].zfill(256)
+    text = bin(id_value(made))[2:].zfill(128)
+    assert int(text[:48], 2) == NOW_MS
+    assert text[48:52] == "0111"
+    assert text[52:64] == bits[:12]
+    assert text[64:66] == "10"
+    assert text[66:106] == bits[12:52]
+    assert int(text[106:], 2) == 41
+    assert uuid.UUID(int=id_value(made)).version == 7
+
+
+def test_an_id_matches_its_own_origin_and_no_other() -> None:
+    other = ORIGIN[:-1] + "L"
+    for made in OriginIds(lambda: NOW_MS).take(300, ORIGIN, 2**22 - 150):
+        assert id_matches(made, ORIGIN)
+        assert not id_matches(made, other)
+        value = id_value(made)
+        for bit in range(22, 80):  # everything but the time and the counter
+            assert not id_matches(id_text(value ^ (1 << bit)), ORIGIN), bit
+    assert not id_matches(source().take(1)[0], ORIGIN)
+
+
+def test_ids_of_a_signed_log_grow_when_the_clock_stands_still_and_the_counter_is_exhausted() -> None:
+    ids = OriginIds(lambda: NOW_MS)
+    made = [*ids.take(2, ORIGIN, 2**22 - 3), *ids.take(3, ORIGIN, 2**22 - 1), *ids.take(1, ORIGIN, 2**22 + 2)]
+    made += ids.take(1, ORIGIN[:-1] + "L", 0)  # the log took another key
+    made += ids.take(2, ORIGIN[:-1] + "L", 0)  # the write before was undone
+    assert made == sorted(set(made))
+    assert [id_time_ms(each) - NOW_MS for each in made] == [0, 0, 1, 1, 1, 1, 2, 3, 3]
+
+
+def test_ids_of_two_processes_in_one_millisecond_differ_because_their_numbers_do() -> None:
+    one, other = OriginIds(lambda: NOW_MS), OriginIds(lambda: NOW_MS)
+    made = [*one.take(3, ORIGIN, 0), *other.take(3, ORIGIN, 3), *one.take(3, ORIGIN, 6)]
+    assert len(set(made)) == 9

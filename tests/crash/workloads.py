@@ -175,7 +175,7 @@ def making(subject: Subject, chance: Random) -> Work:
 
 
 def index_rebuild(subject: Subject, chance: Random) -> Work:
-    """The derived files are gone, or of an older log; they are made anew while a writer goes on."""
+    """The derived files are gone, or of an older log; they are rebuilt while a writer goes on."""
     before = new_disk(subject)
     store = subject.open(before, rotating=True)
     put(store, [1], width=chance.randrange(1, 100))

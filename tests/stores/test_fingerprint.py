@@ -71,7 +71,7 @@ def test_what_is_stored_changes_only_with_the_number_of_the_format() -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["ALTER TABLE events ADD COLUMN more TEXT", "CREATE INDEX more ON events (type)"]
+    "statement", ["ALTER TABLE groups ADD COLUMN more TEXT", "CREATE INDEX more ON groups (origin)"]
 )
 def test_a_new_column_is_noticed(statement: str, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = sqlite3.connect(":memory:")

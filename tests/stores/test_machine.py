@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import rule
 
 from everlog.stores.contract import Store
-from everlog.stores.sqlite import check, claims, insert, queries, tail
+from everlog.stores.sqlite import check, claims, insert, queries, scan, tail
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.store_machine import StoreMachine
 
@@ -30,14 +30,16 @@ class SqliteMachine(StoreMachine):
 
 
 class SmallPagesMachine(SqliteMachine):
-    """The same with pages of two rows, blocks of four positions, two blocks at once, a tail of three events, and
-    claims that are sorted at once, so that every seam is met."""
+    """The same with windows of two positions, blocks of four, two blocks at once, a tail of three events, and claims
+    that are sorted at once, so that every seam is met."""
 
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        for paged in (queries, check):
-            self.patch.setattr(paged, "PAGE_ROWS", 2)
+        self.patch.setattr(scan, "WINDOW_MAX", 2)
+        self.patch.setattr(queries, "_PLACES_AT_ONCE", 2)
+        self.patch.setattr(check, "_ROWS_AT_ONCE", 2)
+        self.patch.setattr(insert, "_REWRITTEN_AT_ONCE", 2)
         for bound, few in (("_RUNS_MAX", 2), ("_RUN_CLAIMS_MIN", 3), ("_ROWS_AT_ONCE", 2), ("_WRITES_ALONE_MIN", 3)):
             self.patch.setattr(claims, bound, few)
         self.patch.setattr(tail, "TAIL_MAX", 3)

@@ -71,7 +71,10 @@ def test_a_copy_keeps_everything(tmp_path: Path, url: str, opened: Open) -> None
     assert copied.summary == survey(source)
     assert (copied.notes, copied.claims, copied.resumed_at) == (2, 2, 0)
     report, original = verify(store), verify(source)
-    assert report.ok
+    assert [(one.position, one.code) for one in report.problems] == [
+        (one.position, one.code) for one in original.problems
+    ]
+    assert {problem.code for problem in report.problems} == {"signature_unexpected"}  # one is made up
     assert (report.digest, report.events, report.purged) == (original.digest, original.events, original.purged)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.postgres_schemas import Schemas
+from tests.support.sqlite_edits import edit
 
 import everlog
 from everlog.catalog.builtin import BUILT_IN
@@ -25,19 +25,12 @@ WORD = "damage-me"
 
 
 def of_sqlite(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            connection.execute(f'DROP TRIGGER "{name}"')
-        connection.execute("UPDATE events SET header = substr(header, 1, 40) WHERE payload LIKE ?", (f"%{WORD}%",))
-    connection.close()
+    edit(path, f"UPDATE events SET header = substr(header, 1, 40) WHERE payload LIKE '%{WORD}%'")  # noqa: S608
 
 
 def of_payload(path: Path) -> None:
     """A falsified event that can be read."""
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TRIGGER events_are_not_changed")
-        connection.execute("UPDATE events SET payload = replace(payload, ?, ?)", (WORD, WORD.upper()))
-    connection.close()
+    edit(path, f"UPDATE events SET payload = replace(payload, '{WORD}', '{WORD.upper()}')")  # noqa: S608
 
 
 def of_jsonl(path: Path) -> None:

@@ -15,6 +15,7 @@ events never change.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from everlog.catalog.models import (
     require_version,
     unpacked,
 )
+from everlog.catalog.personal import SEALED, STAND_IN, Personal, has_personal
 from everlog.catalog.schema import DIALECT, FieldInfo, events_schema, field_infos
 from everlog.catalog.transitions import Transitions, refuse_other_rule, rule_problems
 from everlog.catalog.upcasting import Upcaster, brought_up, idle_upcasters, missing_upcasters, refuse_other_upcaster
@@ -39,6 +41,9 @@ from everlog.core.event import Event
 from everlog.core.fields import require_shape
 from everlog.core.text import counted, did_you_mean
 from everlog.errors import InvalidPayload, SchemaBroken, UnknownType
+
+OpenSealed = Callable[[str, str, str], Any]
+"""Returns the value that is sealed in a field of an event type, or UNSET if its key is not here."""
 
 _Model = TypeVar("_Model", bound=type[Any])
 _Function = TypeVar("_Function", bound=Upcaster)
@@ -62,7 +67,9 @@ class Catalog:
     def __init__(self) -> None:
         self._models: dict[str, dict[int, type[Any]]] = {}
         self._latest: dict[str, int] = {}
-        self._beyond_first: set[str] = set()  # types whose latest version is not their first
+        self._as_it_is: dict[str, int] = {}  # the version from which events of a type are read as they are stored
+        self._sealed: dict[str, dict[str, Any]] = {}  # of types with personal fields: what a reader without keys gets
+        self.open_sealed: OpenSealed | None = None  # opens personal fields; set by the log that has the keys
         self._upcasters: dict[str, dict[int, Upcaster]] = {}
         self._rules: dict[tuple[str, str], Transitions] = {}
         self.ruled: set[str] = set()  # the event types with a transition rule: most catalogs have none
@@ -70,6 +77,7 @@ class Catalog:
         self._checks: dict[str, tuple[int, Callable[[Any], dict[str, Any]]]] = {}
         self.quick: set[str] = set()  # types that were used, and whose check runs no user code
         self.at_once: dict[str, tuple[int, CheckAll]] = {}  # of types that were used: see `PayloadModel.check_all`
+        self.personal: dict[str, Mapping[str, Personal]] = {}  # of types that were used: the fields that are sealed
         self._defaults: dict[str, dict[str, Any]] = {}  # of the latest models, once an old event was read
         self._types_of_models: dict[type[Any], str] = {}  # a cache of `type_of_model`
         self._later: dict[str, Callable[[], Catalog]] = {}
@@ -84,16 +92,16 @@ class Catalog:
         cls,
         readings: Iterable[tuple[str, int, Iterable[tuple[int, Upcaster]]]],
         defaults: Mapping[str, dict[str, Any]] | None = None,
+        stand_ins: Mapping[str, dict[str, Any]] | None = None,
     ) -> Catalog:
-        """Return a catalog without models that only upcasts, like the one that has these `readings` and
-        `defaults`."""
+        """Return a catalog without models that only upcasts, like the one that has these `readings`, `defaults` and
+        `stand_ins`."""
         catalog = cls()
+        catalog._sealed.update(stand_ins or {})
         catalog._defaults.update(defaults or {})
         for event_type, latest, upcasters in readings:
             catalog._latest[event_type] = latest
             catalog._upcasters[event_type] = dict(upcasters)
-            if latest > 1:
-                catalog._beyond_first.add(event_type)
         return catalog
 
     # ---- registering
@@ -181,6 +189,8 @@ class Catalog:
         if any(name in self._latest or name in self._later for name in names):
             return False
         self._later.update(dict.fromkeys(names, load))
+        for name in names:
+            self._as_it_is.pop(name, None)
         self._lent.update(names)
         return True
 
@@ -212,6 +222,7 @@ class Catalog:
         """
         if not self.knows(event.type) or event.version > (latest := self._known_version(event.type)):
             return
+        event = self._opened(event)  # an envelope is a text, whatever type the value has
         payload = {name: value for name, value in event.payload.items() if name != "_imported"}
         if event.version == latest and not more_fields:
             self.validate(event.type, payload)
@@ -239,20 +250,25 @@ class Catalog:
 
         An event of an unknown type, or of a version that only a newer program knows, is returned as it is.
         """
-        latest = self._latest.get(event.type)
-        if latest is None and event.type in self._later:
-            latest = self._loaded(event.type)
-        if latest is None or event.version >= latest:
+        as_it_is = self._as_it_is.get(event.type)
+        if as_it_is is None:
+            as_it_is = self._learn(event.type)
+        if event.version >= as_it_is:
             return event
         if not event.salt and not event.payload:
             return event  # its payload was erased: there is nothing to convert
+        if event.type in self._sealed:
+            event = self._opened(event)
+            if event.version >= self._latest[event.type]:
+                return event
+        latest = self._latest[event.type]
         return brought_up(event, latest, self._upcasters.get(event.type, {}), self._defaults_of(event.type))
 
     def upcast_all(self, events: list[Event]) -> list[Event]:
         """Upcast many events. Usually there is nothing to do, which is detected without a call for each event."""
-        # Versions count from 1: a type at version 1 has no older events.
-        types = {event.type for event in events}
-        if self._beyond_first.isdisjoint(types) and (not self._later or types.isdisjoint(self._later)):
+        # Versions count from 1: a type that is read as it is from version 1 on has nothing to convert.
+        as_it_is = self._as_it_is
+        if all(as_it_is.get(event_type, 2) <= 1 for event_type in {event.type for event in events}):
             return events
         return [self.upcast(event) for event in events]
 
@@ -271,6 +287,54 @@ class Catalog:
                 id=event.id,
                 version=event.version,
             ) from error
+
+    def _learn(self, event_type: str) -> int:
+        """Return the version from which events of a type are read as they are stored; all of them, if it is 0."""
+        latest = self._latest.get(event_type)
+        if latest is None and event_type in self._later:
+            latest = self._loaded(event_type)
+        found = 0 if latest is None else latest
+        stand_ins: dict[str, Any] = dict(self._sealed.get(event_type, {}))
+        for version, model in sorted(self._models.get(event_type, {}).items()):
+            if has_personal(model):  # preparing every model would delay the first read of a log
+                stand_ins |= {name: mark.stand_in for name, mark in self._model(event_type, version).personal.items()}
+        if stand_ins:
+            self._sealed[event_type] = stand_ins
+            found = sys.maxsize
+        self._as_it_is[event_type] = found
+        return found
+
+    def opened(self, event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Return a stored payload with its sealed fields opened; those whose key is not here have their stand-ins."""
+        if event_type not in self._as_it_is:
+            self._learn(event_type)
+        if event_type not in self._sealed:
+            return payload
+        found: dict[str, Any] = {}
+        for name, value in payload.items():
+            if type(value) is str and value.startswith(SEALED):
+                found[name] = msgspec.UNSET if self.open_sealed is None else self.open_sealed(event_type, name, value)
+                if found[name] is msgspec.UNSET:
+                    found[name] = self._sealed[event_type].get(name, STAND_IN)
+        return {**payload, **found} if found else payload
+
+    def _opened(self, event: Event) -> Event:
+        payload = self.opened(event.type, event.payload)
+        return event if payload is event.payload else msgspec.structs.replace(event, payload=payload)
+
+    def stand_ins(self, types: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Return what a reader without keys gets for the personal fields of these types, or of all, by type."""
+        self._load_all(types)
+        for event_type in types or self._latest:
+            self._learn(event_type)
+        return {name: fields for name, fields in self._sealed.items() if not types or name in types}
+
+    def without_keys(self) -> Catalog:
+        """Return the same catalog for a reader that must not open personal fields, such as the lake."""
+        found = Catalog()
+        found.__dict__.update(self.__dict__)
+        found.open_sealed = None
+        return found
 
     # ---- looking up
 
@@ -354,19 +418,22 @@ class Catalog:
     def _add_model(self, event_type: str, version: int, model: type[Any]) -> None:
         self._models.setdefault(event_type, {})[version] = model
         self._latest[event_type] = max(version, self._latest.get(event_type, 0))
-        if version > 1:
-            self._beyond_first.add(event_type)
+        self._as_it_is.pop(event_type, None)
+        self._sealed.pop(event_type, None)
         self._types_of_models.clear()
         self._checks.pop(event_type, None)
         self._defaults.pop(event_type, None)
         self.quick.discard(event_type)
         self.at_once.pop(event_type, None)
+        self.personal.pop(event_type, None)
 
     def _prepared(self, event_type: str) -> tuple[int, Callable[[Any], dict[str, Any]]]:
         version = self._known_version(event_type)
         model = self._model(event_type, version)
         self._checks[event_type] = prepared = (version, model.check)
-        if not model.runs_user_code:
+        if model.personal:
+            self.personal[event_type] = model.personal
+        elif not model.runs_user_code:
             self.quick.add(event_type)
         if model.check_all is not None:
             self.at_once[event_type] = (version, model.check_all)

@@ -150,10 +150,10 @@ def _register(catalog: Catalog, event_type: str, block: _Type) -> list[str]:
 
 def _member(name: str, field: Field) -> tuple[str, Any] | tuple[str, Any, Any]:
     if field.required:
-        return name, field.type.annotation()
+        return name, field.annotation()
     if isinstance(field.default, dict | list) and field.default:
-        return name, field.type.annotation(), msgspec.field(default_factory=_copies_of(field.default))
-    return name, field.type.annotation(), field.default
+        return name, field.annotation(), msgspec.field(default_factory=_copies_of(field.default))
+    return name, field.annotation(), field.default
 
 
 def _copies_of(value: Any) -> Callable[[], Any]:

@@ -4,6 +4,7 @@
     planned | doing | "in review"                           one of these texts
     int?                                                    may be null, and is when it is left out
     str = ''      list[str] = []      int = 3               a default: JSON, or text in single quotes
+    str personal of customer                                sealed with a key of the person whom `customer` names
 
 `parse_field` reads them and `str(field)` writes them back, so that both always agree.
 """
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from everlog.catalog.personal import Personal
 from everlog.core.canonical import parse_json
 from everlog.core.text import did_you_mean
 from everlog.errors import NotCanonical
@@ -75,11 +77,18 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     type: FieldType
     required: bool = True
     default: Any = None
+    personal_of: str = ""  # the field that names the person whom the value is about
 
     def __str__(self) -> str:
+        text = f"{self.type} personal of {self.personal_of}" if self.personal_of else str(self.type)
         if self.required or (self.default is None and self.type.nullable):
-            return str(self.type)
-        return f"{self.type} = {json.dumps(self.default, ensure_ascii=False)}"
+            return text
+        return f"{text} = {json.dumps(self.default, ensure_ascii=False)}"
+
+    def annotation(self) -> Any:
+        """Return the Python type that msgspec checks, marked if the field is personal."""
+        found = self.type.annotation()
+        return Annotated[found, Personal(self.personal_of)] if self.personal_of else found
 
 
 def parse_field(text: str) -> Field:
@@ -87,11 +96,12 @@ def parse_field(text: str) -> Field:
     tokens, default_text = _tokens(text)
     reader = _Reader(tokens)
     found = reader.type(0)
+    of = reader.personal_of()
     if reader.next is not None:
         raise FieldError(f"{reader.next!r} does not belong after {found}")
     if default_text is None:
-        return Field(type=found, required=not found.nullable)
-    return Field(type=found, required=False, default=_default(found, default_text))
+        return Field(type=found, required=not found.nullable, personal_of=of)
+    return Field(type=found, required=False, default=_default(found, default_text), personal_of=of)
 
 
 def choice_text(choice: Any) -> str:
@@ -144,6 +154,14 @@ class _Reader:
         while self.take("|"):
             words.append(self._word())
         return FieldType(choices=_choices(words), nullable=self.take("?"))
+
+    def personal_of(self) -> str:
+        """Return the field after the words `personal of`; nothing if they do not follow."""
+        if not self.take("personal"):
+            return ""
+        if not self.take("of") or self.next is None or not _BARE.fullmatch(self.next):
+            raise FieldError("personal is followed by of and the field that names the person: personal of customer")
+        return self._ahead.pop()
 
     def _named(self, name: str, depth: int) -> FieldType:
         item = None

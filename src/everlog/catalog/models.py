@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from everlog.catalog.defects import silent_changes, strays, struct_defects
+from everlog.catalog.personal import Personal, personal_fields, with_personal
 from everlog.catalog.schema import DEFINITIONS, object_schema, parts, resolve
 from everlog.errors import InvalidPayload, SchemaBroken
 
@@ -67,6 +68,11 @@ class PayloadModel(Protocol):
 
     def defaults(self) -> dict[str, Any]:
         """Return the fields of the payload that have the same default for every event, as JSON."""
+        ...
+
+    @property
+    def personal(self) -> Mapping[str, Personal]:
+        """The fields whose values are sealed: see `everlog.catalog.personal`."""
         ...
 
 
@@ -149,15 +155,25 @@ class StructModel:
         strict = _strict(model)
         self.check = _struct_check(event_type, model, strict, self._top, self._definitions)
         self.check_all = None if self.runs_user_code or _may_hold_floats(model) else _check_all(strict)
+        names = dict(zip(model.__struct_fields__, model.__struct_encode_fields__, strict=True))
+        self.personal = personal_fields(model, names, _fits)
 
     def build(self, payload: Mapping[str, Any]) -> Any:
         return msgspec.convert(payload, self._model, str_keys=True)
 
     def schema(self) -> dict[str, Any]:
-        return object_schema(self._top, self._definitions)
+        return with_personal(object_schema(self._top, self._definitions), self.personal)
 
     def defaults(self) -> dict[str, Any]:
         return fixed_defaults(self._top)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    try:
+        msgspec.convert(value, hint)
+    except (msgspec.ValidationError, TypeError):
+        return False
+    return True
 
 
 def fixed_defaults(top: Mapping[str, Any]) -> dict[str, Any]:

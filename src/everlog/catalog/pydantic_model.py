@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlog.catalog.defects import MISSING, Defect, no_such_field, silent_changes
 from everlog.catalog.models import fixed_defaults
+from everlog.catalog.personal import personal_fields, with_personal
 from everlog.catalog.schema import DEFINITIONS, object_schema
 from everlog.core.text import below
 from everlog.errors import InvalidPayload
@@ -28,6 +29,8 @@ class PydanticModel:
         _refuse_two_spellings(model)
         # A model with extra="allow" wants unknown fields; every other model would drop them silently.
         self._forbids = model.model_config.get("extra") != "allow"
+        names = {name: field.alias or name for name, field in model.model_fields.items()}
+        self.personal = personal_fields(model, names, _fits)
 
     def check(self, payload: Any) -> dict[str, Any]:
         from pydantic import ValidationError
@@ -65,7 +68,7 @@ class PydanticModel:
             top = definitions[top["$ref"].removeprefix(DEFINITIONS)]
         if not self._forbids:
             top = {**top, "additionalProperties": True}
-        return object_schema(top, definitions)
+        return with_personal(object_schema(top, definitions), self.personal)
 
     def defaults(self) -> dict[str, Any]:
         # The schema does not have the defaults that a function computes.
@@ -91,6 +94,16 @@ class PydanticModel:
 
     def _names(self) -> list[str]:
         return [field.alias or name for name, field in self._model.model_fields.items()]
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(hint).validate_python(value)
+    except ValidationError:
+        return False
+    return True
 
 
 def _refuse_two_spellings(model: type[BaseModel]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from everlog.cli.session import Session, common_options, pass_session
 
 
 @click.command("bench")
+@click.argument("what", type=click.Choice(["trust"]), required=False)
 @click.option(
     "--rounds", type=click.IntRange(1, 100), default=7, metavar="N", help="Number of measurements (default: 7)."
 )
@@ -22,19 +23,21 @@ from everlog.cli.session import Session, common_options, pass_session
 )
 @common_options
 @pass_session
-def bench_command(session: Session, rounds: int, quick: bool, on: Path | None) -> None:
+def bench_command(session: Session, what: str | None, rounds: int, quick: bool, on: Path | None) -> None:
     """Measure everlog relative to the disk, to a straight line of code and to other event stores.
 
     Columns when piped: name, store, value, target, straight_line, eventsourcing, umadb, unit, ours, floor, cpu_us,
     switches, note. A peer that is not installed is reported as absent.
 
+    With `trust`, measure what checkpoints and proofs cost. Columns: name, store, value, unit, must, met, note.
+
     \b
-    Example:
+    Examples:
       everlog bench --quick
+      everlog bench trust
     """
     import msgspec
 
-    run_benchmark = _benchmark()
     out = session.out
 
     def show(text: str) -> None:
@@ -42,7 +45,20 @@ def bench_command(session: Session, rounds: int, quick: bool, on: Path | None) -
             out.note(text)
 
     directory = None if on is None else session.directory / on
-    figures = run_benchmark(rounds=rounds, quick=quick, directory=directory, progress=show)
+    run = _benchmark("trust" if what == "trust" else "bench.run")
+    if what == "trust":
+        found = run.run_trust(rounds=rounds, quick=quick, directory=directory, progress=show)
+        out.answer(
+            Answer(
+                data=[{**msgspec.to_builtins(row), "met": row.met} for row in found],
+                ids=[f"{row.name}, {row.store}" for row in found],
+                columns=("name", "store", "value", "unit", "must", "met", "note"),
+                rows=[(r.name, r.store, f"{r.value:.3f}", r.unit, r.must or "", r.met, r.note) for r in found],
+                facts={"count": len(found)},
+            )
+        )
+        return
+    figures = run.run_benchmark(rounds=rounds, quick=quick, directory=directory, progress=show)
     columns = ("name", "store", "value", "target", "straight_line", "eventsourcing", "umadb", "unit", "ours", "floor")
     rows = [
         (
@@ -79,9 +95,10 @@ def _ratio(against: Mapping[str, Any], side: str) -> str:
     return "absent" if against[side] is None else f"{against[side].value:.2f}"
 
 
-def _benchmark() -> Callable[..., Any]:
-    """Return the benchmark, which lies beside the package in a checkout and is not part of an installed everlog."""
+def _benchmark(name: str) -> Any:
+    """Return a benchmark, which lies beside the package in a checkout and is not part of an installed everlog."""
     import sys
+    from importlib import import_module
 
     import everlog
     from everlog.errors import Unavailable
@@ -95,9 +112,7 @@ def _benchmark() -> Callable[..., Any]:
         )
     if str(root) not in sys.path:
         sys.path.append(str(root))
-    from benchmarks.bench.run import run_benchmark
-
-    return run_benchmark
+    return import_module(f"benchmarks.{name}")
 
 
 def _figure(value: float) -> str:

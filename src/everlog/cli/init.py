@@ -19,10 +19,15 @@ from everlog.cli.session import Session, common_options, pass_session
     help="Where the events are stored; a path is relative to .everlog/.",
 )
 @click.option("--new", is_flag=True, help="Create a new log where settings exist but their log is missing.")
+@click.option(
+    "--signed", is_flag=True, help="Make a key, and sign every event with it. The key is the origin of the log."
+)
 @click.option("--agents-md", is_flag=True, help="Add a short block about the log to AGENTS.md.")
 @common_options
 @pass_session
-def init_command(session: Session, directory: Path | None, store: str, new: bool, agents_md: bool) -> None:
+def init_command(
+    session: Session, directory: Path | None, store: str, new: bool, signed: bool, agents_md: bool
+) -> None:
     """Create a log in DIRECTORY, or in the current directory.
 
     It writes .everlog/ with settings, event types and the log. Running it twice does no harm. In a git repository,
@@ -42,7 +47,7 @@ def init_command(session: Session, directory: Path | None, store: str, new: bool
             " give --store URL for where the events are stored, or use everlog.open(URL) in Python for a log alone"
         )
     at = (session.directory / (directory or Path())).resolve()
-    created = create_log(at, store=store, new=new, agents_md=agents_md, warn=session.out.warn)
+    created = create_log(at, store=store, new=new, signed=signed, agents_md=agents_md, warn=session.out.warn)
     folder = str(created.folder)
     line = f"created a log in {folder}" if created.is_new else f"there is a log in {folder} already"
     facts = {"folder": folder, "log_id": created.log_id, "made": created.is_new}

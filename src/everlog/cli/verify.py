@@ -7,19 +7,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlog.cli.output import Answer, Output, safe
+from everlog.cli.output import Answer, Output, json_text, safe
 from everlog.cli.session import Session, common_options, missing_ok_option, pass_session
 from everlog.errors import CHECK_FAILED
 
 if TYPE_CHECKING:
     from everlog.log.verify.verify import Report
 
+FAULTS_SHOWN = 20
+
 
 @click.command("verify")
+@click.option("--proof", metavar="FILE", help="Check a proof of everlog prove, also without the log.")
+@click.option("--checkpoint", metavar="FILE", help="Compare the log with a checkpoint, or check it without the log.")
+@click.option(
+    "--key", metavar="KEY", help="The key that must have signed it: z6Mk…, did:key, OpenSSH or verifier key."
+)
 @missing_ok_option
 @common_options
 @pass_session
-def verify_command(session: Session) -> None:
+def verify_command(session: Session, proof: str | None, checkpoint: str | None, key: str | None) -> None:
     """Verify the log from its bytes.
 
     Every position is accounted for, every hash is computed again, every chain is followed. The digest covers all
@@ -28,22 +35,37 @@ def verify_command(session: Session) -> None:
 
     In PostgreSQL, the role of a tenant verifies the events that it may see; `unseen` counts the other positions.
 
+    With --checkpoint, the log must continue the checkpoint: an event that was cut off, changed or moved since is
+    found. With --proof, the proof is checked. Both also work on another machine, without the log: then the
+    signatures and the proof are checked. --key states who must have signed; without it, the signer is shown.
+
     \b
     Examples:
       everlog verify
-      everlog verify --json
+      everlog verify --checkpoint monday.checkpoint
+      everlog verify --proof event.proof --key z6Mk...
     """
     import time
 
     from everlog.application.checks.problems import checked_out, no_hint_to_verify
     from everlog.cli.progress import progress
 
-    log = session.log()
     out = session.out
     started = time.monotonic()
+    claim = None
+    if proof or checkpoint or key:
+        from everlog.cli.trust import read_claim
+
+        claim = read_claim(session, proof, checkpoint, key)
+        if not claim.is_of_log_here:
+            claim.answer(out)
+            return
+    log = session.log()
     with no_hint_to_verify(), progress(out, "verifying", log.head()) as show:
         report = log.verify(progress=show)
-    more = {"unseen": report.unseen} if report.unseen else None
+    more: dict[str, Any] = {"unseen": report.unseen} if report.unseen else {}
+    if claim is not None:
+        report, more = claim.compared(log, report), {**more, **claim.facts}
     answer_report(out, report, took_s=time.monotonic() - started, more=more, of=checked_out(log))
 
 
@@ -73,6 +95,7 @@ def answer_report(
         "head": report.head,
         "digest": report.digest,
         "problems": len(report.problems) + report.unlisted,
+        **({"faults": len(report.faults)} if report.faults else {}),
         **(more or {}),
     }
     lines = [
@@ -81,9 +104,12 @@ def answer_report(
         f"purged    {report.purged:,}",
         f"head      #{report.head}",
         f"digest    {report.digest}",
-        *(f"{name:<9} {value}" for name, value in (more or {}).items()),
+        *(f"{name:<9} {safe(shown(value))}" for name, value in (more or {}).items()),
         f"problems  {facts['problems'] or 'none'}",
     ]
+    if report.faults:
+        lines.append(f"faults    {len(report.faults)} in chains of other origins; this log is not damaged")
+        lines += [f"  #{fault.position} {safe(fault.reason)}" for fault in report.faults[:FAULTS_SHOWN]]
     summary = summarize(report)
     lines += [
         f"  {out.paint(item.place, 'red')}{' ' if item.place else ''}{out.paint(item.code, 'red')}{safe(item.words)}"
@@ -97,6 +123,7 @@ def answer_report(
                 **facts,
                 **({"events_of": dict(of)} if of else {}),
                 "problems": problems,
+                **({"faults": msgspec.to_builtins(report.faults)} if report.faults else {}),
                 "took_s": round(took_s, 3),
             },
             ids=[report.digest],
@@ -111,3 +138,10 @@ def answer_report(
     if not report.ok:
         out.hint(remedy(report.problems))
         raise click.exceptions.Exit(CHECK_FAILED)
+
+
+def shown(value: Any) -> str:
+    """Return a fact as a line shows it."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "nobody"
+    return json_text(value) if isinstance(value, dict) else str(value)

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from everlog.core.canonical import canonical
-from everlog.core.event import EVENT_FIELDS, Event, Header, Position, Recorded, values_of
+from everlog.core.event import EVENT_FIELDS, Event, Header, Position, Purge, Recorded, values_of
 from everlog.core.ids import EventId
 from everlog.errors import CommitmentMismatch, Damaged, NotCanonical
 
@@ -37,6 +37,8 @@ _decode_payloads = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _sha256 = hashlib.sha256
 
 SALT_BYTES = 16
+SIGNATURE_BYTES = 64
+_FIRST_BYTES, _COUNT_BYTES = 8, 4
 
 
 class Packed(msgspec.Struct, frozen=True, gc=False):
@@ -48,10 +50,15 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     header: bytes
     payload: bytes
     salt: bytes
-    signature: bytes = b""
+    signature: bytes = b""  # of its group, 64 bytes, if `signed_with` is set; else what the event carries
     path: tuple[bytes, ...] = ()
     erased_by: str = ""
     signed_with: tuple[int, int] = (0, 0)  # if the signature is that of its group: the group's first number and count
+
+    @property
+    def proof(self) -> bytes:
+        """What the event carries as its signature."""
+        return proof(self.signature, self.signed_with) if self.signed_with[0] else self.signature
 
 
 def header_bytes(event: Header) -> bytes:
@@ -72,6 +79,40 @@ def header_hash(data: bytes) -> bytes:
 def commitment(salt: bytes, payload: bytes) -> bytes:
     """Return the commitment to a payload: it proves the payload without revealing it."""
     return _sha256(salt + payload).digest()
+
+
+def purge_bytes(purge: Purge) -> bytes:
+    """Return the canonical bytes of the record of a purge: an array that no header of an event can be.
+
+    Its position is that of its leaf. What it removed is left out: in a log in git, that may still grow.
+    """
+    return canonical(["purge", purge.stream, list(purge.scopes), purge.actor, purge.reason, purge.purged_us])
+
+
+def purge_hash(purge: Purge) -> bytes:
+    """Return the leaf of the position that a purge reserved."""
+    return header_hash(purge_bytes(purge))
+
+
+def proof(signature: bytes, signed_with: tuple[int, int]) -> bytes:
+    """Return the signature that an event of a signed group carries: it says which events the group had.
+
+    64 bytes of the group's signature, 8 of its first number, 4 of its count. With its path an event proves itself.
+    """
+    first, count = signed_with
+    return signature + first.to_bytes(_FIRST_BYTES, "big") + count.to_bytes(_COUNT_BYTES, "big")
+
+
+def split_proof(data: bytes) -> tuple[bytes, int, int]:
+    """Return the signature, the first number and the count of a proof; nothing, 0 and 0 if it is none."""
+    if len(data) != SIGNATURE_BYTES + _FIRST_BYTES + _COUNT_BYTES:
+        return b"", 0, 0
+    numbers = data[SIGNATURE_BYTES:]
+    return (
+        data[:SIGNATURE_BYTES],
+        int.from_bytes(numbers[:_FIRST_BYTES], "big"),
+        int.from_bytes(numbers[_FIRST_BYTES:], "big"),
+    )
 
 
 def payload_bytes(payload: Mapping[str, Any]) -> bytes:
@@ -132,7 +173,7 @@ def _array(texts: Sequence[bytes] | Sequence[str]) -> bytes | str:
 def unpack(packed: Packed) -> Recorded:
     """Return the record of stored bytes; raise Damaged, with the position, if they are not a record."""
     try:
-        event = assemble(packed.header, packed.payload, packed.salt, packed.signature, packed.path, packed.erased_by)
+        event = assemble(packed.header, packed.payload, packed.salt, packed.proof, packed.path, packed.erased_by)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Damaged(
             f"the event at position {packed.position} cannot be read",

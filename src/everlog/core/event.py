@@ -69,8 +69,8 @@ class Event(Header, frozen=True, array_like=True, gc=False, eq=False):
 
     payload: dict[str, Any] = {}
     salt: bytes = b""
-    signature: bytes = b""
-    path: tuple[bytes, ...] = ()
+    signature: bytes = b""  # of its group, with the numbers of the group: see `everlog.core.codec.proof`
+    path: tuple[bytes, ...] = ()  # to the root that the signature covers
     erased_by: str = ""  # the id of the event that allowed the erasure of payload and salt
     group: _Group = None  # what it was read with, for the fields that it leaves out
 
@@ -124,7 +124,7 @@ def _previous(event: Event) -> bytes:
 
 def _signature(event: Event) -> bytes:
     found: bytes = _stored_signature(event)
-    return found if found or event.group is None else event.group.signature
+    return found if found or event.group is None else event.group.proof
 
 
 def _path(event: Event) -> tuple[bytes, ...]:

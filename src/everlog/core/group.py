@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from everlog.core.codec import HEADER_FIELDS, Packed, encode_header
+from everlog.core.codec import HEADER_FIELDS, Packed, encode_header, proof
 from everlog.core.event import Event, Position, Recorded, moment
 from everlog.core.merkle import path, paths
 from everlog.errors import Damaged
@@ -67,6 +67,11 @@ class GroupFacts(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hash: bytes  # of its last event
     signature: bytes = b""
 
+    @property
+    def proof(self) -> bytes:
+        """What each of its events carries as its signature."""
+        return proof(self.signature, (self.first_seq, self.count)) if self.signature else b""
+
 
 class Group:
     """The group of an event that was read. It computes what its events leave out, all of it when first asked."""
@@ -104,11 +109,18 @@ class Group:
     def signature(self) -> bytes:
         return self.facts.signature
 
+    @property
+    def proof(self) -> bytes:
+        return self.facts.proof
+
     def link(self, event: Event) -> EventLink:
         """Return what the event leaves out."""
+        return self._every_link()[event.origin_seq]
+
+    def _every_link(self) -> dict[int, EventLink]:
         if self._links is None:
             self._links = {stored.recorded.event.origin_seq: link for stored, _, link in self.linked()}
-        return self._links[event.origin_seq]
+        return self._links
 
     def path(self, event: Event) -> tuple[bytes, ...]:
         """Return the hashes that lead from the event to the root of the group, which its signature covers."""
@@ -138,7 +150,7 @@ class Group:
             header = encode_header(
                 (
                     *values[:_ORIGIN],
-                    origin,
+                    values[_ORIGIN] or origin,  # one that was put in is hashed, and found
                     origin_seq,
                     values[_OCCURRED_AT] or received_at,
                     *values[_OCCURRED_AT + 1 : _COMMITMENT],
@@ -175,9 +187,7 @@ class Group:
             )
 
     def _hash(self, number: int) -> bytes:
-        if self._links is None:
-            self._links = {stored.recorded.event.origin_seq: link for stored, _, link in self.linked()}
-        found = self._links.get(number)
+        found = self._every_link().get(number)
         return self._purged_hash(number, Position(0)) if found is None else found.hash
 
     def _purged_hash(self, number: int, position: Position) -> bytes:

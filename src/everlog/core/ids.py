@@ -6,6 +6,14 @@
 The bits are a valid UUIDv7, and the usual text is the ULID spelling of the same bits (26 characters of
 Crockford's base 32), so the two spellings name one id. Text order is time order. Within a process ids only
 grow, also when the wall clock steps back.
+
+An id of a signed log encodes its origin, so that nobody can take an id of another author:
+
+     48 bits             4    12 bits    2    40 bits     22 bits
+    | Unix milliseconds | 7  | of origin | 10 | of origin | counter |
+
+The 52 bits are the first of SHA-256(origin). The counter is the number of the event in its chain: two processes that
+write to one log in the same millisecond never make the same id.
 """
 
 from __future__ import annotations
@@ -15,6 +23,8 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, NewType
 
 from everlog.errors import IdFromTheFuture, InvalidField, shown
@@ -42,6 +52,8 @@ _VARIANT = 0b10 << 62
 _COUNTER_MAX = (1 << 62) - 1
 _COUNTER_START_MAX = (1 << 61) - 1
 _LOW_30_BITS = (1 << 30) - 1
+_ORIGIN_COUNTER_BITS = 22
+_ORIGIN_COUNTER_MAX = (1 << _ORIGIN_COUNTER_BITS) - 1
 
 
 def id_text(value: int) -> EventId:
@@ -158,6 +170,61 @@ class IdSource:
         # The top bit starts at zero, which leaves room for 2^61 ids in this millisecond.
         self._counter = random & _COUNTER_START_MAX
         self._prefix_of = -1
+
+
+def is_key(origin: str) -> bool:
+    """Return whether an origin claims to be a key, as that of a signed log. `everlog.trust.keys.key_of` finds out
+    whether it is one."""
+    return origin.startswith("z6Mk")
+
+
+@lru_cache(maxsize=4096)
+def _bits_of(origin: str) -> int:
+    """Return everything but the time and the counter of the ids of a signed origin."""
+    bits = int.from_bytes(sha256(origin.encode()).digest()[:7], "big") >> 4
+    return _VERSION_7 | (bits >> 40 << 64) | _VARIANT | ((bits & ((1 << 40) - 1)) << _ORIGIN_COUNTER_BITS)
+
+
+def id_matches(event_id: str, origin: str) -> bool:
+    """Return whether an id is one that the signed log of this origin makes."""
+    value = id_value(event_id)
+    return value & ((1 << 80) - 1) ^ _bits_of(origin) <= _ORIGIN_COUNTER_MAX
+
+
+class OriginIds:
+    """Creates the ids of a signed log. It has no lock: the one writer of a log owns it."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._ms = -1
+        self._counter = 0
+        self._origin = ""
+
+    def take(self, count: int, origin: str, after: int) -> list[EventId]:
+        """Return ids in growing order for the events of an origin after a number.
+
+        They are of one millisecond unless the counter starts again from 0 in it.
+        """
+        now = self._now_ms()
+        if now > self._ms:
+            self._ms, self._counter = now, -1
+        elif origin != self._origin:
+            self._ms, self._counter = self._ms + 1, -1
+        self._origin = origin
+        bits, pairs = _bits_of(origin), _PAIRS
+        ids: list[EventId] = []
+        prefix, prefix_of = "", -1
+        for number in range(after + 1, after + count + 1):
+            counter = number & _ORIGIN_COUNTER_MAX
+            if counter <= self._counter:
+                self._ms, prefix_of = self._ms + 1, -1
+            self._counter = counter
+            if prefix_of < 0:  # the first 20 characters are rendered once
+                value = (self._ms << 80) | bits
+                prefix, prefix_of = id_text(value)[:20], (value & _LOW_30_BITS) >> _ORIGIN_COUNTER_BITS
+            low = prefix_of << _ORIGIN_COUNTER_BITS | counter
+            ids.append(EventId(prefix + pairs[low >> 20] + pairs[(low >> 10) & 1023] + pairs[low & 1023]))
+        return ids
 
 
 def new_id() -> EventId:

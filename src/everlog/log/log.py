@@ -11,7 +11,7 @@ The write path, one list for every writer:
     ------- once for the whole commit group (stages) -------
     refusals    refusals that wait                                     refusals
     derive      views that are kept with the events                    views
-    seal        signature and path
+    seal        signatures of the new groups                           seal
     ------- commit: flush; from here on nothing can refuse -------
     publish     followers, live views                                  follow
 """
@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import builtins
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import msgspec
 
@@ -51,12 +51,25 @@ from everlog.log.write.admit import refuse_unacceptable
 from everlog.log.write.draft import Draft, Limits, typed_payload
 from everlog.log.write.expect import Expect, Expectation
 from everlog.log.write.guard import Guards, Judge
+from everlog.log.write.outcomes import Outcome
 from everlog.log.write.purge import purge_stream
 from everlog.log.write.refusal_rows import Refusal
 from everlog.log.write.requests import Recorder
+from everlog.log.write.seal import Seal
 from everlog.log.write.writer import Writer
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity, Store, Stored, encode_event
+from everlog.stores.identity import no_key
 from everlog.stores.past_damage import PastDamage
+from everlog.trust.keys import PrivateKey, is_key
+from everlog.trust.sealing import Sealing
+from everlog.trust.signer import Signer
+
+if TYPE_CHECKING:
+    from everlog.trust.forks import ForkProof
+    from everlog.trust.groups import GroupSignature
+    from everlog.trust.standing import Standing
+    from everlog.trust.tiles import Tree
+    from everlog.trust.verdicts import Verdicts
 
 T = TypeVar("T")
 
@@ -73,9 +86,16 @@ class Log:
         now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         make_views: Callable[[Log], ViewsOfLog] | None = None,
         guards: Guards | None = None,
+        sealing: Sealing | None = None,
+        signer: Signer | None = None,
+        make_standing: Callable[[], Standing] | None = None,
     ) -> None:
+        """`sealing` has the keys of personal fields, and opens them for everyone who reads with this catalog."""
         self._store = store
         self.catalog = catalog
+        self.sealing = sealing
+        if sealing is not None:
+            catalog.open_sealed = sealing.open_value
         self.actor = actor
         self._now_us = now_us
         self._waiters = follow.Waiters()
@@ -86,10 +106,18 @@ class Log:
             keys_kept_us=max(keys_kept_us, CLAIMS_KEPT_US_MIN),
             now_us=now_us,
             judge=None if guards is None else Judge(guards, self.read, self.head, lambda: store.identity.epoch),
+            sealing=sealing,
+            signer=signer,
+            origin=lambda: store.identity.origin,
         )
-        self.writer = Writer(store, recorder, self._waiters, actor=actor, now_us=now_us)
+        self.writer = Writer(store, recorder, self._waiters, actor=actor, now_us=now_us, make_standing=make_standing)
+        self._signer = signer
+        if signer is not None:
+            store.origins = signer
+            self.writer.add_stage(Seal(signer))
         self._make_views = make_views
         self._views: ViewsOfLog | None = None
+        self._tree: Tree | None = None
 
     @property
     def stored(self) -> Stored:
@@ -160,6 +188,23 @@ class Log:
         for event in events:
             refuse_unacceptable(event, now_ms=now_ms)
         return self.writer.admit_encoded([encode_event(event) for event in events], jump_max=jump_max)
+
+    def admit_each(
+        self,
+        events: Sequence[Event],
+        groups: Sequence[GroupSignature] = (),
+        forks: Sequence[ForkProof] = (),
+        *,
+        sender: str = "",
+        sent_for: str = "",
+    ) -> list[Outcome]:
+        """Record what another node sent, and return one outcome per event, in the order given.
+
+        No event causes another one to be refused. `groups` are the signatures of groups that came whole; an event
+        of a key whose group is not here carries its own proof. `forks` are proofs of forks, no matter who found them.
+        `sender` is whose refusals are counted, and `sent_for` the id of the log that the sender means.
+        """
+        return self.writer.admit_each(events, groups, forks, sender=sender, sent_for=sent_for)
 
     # ---- reading
 
@@ -315,6 +360,24 @@ class Log:
 
     # ---- the rest
 
+    def signing_key(self) -> PrivateKey | None:
+        """Return the key that signs for this log, None if the log is not signed. Raise NoKey if it is not here."""
+        origin = self.identity.origin
+        if not is_key(origin):
+            return None
+        if self._signer is None:
+            raise no_key(origin)
+        return self._signer.key(origin)
+
+    @property
+    def tree(self) -> Tree:
+        """The Merkle tree over all positions, which checkpoints and proofs are made of: see docs/trust.md."""
+        if self._tree is None:
+            from everlog.trust.tiles import Tree  # most logs are written without
+
+            self._tree = Tree(self._store)
+        return self._tree
+
     @overload
     def purge(self, stream: str, *, actor: str = "", reason: str) -> Purge: ...
 
@@ -360,6 +423,23 @@ class Log:
         )
         return done[0] if record is None else done
 
+    def forks(self) -> list[ForkProof]:
+        """Return the proofs that an origin signed two events with one number: the lowest fork of each."""
+        from everlog.trust.verdicts import forks_in  # needed by few logs
+
+        return [fork for _, fork in sorted(forks_in(self._store.small_state).items())]
+
+    def verdicts(self) -> Verdicts:
+        """Return the chains of which not every recorded event counts, and up to where they do."""
+        from everlog.trust.verdicts import verdicts_in
+
+        return verdicts_in(self._store.small_state)
+
+    def counted(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
+        """Return the records without those whose origin lost its standing before them: see `verdicts`."""
+        verdicts = self.verdicts()
+        return (one for one in records if verdicts.counts(one.event)) if verdicts else iter(records)
+
     def refusals(
         self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
     ) -> list[Refusal]:
@@ -377,6 +457,8 @@ class Log:
         self.writer.close()
         self._waiters.close()
         self._store.close()
+        if self._signer is not None:
+            self._signer.close()
 
     def __enter__(self) -> Self:
         return self

@@ -174,7 +174,7 @@ def _run(engine: Engine, log: Log, url: str, lake: Lake, gold: Gold | None, on_s
             engine, lake, url, upto=upto, prove=lambda position: proof_at(log.stored, position)
         )
         on_step(Step("typing the events", _missing(lake.quarantine, upto)))
-        typed = silver.bring_up_to_date(engine, lake, log.catalog, upto=upto)
+        typed = silver.bring_up_to_date(engine, lake, log.catalog.without_keys(), upto=upto)
         done |= {"typed": typed.rows, "set_aside": typed.set_aside, "types_rebuilt": typed.rebuilt}
         if gold is not None:
             on_step(Step("folding views"))

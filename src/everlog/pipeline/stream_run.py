@@ -238,7 +238,7 @@ class Follower:
         if upto is None:
             raise AssertionError("a run was done before, and left a cursor")
         upto = Cursor(upto.position, epoch=epoch)
-        silver.bring_up_to_date(self._engine, lake, self._log.catalog, upto=upto)
+        silver.bring_up_to_date(self._engine, lake, self._log.catalog.without_keys(), upto=upto)
         if self._gold is not None:
             self._gold.bring_up_to_date(self._engine, lake, upto=upto, on_step=ignore)
         lake.publish(upto, versions={EVENTS: version})

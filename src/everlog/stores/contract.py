@@ -1,7 +1,7 @@
-"""What every store promises: the twelve members of `Store`, and optional protocols of one or two methods each.
+"""What every store promises: the thirteen members of `Store`, and optional protocols of one or two methods each.
 
     Reader    read get head purges                           what a store and an open write have in common
-    Stored    identity slots ends check                      a log as its store has it, for reading
+    Stored    identity slots ends chains check               a log as its store has it, for reading
     Store     small_state open_write watch close             an open log
 
 One open write is `everlog.stores.open_write.OpenWrite`, the same class for all stores. The promises are G1 to G13 of
@@ -19,12 +19,13 @@ import msgspec
 from everlog.core.canonical import canonical_pair
 from everlog.core.chain import Chain
 from everlog.core.codec import Packed, header_bytes, header_hash
-from everlog.core.event import START, Event, Position, Purge, Purged, Recorded
+from everlog.core.event import START, Event, Position, Purge, Purged, Recorded, whole
 from everlog.core.group import Group
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 
 if TYPE_CHECKING:
+    from everlog.stores.identity import Origins
     from everlog.stores.open_write import OpenWrite
     from everlog.stores.small_state import StoreState
 
@@ -65,6 +66,7 @@ class Encoded(msgspec.Struct, frozen=True, gc=False):
 
 def encode_event(event: Event) -> Encoded:
     """Encode a complete event, from a peer or another store, to be stored as it is."""
+    event = whole(event)  # what it left to the group that it was read from does not follow from the group to come
     header, payload = header_bytes(event), b""
     if event.salt:
         payload, stored = canonical_pair(event.payload)
@@ -186,6 +188,10 @@ class Stored(Reader, Protocol):
         """Return what a write starts from. Only the clock may be asked for outside an open write."""
         ...
 
+    def chains(self) -> dict[str, Chain]:
+        """Return the chains of all origins of which an event is or was here, as of one moment."""
+        ...
+
     def check(self) -> Iterator[Problem]:
         """Report damage of the store's own structure: indexes, state, triggers. `verify` checks the events."""
         ...
@@ -193,6 +199,8 @@ class Stored(Reader, Protocol):
 
 class Store(Stored, Protocol):
     """An open log. If it is created with `identity=…`, it has that identity."""
+
+    origins: Origins  # of an unsigned log, unless `everlog.log` replaces them
 
     @property
     def small_state(self) -> StoreState:

@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from everlog.errors import WriterStopped
 
-WHY_ABANDONED = "it was opened before a fork: open it again in the child"
+WHY_ABANDONED = "it was opened before a fork: open it after the fork, in each process"
 
 
 class Inherited(Protocol):

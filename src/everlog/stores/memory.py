@@ -14,10 +14,11 @@ from everlog.core.chain import NO_CHAIN, Chain
 from everlog.core.codec import Packed, header_hash, unpack
 from everlog.core.event import START, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
+from everlog.core.merkle import paths
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import LogClosed
 from everlog.stores.contract import Claim, Ends, Identity, Known, Problem, Removable
-from everlog.stores.identity import new_identity
+from everlog.stores.identity import Origins, continued, new_identity
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import Beside, MemoryStateInLog, Row, StoreState, claim_row, note_row
 
@@ -41,6 +42,7 @@ class MemoryStore:
         self._head = START
         self._closed = False
         self._derived = MemoryStateInLog()
+        self.origins = Origins()
         beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
         self.small_state = StoreState(beside, lambda: self._derived)
 
@@ -52,9 +54,19 @@ class MemoryStore:
     def open_write(self) -> Iterator[OpenWrite]:
         with self._lock:
             self._require_open()
-            staged = OpenWrite(self, now_us=self._now_us(), head=self._head, clock=self._clock)
-            yield staged
+            before = self._identity
+            staged = OpenWrite(
+                self, now_us=self._now_us(), head=self._head, clock=self._clock, continue_as=self._continue_as
+            )
+            try:
+                yield staged
+            except BaseException:
+                self._identity = before
+                raise
             self._persist(staged)
+
+    def _continue_as(self, origin: str) -> None:
+        self._identity = continued(self._identity, origin, head=self._head)
 
     def read(
         self,
@@ -129,6 +141,11 @@ class MemoryStore:
         chains = {origin: self._chains.get(origin, NO_CHAIN) for origin in origins}
         return Ends(self._clock, sequences, chains, known, self._removable(purging) if purging else None)
 
+    def chains(self) -> dict[str, Chain]:
+        self._require_open()
+        with self._lock:
+            return dict(self._chains)
+
     def _known(self, index: int) -> Known:
         slot = self._slots[index]
         return Known(slot.hash, True) if isinstance(slot, Purged) else Known(header_hash(slot.header), False)
@@ -200,15 +217,18 @@ class MemoryStore:
             self._purges.append(purge)
             self._sequences[purge.stream] = purge.sequence
         new: list[tuple[EventId, str, Packed | Purged]] = [(gone.id, "", gone) for gone in staged.placed_purged]
-        signed_with = {
-            recorded.position: (group.facts.first_seq, group.facts.count)
-            for group in (staged.groups() if staged.signatures else ())
-            if group.facts.signature
-            for recorded, _ in group.records
-        }
+        signed: dict[Position, tuple[bytes, tuple[int, int], tuple[bytes, ...]]] = {}
+        for group in staged.groups() if staged.signatures else ():
+            facts = group.facts
+            if facts.signature:
+                whole = paths(group.hashes) if len(group.hashes) == facts.count else []
+                for recorded, encoded in group.records:
+                    path = whole[encoded.event.origin_seq - facts.first_seq] if whole else encoded.event.path
+                    signed[recorded.position] = (facts.signature, (facts.first_seq, facts.count), path)
         for recorded, encoded in staged.records:
             event = encoded.event
             self._sequences[event.stream] = recorded.sequence
+            signature, signed_with, path = signed.get(recorded.position) or (event.signature, (0, 0), event.path)
             slot = Packed(
                 recorded.position,
                 recorded.sequence,
@@ -216,10 +236,10 @@ class MemoryStore:
                 encoded.header,
                 encoded.payload,
                 event.salt,
-                event.signature,
-                event.path,
+                signature,
+                path,
                 event.erased_by,
-                signed_with.get(recorded.position, (0, 0)),
+                signed_with,
             )
             new.append((event.id, event.stream, slot))
         for event_id, stream, staged_slot in sorted(new, key=lambda item: item[2].position):

@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from everlog.core.chain import Chain, Run
 from everlog.core.clock import receive, send
-from everlog.core.codec import Packed, unpack
+from everlog.core.codec import Packed
 from everlog.core.event import START, Event, Link, Position, Purge, Purged, Recorded, whole
 from everlog.core.group import GROUP_MAX, SignedGroup
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import AlreadyPurged, Conflict, IdConflict, NotFound
-from everlog.stores.contract import Claim, Encoded, Erasure, Identity, Removable
+from everlog.stores.contract import Claim, Encoded, Erasure, Identity, Known, Removable
 from everlog.stores.copied import Runs, decoded_slots
 from everlog.stores.own_events import OwnEvents
 from everlog.stores.small_state import CLAIMS, NOTES, StateChanges, claim_of, claims_as_rows
 from everlog.stores.staged_group import Record, StagedGroup, staged_groups
 
 if TYPE_CHECKING:
-    from everlog.stores.contract import Store
+    from everlog.stores.contract import Store, Stored
 
 
 class _Attempt:
@@ -65,9 +65,12 @@ class OpenWrite:
         head: Position,
         clock: int,
         settle: Callable[[], None] | None = None,  # makes sure that the log may continue under its origin
+        continue_as: Callable[[str], None],  # has the log continue under another one
     ) -> None:
         self._store = store
+        self.stored: Stored = store  # what is committed
         self._settle = settle
+        self._continue_as = continue_as
         self._small_state = store.small_state
         self._known_sequences: dict[str, int] = {}  # as committed, of the streams that were asked for
         self._known_chains: dict[str, Chain] = {}
@@ -238,15 +241,22 @@ class OpenWrite:
         settle, self._settle = self._settle, None
         if settle is not None:
             settle()
-        return self._store.identity.origin
+        store = self._store
+        origin = store.identity.origin
+        if not store.origins.fits(origin, self.link):
+            return self.continue_as(store.origins.new(self.now_us, before=origin))
+        return origin
 
-    def numbers_of(self, origins: Collection[str]) -> Iterator[tuple[str, int, EventId]]:
-        """Return the numbers and ids of all committed events of some origins, purged ones included. It reads the
-        whole log."""
-        for slot in self._store.slots():
-            event = slot if isinstance(slot, Purged) else unpack(slot).event
-            if event.origin in origins:
-                yield event.origin, event.origin_seq, event.id
+    def continue_as(self, origin: str) -> str:
+        """Have the log continue under a new origin, from its next own event on, and return that origin."""
+        self._continue_as(origin)
+        return origin
+
+    def known(self, event_ids: Collection[EventId]) -> dict[EventId, Known]:
+        """Return those of the ids that this log has or had, what is staged included."""
+        found = dict(self._store.ends(ids=event_ids).known) if event_ids else {}
+        staged = self._staged_ids()
+        return found | {one: Known(staged[one], purged=False) for one in event_ids if one in staged}
 
     def learn(self, streams: Collection[str], origin: str) -> Link:
         """Ask the store at once for the ends of streams and of a chain; return the end of the chain."""
@@ -346,6 +356,11 @@ class OpenWrite:
 
     # ---- signatures, for the stage `seal`
 
+    def own_groups(self) -> list[StagedGroup]:
+        """Return the groups of the new events that this log has made in this write."""
+        own = {part.origin for part in self._parts if isinstance(part, OwnEvents)}
+        return [group for group in self.groups() if group.facts.origin in own] if own else []
+
     def groups(self) -> list[StagedGroup]:
         """Return the events of this write as they are stored: see `everlog.core.group`."""
         if len(self._parts) == 1 and isinstance(self._parts[0], OwnEvents) and not self.placed_purged:
@@ -357,9 +372,7 @@ class OpenWrite:
         """Sign a group of this write. Every receipt of its events has the signature, too."""
         facts = group.facts
         self._set(self.signatures, (facts.origin, facts.first_seq), (facts.count, signature))
-        signed = SignedGroup(replace(facts, signature=signature), group.hashes)
-        for recorded, _ in group.records:
-            force_setattr(recorded.event, "group", signed)
+        group.give(SignedGroup(replace(facts, signature=signature), group.hashes))
 
     def copy_in(self, places: Sequence[Packed | Purged | Purge], decoded: Sequence[Record] | None = None) -> None:
         """Place what another log has, as it stands. `decoded` are the records in it, if the caller has them."""
@@ -388,7 +401,7 @@ class OpenWrite:
                     self.clock = max(self.clock, place.lamport)  # its value is not used again
                     number = place.origin_seq
                     runs.add(place.origin, number, place.previous, place.hash, place.position)
-                    self._keep_signature(place.origin, number, place.signature, place.signed_with)
+                    self.keep_signature(place.origin, number, place.signature, place.signed_with)
                 case Purge():
                     self.staged_purges.append((place, []))  # what it removed is placed by itself
                     self._set(self._sequences, place.stream, place.sequence)
@@ -411,9 +424,10 @@ class OpenWrite:
             self.clock = event.lamport
         runs.add(event.origin, event.origin_seq, event.previous, encoded.hash, place.position)
         if place.signed_with[0]:
-            self._keep_signature(event.origin, event.origin_seq, place.signature, place.signed_with)
+            self.keep_signature(event.origin, event.origin_seq, place.signature, place.signed_with)
 
-    def _keep_signature(self, origin: str, number: int, signature: bytes, signed_with: tuple[int, int]) -> None:
+    def keep_signature(self, origin: str, number: int, signature: bytes, signed_with: tuple[int, int]) -> None:
+        """Store the events that this write adds with these numbers as one signed group; `number` is its first one."""
         first_seq, count = signed_with
         if first_seq and (origin, first_seq) not in self.signatures:
             if number != first_seq:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from everlog.core.event import Event, Position, Recorded, moment
-from everlog.core.group import GroupFacts
+from everlog.core.group import GroupFacts, SignedGroup
 from everlog.stores.contract import Encoded
 from everlog.stores.staged_group import Record, StagedGroup, payload_text
 
@@ -24,6 +25,7 @@ class OwnEvents:
 
     __slots__ = (
         "_records",
+        "_signed",
         "bodies",
         "commitments",
         "hashes",
@@ -44,6 +46,7 @@ class OwnEvents:
         self.bodies: list[bytes] = []
         self.commitments: list[bytes] = []
         self._records: list[Record] | None = None
+        self._signed: list[tuple[int, int, SignedGroup]] = []  # of these records, once they are made
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -58,7 +61,20 @@ class OwnEvents:
         if self._records is None:
             now = moment(self.received_us)
             self._records = [self._record(index, now) for index in range(len(self.rows))]
+            for start, end, signed in self._signed:
+                self._give(self._records[start:end], signed)
         return self._records
+
+    def give(self, start: int, end: int, signed: SignedGroup) -> None:
+        """Give some of the events their group with its signature, now or when they are made."""
+        if self._records is None:
+            self._signed.append((start, end, signed))
+        else:
+            self._give(self._records[start:end], signed)
+
+    def _give(self, records: Sequence[Record], signed: SignedGroup) -> None:
+        for recorded, _ in records:
+            force_setattr(recorded.event, "group", signed)
 
     def _record(self, index: int, now: Any) -> Record:
         position, sequence, _, row = self.rows[index]
@@ -109,6 +125,9 @@ class OwnGroup(StagedGroup):
     def hashes(self) -> list[bytes]:
         return self._events.hashes[self._start : self._start + len(self._rows)]
 
+    def give(self, signed: SignedGroup) -> None:
+        self._events.give(self._start, self._start + len(self._rows), signed)
+
     def rows(self, payload_of: Callable[[Encoded], Any], *, own: str = "") -> Sequence[tuple[Any, ...]]:
         if payload_of is not payload_text:
             return self._rows
@@ -122,12 +141,16 @@ class OwnGroup(StagedGroup):
 class OwnRecords(Sequence[Recorded]):
     """The records of one request, made when they are looked at."""
 
-    __slots__ = ("_end", "_events", "_start")
+    __slots__ = ("_end", "_events", "_read", "_start")
 
-    def __init__(self, events: OwnEvents, start: int, end: int) -> None:
+    def __init__(
+        self, events: OwnEvents, start: int, end: int, read: Callable[[Recorded], Recorded] | None = None
+    ) -> None:
+        """`read` makes of a record what a reader gets, if that is not the record itself."""
         self._events = events
         self._start = start
         self._end = end
+        self._read = read
 
     def __len__(self) -> int:
         return self._end - self._start
@@ -153,4 +176,5 @@ class OwnRecords(Sequence[Recorded]):
         return repr(self._made())
 
     def _made(self) -> list[Recorded]:
-        return [recorded for recorded, _ in self._events.records[self._start : self._end]]
+        found = [recorded for recorded, _ in self._events.records[self._start : self._end]]
+        return found if self._read is None else [*map(self._read, found)]

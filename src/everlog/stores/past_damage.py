@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 
+from everlog.core.chain import Chain
 from everlog.core.codec import Packed
 from everlog.core.event import START, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
@@ -83,6 +84,9 @@ class PastDamage:
     ) -> Ends:
         return self._stored.ends(streams=streams, origins=origins, ids=ids, purging=purging)
 
+    def chains(self) -> dict[str, Chain]:
+        return self._stored.chains()
+
     def check(self) -> Iterator[Problem]:
         return self._stored.check()
 
@@ -94,6 +98,7 @@ class StorePastDamage(PastDamage):
         super().__init__(store, report)
         self._store = store
         self.small_state = store.small_state.kept_in_memory()
+        self.origins = store.origins
 
     def open_write(self) -> AbstractContextManager[OpenWrite]:
         raise ReadOnly(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from everlog.core.event import Link, Position
 from everlog.files import Lock
 from everlog.stores.contract import Identity
-from everlog.stores.identity import continued
+from everlog.stores.identity import Origins, continued
 
 _NOTE_BYTES = 256
 _logger = logging.getLogger("everlog")
@@ -62,10 +62,10 @@ def was_put_back(identity: Identity, link: Link, *, place: str, here: str, remem
 
 
 def settle(
-    lock: Lock, identity: Identity, place: str, *, link: Link, head: Position, now_us: int
+    lock: Lock, identity: Identity, place: str, *, link: Link, head: Position, now_us: int, origins: Origins
 ) -> tuple[Identity, str]:
     """Return the identity and the place with which a log may record own events: new ones if it was put back."""
     here = lock.place()
     if here and was_put_back(identity, link, place=place, here=here, remembered=remembered_end(lock)):
-        identity = continued(identity, now_us, head=head)
+        identity = continued(identity, origins.new(now_us, before=identity.origin), head=head)
     return identity, here

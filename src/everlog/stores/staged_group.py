@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
+from msgspec.structs import astuple, force_setattr
 
 from everlog.core.codec import HEADER_FIELDS, commitment
 from everlog.core.event import Position, Purged, Recorded, moment
-from everlog.core.group import GROUP_MAX, GroupFacts
+from everlog.core.group import GROUP_MAX, GroupFacts, SignedGroup
 from everlog.stores.contract import Encoded
 
 _HEADER_LENGTH = len(HEADER_FIELDS)
@@ -41,6 +41,11 @@ class StagedGroup:
     def hashes(self) -> list[bytes]:
         return [encoded.hash for _, encoded in self.records]
 
+    def give(self, signed: SignedGroup) -> None:
+        """Give its events the group with its signature."""
+        for recorded, _ in self.records:
+            force_setattr(recorded.event, "group", signed)
+
     def rows(self, payload_of: Callable[[Encoded], Any], *, own: str = "") -> Sequence[tuple[Any, ...]]:
         """Return the records as they are stored, for an encoder of msgspec: without what follows from the group.
 
@@ -52,7 +57,7 @@ class StagedGroup:
         facts = self.facts
         received_at = moment(facts.received_us)
         trusted = facts.origin == own
-        following, before = facts.first_seq, facts.previous
+        following, before, of_group = facts.first_seq, facts.previous, facts.proof
         for recorded, encoded in self.records:
             event = encoded.event
             values = astuple(event)
@@ -60,7 +65,7 @@ class StagedGroup:
                 *values[_OCCURRED_AT : _OCCURRED_AT + 1],
                 *values[_HEADER_LENGTH - 2 :],
             )
-            if facts.signature and signature == facts.signature:
+            if signature and signature == of_group:
                 signature, path = b"", ()  # the group has it, and the path follows
             derived = salt and (trusted or commitment(salt, encoded.payload) == given)
             kept = (

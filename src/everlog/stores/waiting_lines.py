@@ -3,25 +3,27 @@
     {"log":"<id of the log>",…,"whole":"<CRC-32>"}
 
 A process that closes the log adds its lines with one write. The next write of any process takes them into the log and
-then removes them here. Who adds or removes holds a lock on the file for that moment, so no line is lost between the
-two; reading takes no lock. A kill may leave a part of a line, and a power cut may leave anything: such a line is left
-out and counted. A file of another program under this name is neither read nor changed.
+then removes them here. A process that adds or removes holds a lock on the file for that moment, so no line is lost
+between the two; reading takes no lock. A kill may leave a part of a line, and a power cut may leave anything: such a
+line is left out and counted. A file of another program under this name is neither read nor changed.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from everlog.errors import EverlogError
 from everlog.files import Files, Handle
-from everlog.stores.whole_line import ended, is_whole
 
 BYTES_MAX = 256 * 1024
 """The file does not grow beyond this. What does not fit is written into the log at once."""
 
 _OPENING = b'{"log":"'
-_ADD_WAIT_S = 1.0  # who has the lock needs it for one write without a flush
+_WHOLE = b',"whole":"%08x"}'
+_WHOLE_BYTES = len(_WHOLE % 0)
+_ADD_WAIT_S = 1.0  # the process that has the lock needs it for one write without a flush
 _WAIT_S = 0.02  # within a write of the log, which can leave it to the next one
 
 
@@ -152,3 +154,14 @@ class WaitingLines:
         finally:
             self._files.close(handle)
         self._files.rename(self._draft, self.path)
+
+
+def ended(data: bytes) -> bytes:
+    """Return a JSON object with the CRC-32 of its bytes as its last member, and the newline."""
+    before = data[:-1]
+    return before + _WHOLE % zlib.crc32(before) + b"\n"
+
+
+def is_whole(line: bytes) -> bool:
+    """Return whether the checksum of a line, given without its newline, matches."""
+    return line[-_WHOLE_BYTES:] == _WHOLE % zlib.crc32(line[:-_WHOLE_BYTES])

@@ -111,6 +111,23 @@ class ChainContract:
         one.close()
         other.close()
 
+    def test_a_second_handle_lists_all_chains(self, open_again: Callable[[], Store]) -> None:
+        """G13: also after a purge of all that one of them has."""
+        one, other = open_again(), open_again()
+        assert one.chains() == {}
+        made, own = of_a_peer(3), one.identity.origin
+        append(one, *made)
+        with one.open_write() as writer:
+            writer.append([stamped(writer, own, stream="note/7")])
+        assert other.chains() == one.chains()
+        assert set(other.chains()) == {PEER, own}
+        with one.open_write() as writer:
+            writer.purge("note/7", actor="user:ada", reason="asked to")
+        assert other.chains() == one.chains()
+        assert other.chains()[own].end.origin_seq == 1
+        one.close()
+        other.close()
+
     def test_a_failed_write_leaves_the_chain(self, store: Store) -> None:
         made = of_a_peer(5)
         append(store, *made[:2])
@@ -167,4 +184,6 @@ def of_a_peer(count: int) -> list[Encoded]:
 
 def chain_of(store: Store, origin: str = PEER) -> Known:
     with store.open_write() as writer:
-        return writer.chain(origin)
+        found = writer.chain(origin)
+    assert store.chains().get(origin, NO_CHAIN) == found
+    return found

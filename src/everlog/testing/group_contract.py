@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from everlog.core.codec import Packed, header_bytes, header_hash
+from everlog.core.codec import Packed, header_bytes, header_hash, split_proof
 from everlog.core.event import Event, Purged, Recorded
 from everlog.core.merkle import root, root_of_path
 from everlog.errors import Conflict
@@ -37,7 +37,7 @@ class GroupContract:
             assert is_signed(recorded)
             assert store.get(recorded.event.id) == recorded
         assert list(store.check()) == []
-        assert verify(store).ok
+        assert is_sound(store)
 
     def test_a_block_has_the_signatures(self, store: Store) -> None:
         if not isinstance(store, Scanning):
@@ -67,7 +67,7 @@ class GroupContract:
         assert left == receipts[1]
         assert is_signed(left)
         assert list(store.check()) == []
-        assert verify(store).ok
+        assert is_sound(store)
         store.close()
 
     def test_a_signature_survives_the_purge_of_all_events(self, open_again: Callable[[], Store]) -> None:
@@ -82,7 +82,7 @@ class GroupContract:
         assert list(store.slots()) == before
         assert [sign_of(place) for place in before] == [*[((1, 3), True)] * 3, ((0, 0), False)]
         assert list(store.check()) == []
-        assert verify(store).ok
+        assert is_sound(store)
         store.close()
 
     def test_a_second_handle_reads_signed_groups(self, open_again: Callable[[], Store]) -> None:
@@ -165,11 +165,16 @@ def signature_of(root: bytes) -> bytes:
 
 
 def is_signed(recorded: Recorded) -> bool:
-    """Return whether the signature is that of a root to which the path leads, from some place in some group."""
+    """Return whether the signature is that of the root to which the path leads, from its place in the group."""
     event: Event = recorded.event
-    leaf, path = header_hash(header_bytes(event)), event.path  # computed once
-    roots = {root_of_path(leaf, index, count, path) for count in range(1, 129) for index in range(count)}
-    return event.signature in {signature_of(found) for found in roots if found is not None}
+    signature, first, count = split_proof(event.signature)
+    found = root_of_path(header_hash(header_bytes(event)), event.origin_seq - first, count, event.path)
+    return found is not None and signature == signature_of(found)
+
+
+def is_sound(store: Store) -> bool:
+    """Return whether nothing but the signatures is wrong: these are made up, and no origin here is a key."""
+    return {problem.code for problem in verify(store).problems} <= {"signature_unexpected", "signature_invalid"}
 
 
 def sign_of(place: Packed | Purged) -> tuple[tuple[int, int], bool]:

@@ -21,8 +21,10 @@ import msgspec
 from everlog.core.canonical import canonical
 from everlog.core.codec import commitment, header_bytes, header_hash, payload_bytes, recorded_object
 from everlog.core.event import START, Position, Purged, Recorded
+from everlog.core.group import Group
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
+from everlog.log.verify.stored_groups import group_changed
 from everlog.stores.contract import HidesEvents, Identity, Stored
 from everlog.stores.lost import first_gap, lost
 from everlog.transfer import cloudevents
@@ -56,6 +58,8 @@ class Export:
         """With `past_damage`, the positions that could not be read: from, to."""
         self._past_damage = past_damage
         self._purged: set[int] | None = None  # read when a position is empty
+        self._group: Group | None = None  # of the event that was read last
+        self._changed = False
         self._hash = hashlib.sha256()
         self._store, self._query, self._progress, self._format = store, query, progress, format
         # Later events are not part of it: so the export of a log in use ends.
@@ -108,11 +112,18 @@ class Export:
         for recorded in self._store.read(self._query, after=after, upto=self._upto):
             if whole:
                 self._refuse_hole(following, recorded.position)
-            _refuse_changed(recorded)
+            _refuse_changed(recorded, changed=self._is_changed(recorded.event.group))
             following = recorded.position + 1
             yield recorded
         if whole:
             self._refuse_hole(following, self._upto + 1)
+
+    def _is_changed(self, group: Group | None) -> bool:
+        """Return whether the events of a stored group are not those that were recorded."""
+        if group is not self._group:
+            linked = [] if group is None else [(stored, link) for stored, _, link in group.linked()]
+            self._group, self._changed = group, group is not None and group_changed(group.facts, linked) is not None
+        return self._changed
 
     def _refuse_hole(self, first: int, end: int) -> None:
         """Raise Damaged unless every position in a range is empty because of a purge."""
@@ -142,12 +153,17 @@ class Export:
                 self.lost.append((Position(first), min(after, self._upto)))
 
 
-def _refuse_changed(recorded: Recorded) -> None:
+def _refuse_changed(recorded: Recorded, *, changed: bool) -> None:
     event = recorded.event
-    if event.salt and commitment(event.salt, payload_bytes(event.payload)) != event.commitment:
+    why = ""
+    if changed:
+        why = "it, or an event that was recorded with it, was changed"
+    elif event.salt and commitment(event.salt, payload_bytes(event.payload)) != event.commitment:
+        why = "its payload does not match the commitment in its header"
+    if why:
         raise Damaged(
             f"the event at position {recorded.position} is not what was recorded",
-            why="its payload does not match the commitment in its header",
+            why=why,
             hint="everlog verify; everlog export --past-damage writes what can be read",
             position=recorded.position,
             after=recorded.position,

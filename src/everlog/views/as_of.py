@@ -106,7 +106,7 @@ def _version(log: Log, stream: str, number: int) -> Cut:
 
 def events_to(log: Log, query: Query = EVERYTHING, *, at: Cut, after: Position = START) -> Iterator[Recorded]:
     """Return the events up to a moment."""
-    found = log.stored.read(query, after=after, upto=at.upto)
+    found = log.counted(log.stored.read(query, after=after, upto=at.upto))
     return found if at.lamport is None else (recorded for recorded in found if at.holds(recorded))
 
 

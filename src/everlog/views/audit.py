@@ -101,7 +101,7 @@ def audit(
     build, places, letters = kept.build, kept.places, kept.letters
     found = _Count()
     keys: Counter[str] = Counter()
-    for recorded in log.stored.read(view.query, upto=build.position):
+    for recorded in log.counted(log.stored.read(view.query, upto=build.position)):
         if recorded.position % _PROGRESS_EVERY == 0:
             progress(recorded.position)
         letter = letters.get(recorded.position)
@@ -203,7 +203,7 @@ def _differing(
     for number in range(rounds):
         records_of_round = (
             recorded
-            for recorded in log.stored.read(view.query, upto=build.position)
+            for recorded in log.counted(log.stored.read(view.query, upto=build.position))
             if recorded.position not in left_out
             and (rounds == 1 or _round(_key(log, view, recorded), rounds) == number)
         )

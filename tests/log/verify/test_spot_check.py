@@ -67,25 +67,26 @@ def test_nothing_is_wrong_with_any_stretch_of_a_whole_log(
 def test_a_changed_payload_is_found_with_and_without_a_filter(make_log: Callable[..., Log], path: Path) -> None:
     edit(path, """UPDATE events SET payload = '{"value":99}' WHERE position = 3""")
     with make_log("sqlite", path) as log:
-        assert found(log) == [(3, "payload_changed")]
+        assert found(log) == [(3, "group_changed"), (4, "chain_broken")]
         assert found(log, after=3) == []
-        assert found(log, Query(stream="thing/0")) == [(3, "payload_changed")]
+        assert found(log, Query(stream="thing/0")) == [(3, "group_changed")]
         assert found(log, Query(stream="peer/1")) == []
-        assert [found_at(log, position) for position in (1, 3, 5)] == [[], ["payload_changed"], []]
+        assert [found_at(log, position) for position in (1, 3, 5)] == [[], ["group_changed"], []]
 
 
-def test_a_changed_header_is_known_by_the_hash_that_the_next_event_carries(
+def test_a_changed_header_is_known_by_the_hash_of_its_group_and_of_the_next_event(
     make_log: Callable[..., Log], path: Path
 ) -> None:
     edit(path, "UPDATE events SET header = replace(header, 'acme', 'ACME') WHERE position = 7")
     with make_log("sqlite", path) as log:
-        assert found(log) == [(9, "chain_broken")]
+        assert found(log) == [(7, "group_changed"), (9, "chain_broken")]
         assert found(log, after=7) == []  # the event before is not looked at
         assert found_at(log, 9) == []
     edit(path, "UPDATE events SET header = replace(header, 'peer.spoke', 'peer.lied!') WHERE position = 5")
     with make_log("sqlite", path) as log:
-        assert found(log, upto=7) == [(6, "chain_broken")]
-        assert (found_at(log, 5), found_at(log, 6)) == (["header_changed"], [])
+        # Both events of the peer were stored together.
+        assert found(log, upto=6) == [(5, "group_changed")]
+        assert (found_at(log, 5), found_at(log, 6)) == (["group_changed"], ["group_changed"])
 
 
 def test_a_missing_position_is_told_once_and_a_purged_one_is_not(make_log: Callable[..., Log], path: Path) -> None:
@@ -97,8 +98,8 @@ def test_a_missing_position_is_told_once_and_a_purged_one_is_not(make_log: Calla
 
 def test_what_cannot_be_read_is_told_and_the_rest_looked_at(make_log: Callable[..., Log], path: Path) -> None:
     edit(
-        path, "UPDATE events SET header = '[' WHERE position = 3; UPDATE events SET payload = '{}' WHERE position = 7"
+        path, "UPDATE events SET payload = '{}' WHERE position = 7; UPDATE events SET header = '[' WHERE position = 3"
     )
     with make_log("sqlite", path) as log:
-        assert found(log) == [(3, "unreadable"), (7, "payload_changed")]
-        assert found_at(log, 3) == ["unreadable"]
+        assert found(log) == [(3, "position_missing"), (7, "group_changed"), (9, "chain_broken")]
+        assert found_at(log, 3) == []  # nothing is there to look at

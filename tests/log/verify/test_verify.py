@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.sqlite_edits import let_edit
 
 from everlog.core.codec import Packed, header_bytes, header_hash, unpack
 from everlog.core.event import START, Position
@@ -63,11 +65,15 @@ def edited(pristine: Path, tmp_path: Path) -> Path:
 
 
 def edit(path: Path, script: str) -> None:
-    """Run SQL with the triggers out of the way, and put them back, so that only the edit itself can be found."""
+    """Run SQL with the triggers out of the way, and put them back, so that only the edit itself can be found.
+
+    `events` has one row per event, and an event that is changed there gets the right checksum.
+    """
     connection = sqlite3.connect(path)
     triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in triggers:
         connection.execute(f"DROP TRIGGER {name}")
+    let_edit(connection)
     connection.executescript(script)
     for _, sql in triggers:
         connection.execute(sql)
@@ -84,6 +90,13 @@ def at(position: int, change: str) -> str:
     return f"UPDATE events SET {change} WHERE position = {position}"  # noqa: S608
 
 
+def group(first: int, change: str) -> str:
+    """A change of what a group has for all of its events, with the right checksum."""
+    columns = "first, last, kept, received_us, origin, first_seq, count, previous, hash, signature, claims"
+    checksum = f"UPDATE groups SET checksum = checksum_of({columns}, CAST(events AS BLOB)) WHERE first = {first}"  # noqa: S608
+    return f"UPDATE groups SET {change} WHERE first = {first}; {checksum}"  # noqa: S608
+
+
 def swap(one: int, other: int, columns: str) -> str:
     """The values of some columns of two rows, exchanged."""
     values = f"SELECT {columns} FROM kept WHERE position ="  # noqa: S608
@@ -93,33 +106,36 @@ def swap(one: int, other: int, columns: str) -> str:
 
 EDITS: dict[str, tuple[str, str]] = {
     # payloads and salts
-    "a payload is changed": (at(1, "payload = replace(payload, '0', '7')"), "payload_changed"),
-    "a payload gets white space": (at(1, "payload = replace(payload, ':', ': ')"), "payload_changed"),
-    "a payload's keys change places": (at(1, """payload = '{"value":{"b":[0],"a":0}}'"""), "payload_changed"),
-    "a payload gets a key twice": (at(9, """payload = '{"value":9,"value":9}'"""), "payload_changed"),
-    "a number is written otherwise": (at(9, """payload = '{"value":9.0}'"""), "payload_changed"),
+    "a payload is changed": (at(1, "payload = replace(payload, '0', '7')"), "group_changed"),
+    "a payload gets white space": (at(1, "payload = replace(payload, ':', ': ')"), "group_changed"),
+    "a payload's keys change places": (at(1, """payload = '{"value":{"b":[0],"a":0}}'"""), "group_changed"),
+    "a payload gets a key twice": (at(9, """payload = '{"value":9,"value":9}'"""), "group_changed"),
+    "a number is written otherwise": (at(9, """payload = '{"value":9.0}'"""), "group_changed"),
     "a payload is no JSON": (at(1, "payload = 'x'"), "unreadable"),
-    "a payload is an array": (at(1, "payload = '[1]'"), "unreadable"),
-    "a payload is emptied": (at(1, "payload = ''"), "payload_changed"),
-    "a payload and its salt are emptied": (at(1, "payload = '', salt = x''"), "payload_missing"),
-    "the last payload and its salt are emptied": (at(14, "payload = '', salt = x''"), "payload_missing"),
-    "a salt is changed": (at(1, "salt = x'00112233445566778899aabbccddeeff'"), "payload_changed"),
-    "a salt is emptied": (at(1, "salt = x''"), "payload_changed"),
-    "two payloads are swapped": (swap(1, 2, "payload"), "payload_changed"),
-    "two payloads are swapped with their salts": (swap(1, 2, "payload, salt"), "payload_changed"),
-    "a peer's payload is changed": (at(7, """payload = '{"text":"other"}'"""), "payload_changed"),
-    "the last payload is changed": (at(14, """payload = '{"text":"other","topic":""}'"""), "payload_changed"),
+    "a payload is an array": (at(1, "payload = '[1]'"), "group_changed"),
+    "a payload is emptied": (at(1, "payload = ''"), "group_changed"),
+    "a payload and its salt are emptied": (at(1, "payload = '', salt = x''"), "group_changed"),
+    "the last payload and its salt are emptied": (at(14, "payload = '', salt = x''"), "group_changed"),
+    "a salt is changed": (at(1, "salt = x'00112233445566778899aabbccddeeff'"), "group_changed"),
+    "a salt is emptied": (at(1, "salt = x''"), "group_changed"),
+    "two payloads are swapped": (swap(1, 2, "payload"), "group_changed"),
+    "two payloads are swapped with their salts": (swap(1, 2, "payload, salt"), "group_changed"),
+    "a peer's payload is changed": (at(7, """payload = '{"text":"other"}'"""), "group_changed"),
+    "the last payload is changed": (at(14, """payload = '{"text":"other","topic":""}'"""), "group_changed"),
     # headers
-    "a header gets white space": (at(2, "header = replace(header, ',', ', ')"), "header_changed"),
+    "a text gets white space": (
+        "UPDATE groups SET events = replace(events, ',', ', ') WHERE first = 2",
+        "unreadable",
+    ),
     "a header gets another field": (at(2, "header = json_insert(header, '$[#]', 'more')"), "unreadable"),
-    "a header gets a payload": (at(2, "header = json_insert(header, '$[#]', json('{}'))"), "header_changed"),
+    "a header gets a payload": (at(2, "header = json_insert(header, '$[#]', json('{}'))"), "unreadable"),
     "a header loses a field": (at(2, "header = json_remove(header, '$[16]')"), "unreadable"),
     "a header is no JSON": (at(2, "header = '['"), "unreadable"),
     "a header is emptied": (at(2, "header = ''"), "unreadable"),
-    "two headers are swapped": (swap(1, 2, "header"), "payload_changed"),
-    "the last header is changed": (at(14, "header = json_set(header, '$[8]', 'user:eve')"), "state_disagrees"),
-    "a peer's last header is changed": (at(8, "header = json_set(header, '$[8]', 'user:eve')"), "state_disagrees"),
-    "a peer's first header is changed": (at(7, "header = json_set(header, '$[8]', 'user:eve')"), "chain_broken"),
+    "two headers are swapped": (swap(1, 2, "header"), "chain_broken"),
+    "the last header is changed": (at(14, "header = json_set(header, '$[8]', 'user:eve')"), "group_changed"),
+    "a peer's last header is changed": (at(8, "header = json_set(header, '$[8]', 'user:eve')"), "group_changed"),
+    "a peer's first header is changed": (at(7, "header = json_set(header, '$[8]', 'user:eve')"), "group_changed"),
     # rows
     "the first row is deleted": ("DELETE FROM events WHERE position = 1", "position_missing"),
     "a row in the middle is deleted": ("DELETE FROM events WHERE position = 5", "position_missing"),
@@ -129,25 +145,24 @@ EDITS: dict[str, tuple[str, str]] = {
     "the last three rows are deleted": ("DELETE FROM events WHERE position > 11", "log_cut_off"),
     "all rows are deleted": ("DELETE FROM events", "log_cut_off"),
     "two whole rows change places": (
-        swap(1, 5, "received_us, type, scope, header, payload, salt"),
+        swap(1, 5, "header, payload, salt"),
         "chain_broken",
     ),
     "a row is moved to the end": (at(5, "position = 15"), "position_missing"),
     "a row is moved far away": (at(14, "position = 1000000000"), "position_missing"),
     "a row is put in for the reserved position": (at(10, "position = 11"), "position_missing"),
     "a row is added": (
-        "INSERT INTO events SELECT 15, stream, 2, type, scope, received_us,"
-        " json_set(header, '$[0]', '01K00000000000000000000000', '$[6]', 99), payload, salt, NULL FROM events"
-        " WHERE position = 14",
+        "INSERT INTO events SELECT 15, 2, json_set(header, '$[0]', '01K00000000000000000000000', '$[6]', 99),"
+        " payload, salt, received_us, origin, 0 FROM events WHERE position = 14",
         "chain_broken",
     ),
     "a row is repeated": (
-        "INSERT INTO events SELECT 15, stream, 2, type, scope, received_us, header, payload, salt, NULL FROM events"
+        "INSERT INTO events SELECT 15, 2, header, payload, salt, received_us, origin, 0 FROM events"
         " WHERE position = 14",
         "id_twice",
     ),
     "a purged row is put back": (
-        "INSERT INTO events SELECT 3, stream, 77, type, scope, received_us, header, payload, salt, NULL FROM events"
+        "REPLACE INTO events SELECT 3, 77, header, payload, salt, received_us, origin, 0 FROM events"
         " WHERE position = 1",
         "out_of_order",
     ),
@@ -157,16 +172,21 @@ EDITS: dict[str, tuple[str, str]] = {
         at(1, "sequence = 99") + ";" + at(4, "sequence = 1") + ";" + at(1, "sequence = 2"),
         "sequence_gap",
     ),
-    "a row is filed under another stream": (at(14, "stream = 999"), "index_disagrees"),
-    "a row is filed under another type": (at(1, "type = 999"), "index_disagrees"),
-    "a row is filed under another scope": (at(1, "scope = 999"), "index_disagrees"),
+    # what a group has for all of its events
+    "a time of arrival is changed": (group(1, "received_us = received_us + 1"), "group_changed"),
+    "an origin is changed": (group(1, "origin = 'other'"), "chain_broken"),
+    "a first number is changed": (group(1, "first_seq = 5"), "chain_broken"),
+    "a hash before is changed": (group(4, "previous = x'00'"), "chain_broken"),
+    "a last hash is changed": (group(4, "hash = x'00'"), "group_changed"),
+    "a text loses a byte": ("UPDATE groups SET events = substr(events, 2) WHERE first = 4", "unreadable"),
+    "a checksum is changed": ("UPDATE groups SET checksum = checksum + 1 WHERE first = 4", "unreadable"),
     "a stream gets another name": ("UPDATE names SET name = 'thing/9' WHERE name = 'thing/1'", "index_disagrees"),
     "a type gets another name": ("UPDATE names SET name = 'thing.lied' WHERE name = 'thing.said'", "index_disagrees"),
     "a scope gets another name": ("UPDATE names SET name = 'other' WHERE name = 'acme'", "index_disagrees"),
     "a name is deleted": ("DELETE FROM names WHERE name = 'acme'", "index_disagrees"),
     "the marks are deleted": ("DELETE FROM marks", "index_disagrees"),
     "one mark is deleted": (
-        "DELETE FROM marks WHERE family = 1 AND name_id = (SELECT type FROM events WHERE position = 14)",
+        "DELETE FROM marks WHERE family = 1 AND name_id = (SELECT name_id FROM names WHERE name = 'note.added')",
         "index_disagrees",
     ),
     # what the log remembers of itself
@@ -221,12 +241,12 @@ def test_an_edit_behind_the_logs_back_is_found(name: str, edited: Path, make_log
 
 
 @pytest.mark.parametrize("field", HEADER_EDITS)
-def test_a_change_of_any_field_of_a_header_breaks_the_chain(
+def test_a_change_of_any_field_of_a_header_changes_the_hash_of_its_group(
     field: int, edited: Path, make_log: Callable[..., Log]
 ) -> None:
     """F61: also when the row's own columns are made to fit."""
     edit(edited, at(4, f"header = json_set(header, '$[{field}]', {HEADER_EDITS[field]})"))
-    assert "chain_broken" in {problem.code for problem in report_of(make_log, edited).problems}
+    assert {"group_changed", "chain_broken"} & {problem.code for problem in report_of(make_log, edited).problems}
 
 
 def test_a_change_of_the_event_before_a_purged_one_breaks_the_chain(
@@ -264,7 +284,7 @@ def test_an_untouched_log_has_no_problem_and_its_report_counts(pristine: Path, m
 def test_a_missing_trigger_is_told(edited: Path, make_log: Callable[..., Log]) -> None:
     """G9."""
     connection = sqlite3.connect(edited)
-    connection.execute("DROP TRIGGER events_are_not_deleted")
+    connection.execute("DROP TRIGGER groups_are_not_deleted")
     connection.commit()
     connection.close()
     problems = report_of(make_log, edited).problems
@@ -274,7 +294,18 @@ def test_a_missing_trigger_is_told(edited: Path, make_log: Callable[..., Log]) -
 def test_a_problem_names_its_position(edited: Path, make_log: Callable[..., Log]) -> None:
     edit(edited, at(5, "payload = replace(payload, '4', '7')"))
     assert [(problem.position, problem.code) for problem in report_of(make_log, edited).problems] == [
-        (5, "payload_changed")
+        (5, "group_changed"),
+    ]
+
+
+def test_a_payload_that_is_taken_out_like_an_erased_one_is_missed(edited: Path, make_log: Callable[..., Log]) -> None:
+    """Its commitment is stored and all hashes hold, but no event allowed it."""
+    with make_log("sqlite", edited) as log:
+        event = next(log.read(after=4)).event
+    commitment = base64.b64encode(event.commitment).decode()
+    edit(edited, at(5, f"payload = '{{}}', salt = x'', header = json_set(header, '$[15]', '{commitment}')"))
+    assert [(problem.position, problem.code) for problem in report_of(make_log, edited).problems] == [
+        (5, "payload_missing")
     ]
 
 
@@ -290,7 +321,7 @@ def test_damage_is_not_written_over(edited: Path, make_log: Callable[..., Log]) 
 
 
 def test_bytes_that_are_not_even_text_do_not_pass_in_silence(edited: Path, make_log: Callable[..., Log]) -> None:
-    edit(edited, at(5, "payload = CAST(x'7bff7d' AS TEXT)"))
+    edit(edited, "UPDATE groups SET events = CAST(x'5bff5d' AS TEXT) WHERE first = 5")
     with make_log("sqlite", edited) as log:
         try:
             found = not log.verify().ok
@@ -311,9 +342,9 @@ def test_a_thousand_missing_events_are_one_problem_with_their_file(
 ) -> None:
     with make_log("sqlite", tmp_path / "log.db") as log:
         log.append_batch([Draft(type="thing.said", stream=f"thing/{number % 7}") for number in range(1200)])
-    edit(tmp_path / "log.db", "DELETE FROM events WHERE position BETWEEN 101 AND 1100")
+    edit(tmp_path / "log.db", "DELETE FROM events WHERE position BETWEEN 129 AND 1152")
     missing = [each for each in report_of(make_log, tmp_path / "log.db").problems if each.code == "position_missing"]
-    assert [(each.position, each.upto, each.last, each.file) for each in missing] == [(101, 1100, 1100, "log.db")]
+    assert [(each.position, each.upto, each.last, each.file) for each in missing] == [(129, 1152, 1152, "log.db")]
 
 
 @pytest.mark.parametrize("name", ["none", *EDITS])
@@ -414,7 +445,7 @@ def test_the_chain_of_a_record_is_the_hash_of_the_one_before(log: Log) -> None:
 
 def test_bytes_that_are_no_text_any_more_are_named_by_their_place(edited: Path, make_log: Callable[..., Log]) -> None:
     """F03: a flipped bit in the middle of a character must not stop the look at everything else."""
-    edit(edited, at(2, "payload = CAST(x'7b22ff227d' AS TEXT)"))
+    edit(edited, "UPDATE groups SET events = CAST(x'5b22ff225d' AS TEXT) WHERE first = 2")
     problems = report_of(make_log, edited).problems
     assert 2 in {problem.position for problem in problems}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -45,6 +47,21 @@ def test_an_event_from_elsewhere_is_stored_as_it_is(log: Log) -> None:
     assert [recorded.event for recorded in admitted] == sent == [recorded.event for recorded in log.read()]
     assert [recorded.position for recorded in admitted] == [1, 2, 3]
     assert log.verify().ok
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "segments"])
+def test_an_event_that_was_read_from_another_log_is_stored_as_it_is(
+    make_log: Callable[..., Log], tmp_path: Path, kind: str
+) -> None:
+    """It arrives later here. Its time is that of the event, whatever the other log stored of it."""
+    with make_log(kind, tmp_path / "one") as one, make_log(kind, tmp_path / "other") as other:
+        for number in range(3):
+            one.append("thing.said", stream=f"thing/{number}")
+        time.sleep(0.002)
+        sent = [recorded.event for recorded in one.read()]
+        other.admit(sent)
+        assert [recorded.event for recorded in other.read()] == sent
+        assert other.verify().ok
 
 
 def test_an_unknown_type_is_kept_for_those_who_know_it(log: Log) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.log.write.held_up import PATIENCE_S, HeldUp
 
 from everlog.errors import InvalidPayload, LogClosed, StorageFull, Unavailable
-from everlog.log.write.committer import GROUP_MAX, Committer
+from everlog.log.write.committer import GROUP_MAX, Committer, HeldBack
 from everlog.log.write.group import Item, Plain
 from everlog.log.write.stages import Stages
 from everlog.stores.open_write import OpenWrite
@@ -261,8 +261,9 @@ def test_who_has_passed_the_lead_on_may_come_again_before_it_is_taken(store: Sto
 
     committer.write(queued)
     assert not committer._begin(again)
-    committer._wait(waiting)
-    committer._lead_once()
+    with HeldBack() as held:
+        committer._wait(waiting, held)
+        committer._lead_once(held)
     assert (waiting.result, again.result) == ("waiting", "again")
 
 
@@ -384,14 +385,15 @@ def test_who_is_interrupted_before_a_leader_has_made_his_work_ready_leaves_nothi
         ready = False
 
         def prepare(self, items: Sequence[Any]) -> None:
-            with pytest.raises(KeyboardInterrupt):
-                committer._wait(items[1])  # as in the thread of its caller, meanwhile
+            with pytest.raises(KeyboardInterrupt), HeldBack() as held:
+                committer._wait(items[1], held)  # as in the thread of its caller, meanwhile
 
     group: list[Item] = [Unready(note("leader")), Unready(note("interrupted"))]
     gate: Any = InterruptedGate(when_opened=False)
     gate.acquire()
     group[1].gate = gate
-    committer._commit(group)
+    with HeldBack() as held:
+        committer._commit(group, held)
     assert group[0].result == "leader"
     assert set(read_notes(store.small_state, "")) == {"leader"}
 

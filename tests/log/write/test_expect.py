@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.at_once import at_once
 
@@ -90,6 +92,35 @@ def test_no_match_holds_until_such_an_event_is_recorded(log: Log) -> None:
     log.append_batch([draft(expect=NoMatch(query, after=seen.position))])
     with pytest.raises(QueryMatched):
         log.append_batch([draft(expect=NoMatch(query, after=Position(seen.position - 1)))])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(types=frozenset(["thing.said"])),
+        Query(stream="thing/1"),
+        Query(kind="thing", scope="acme"),
+        Query(actor="user:ada", correlation_id="c"),
+        Query(since=datetime(2020, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_no_match_counts_earlier_drafts_of_the_batch_as_recorded(log: Log, query: Query) -> None:
+    seen = log.append("note.added", stream="note/1", payload={"text": "before"}).position
+    first = draft(scope="acme/shop", actor="user:ada", correlation_id="c")
+    for none in (NoMatch(query, after=seen), NoMatch(Query(stream="x/1"), after=seen, also=(query,))):
+        with pytest.raises(QueryMatched, match="an earlier draft of the batch"):
+            log.append_batch([first, draft("thing/2", expect=Expect.NONE), draft("thing/3", expect=none)])
+        assert log.head() == seen
+    log.append_batch([msgspec.structs.replace(first, expect=none), draft("thing/2")])  # its own does not count
+
+
+def test_drafts_of_a_batch_may_share_an_expectation_that_none_of_them_breaks(log: Log) -> None:
+    none = NoMatch(Query(types=frozenset(["note.added"])), also=(Query(stream="thing/1", scope="acme"),))
+    log.append_batch([draft("thing/1", expect=none), draft("thing/2", expect=none), draft("thing/1", expect=none)])
+    note = Draft("note.added", "note/1", {"text": "x"}, expect=none)
+    with pytest.raises(QueryMatched):
+        log.append_batch([draft("thing/1", expect=none), note, draft("thing/2", expect=none)])
+    assert log.head() == 3
 
 
 def test_no_match_may_speak_of_several_queries(log: Log) -> None:

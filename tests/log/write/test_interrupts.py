@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -18,10 +19,12 @@ from everlog.catalog.builtin import BUILT_IN
 from everlog.log.log import Log
 from everlog.log.write import committer
 from everlog.log.write.committer import HeldBack
+from everlog.stores.memory import MemoryStore
+from everlog.stores.open_write import OpenWrite
 from everlog.stores.sqlite.store import SqliteStore
 
 
-def test_an_interrupt_waits_for_the_end_and_an_impatient_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_waits_for_the_end_and_an_impatient_one_does_not() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), HeldBack():
         os.kill(os.getpid(), signal.SIGINT)
@@ -29,8 +32,8 @@ def test_an_interrupt_waits_for_the_end_and_an_impatient_one_does_not(monkeypatc
         done.append("after two at once")
     assert done == ["after two at once"]
 
-    monkeypatch.setattr(committer, "PATIENCE_S", 0.0)
-    with pytest.raises(KeyboardInterrupt), HeldBack():
+    with pytest.raises(KeyboardInterrupt), HeldBack() as held:
+        held.patience = 0.0
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         done.append("never")
@@ -60,6 +63,58 @@ def test_an_ignored_signal_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_at_any_step_of_a_wait_leaves_a_log_that_goes_on() -> None:
+    """Each round interrupts one step later: before, in and after the queue, and when the caller leads."""
+    log = Log(MemoryStore(), BUILT_IN)
+    rounds = 0
+    while _append_interrupted_at(log, rounds):
+        rounds += 1
+        _append_in_a_thread(log)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert rounds > 200, "the steps of the committer were not traced"
+    log.close()
+
+
+def _append_interrupted_at(log: Log, step: int) -> bool:
+    """Append while another thread writes; return False if the append has fewer steps in the committer's module."""
+    interrupted = False
+    entered, left = threading.Event(), threading.Event()
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal step, interrupted
+        if frame.f_code.co_filename != committer.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            step -= 1
+            if step == -1:
+                interrupted = True
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    def hold_up(write: OpenWrite) -> None:
+        entered.set()
+        waiting = log.writer._committer._waiting
+        while not waiting and not left.wait(0.0005):
+            pass
+
+    other = threading.Thread(target=log.writer.write, args=(hold_up,))
+    other.start()
+    assert entered.wait(10)
+    try:
+        sys.settrace(trace)
+        log.append("note.added", stream="note/1", payload={"text": "x"})
+    except KeyboardInterrupt:
+        assert interrupted
+    else:
+        assert not interrupted, "the interrupt was lost"
+    finally:
+        sys.settrace(None)
+        left.set()
+        other.join()
+    return interrupted
 
 
 @pytest.mark.parametrize("handler", ["Python's", "another's that raises"])

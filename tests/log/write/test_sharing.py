@@ -176,29 +176,52 @@ def test_who_is_told_of_a_commit_may_append_in_turn(sqlite_log: Log) -> None:
     assert len(list(sqlite_log.read(stream="note/9"))) == 3
 
 
-def test_a_log_is_not_carried_through_a_fork(sqlite_log: Log, tmp_path: Path) -> None:
-    """A child that wrote through its parent's connection would acknowledge what nobody will find."""
+def test_a_log_that_was_open_at_a_fork_is_refused_in_the_child(sqlite_log: Log, tmp_path: Path) -> None:
+    """A child that wrote through its parent's connection, or through one that SQLite takes for locked, would
+    acknowledge what nobody will find."""
+
+    def refused() -> bool:
+        with pytest.raises(LogClosed):
+            sqlite_log.append("note.added", stream="note/1", payload={"text": "child"})
+        with pytest.raises(LogClosed, match="cannot be opened in this process"):
+            everlog.open(f"sqlite:{tmp_path}/log.db")
+        return True
+
     sqlite_log.append("note.added", stream="note/1", payload={"text": "parent"})
+    assert in_forked_child(refused)
+    sqlite_log.append("note.added", stream="note/1", payload={"text": "parent again"})
+    texts = [recorded.event.payload["text"] for recorded in sqlite_log.read()]
+    assert texts == ["parent", "parent again"]
+    assert sqlite_log.verify().problems == ()
+
+
+def test_a_log_that_was_closed_before_a_fork_is_opened_in_the_child(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/closed.db"
+    with everlog.open(url) as log:
+        log.append("note.added", stream="note/1", payload={"text": "parent"})
+
+    def appended() -> bool:
+        with everlog.open(url) as own:
+            for number in range(20):
+                own.append("note.added", stream="note/1", payload={"text": str(number)})
+        return True
+
+    assert in_forked_child(appended)
+    with everlog.open(url) as log:
+        assert log.head() == 21
+        assert log.verify().problems == ()
+
+
+def in_forked_child(work: Callable[[], bool]) -> bool:
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            sqlite_log.append("note.added", stream="note/1", payload={"text": "child"})
-        except LogClosed:
-            try:
-                with everlog.open(f"sqlite:{tmp_path}/log.db") as own:
-                    own.append("note.added", stream="note/1", payload={"text": "child"})
-                code = 0
-            except BaseException:
-                code = 2
+            code = 0 if work() else 2
         finally:
             os._exit(code)
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    sqlite_log.append("note.added", stream="note/1", payload={"text": "parent again"})
-    texts = [recorded.event.payload["text"] for recorded in sqlite_log.read()]
-    assert texts == ["parent", "child", "parent again"]
-    assert sqlite_log.verify().problems == ()
+    return os.waitstatus_to_exitcode(status) == 0
 
 
 def test_verify_finds_nothing_wrong_with_a_log_that_is_being_written(sqlite_log: Log) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.pipeline.logs import KINDS, add, open_log, url_in
+from tests.support.sqlite_edits import edit
 
 from everlog.core.codec import pack
 from everlog.core.event import START, Position
@@ -264,16 +265,10 @@ def test_a_damaged_file_is_reported_with_its_position(spark: SparkSession, tmp_p
 
 def test_a_lost_row_ends_a_job_with_its_position(spark: SparkSession, tmp_path: Path) -> None:
     """As a changed history does: Spark never gets a table that silently lacks an event."""
-    import sqlite3
-
     url = url_in(tmp_path, "sqlite")
     with open_log(url) as log:
         add(log, 50)
-    database = sqlite3.connect(tmp_path / "sqlite.db")
-    database.execute("DROP TRIGGER events_are_not_deleted")
-    database.execute("DELETE FROM events WHERE position = 30")
-    database.commit()
-    database.close()
+    edit(tmp_path / "sqlite.db", "DELETE FROM events WHERE position = 30")
     error = refused(events(spark, url))
     assert isinstance(error, Damaged)
     assert (error.details["position"], error.details["after"]) == (30, 30)

@@ -57,6 +57,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "keep_notes": _WRITER,
     "forget_notes": _WRITER,
     "settle": _WRITER,
+    "continue_as": _WRITER,
 }
 
 

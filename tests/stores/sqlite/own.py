@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from pathlib import Path
 
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import stamped
@@ -33,11 +32,3 @@ class Failing:
                 error.sqlite_errorname = self._errorname
                 raise error
         return self._real.execute(sql, values)
-
-
-def without_triggers(path: Path, statement: str) -> None:
-    with sqlite3.connect(path) as other:
-        for (name,) in other.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
-            other.execute(f"DROP TRIGGER {name}")
-        other.execute(statement)
-    other.close()

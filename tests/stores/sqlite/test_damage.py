@@ -6,21 +6,48 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.stores.sqlite.own import Failing, own_event, without_triggers
+from tests.stores.sqlite.own import Failing, own_event
+from tests.support.sqlite_edits import edit
 
 from everlog.catalog.builtin import BUILT_IN
 from everlog.core.event import Position
 from everlog.errors import Damaged, StorageFull, WriterStopped
 from everlog.log.log import Log
+from everlog.stores.small_state import read_claim, read_notes
 from everlog.stores.sqlite.store import SqliteStore
+from everlog.testing.builders import put_note
 from everlog.testing.filling import fill_two_streams, positions
 
+
+def erased(more: str = "", kept: int = 2) -> str:
+    """Erase the first event, with the commitment of another payload."""
+    values = "'$[0][3][17]', json('[]'), '$[0][3][18]', '', '$[0][3][19]', '', '$[0][3][20]', json('[]')"
+    values = values.replace("json('[]')", "json('{}')", 1) + ", '$[0][3][21]', 'x'" + more
+    return f"UPDATE groups SET events = json_set(events, {values}), kept = {kept} WHERE first = 1"  # noqa: S608
+
+
+COMMITTED = f", '$[0][3][15]', '{'a' * 43}='"
 REWRITES = [
-    "UPDATE events SET payload = '{}'",
-    "UPDATE events SET header = header || ' ' WHERE position = 1",
-    "UPDATE OR REPLACE events SET position = 2 WHERE position = 1",
-    "DELETE FROM events",
-    "DELETE FROM events WHERE position = 3",
+    "UPDATE groups SET events = replace(events, 'hello', 'other')",
+    "UPDATE groups SET events = replace(events, 'user:ada', 'user:eve')",
+    "UPDATE groups SET events = json_remove(events, '$[0]'), kept = kept - 1",
+    "UPDATE groups SET events = '[]', kept = 0",
+    "UPDATE groups SET events = json_insert(events, '$[#]', json_extract(events, '$[0]')), kept = kept + 1",
+    "UPDATE groups SET events = json_set(events, '$[1]', json_extract(events, '$[0]'))",
+    erased(),  # an erasure without its commitment
+    erased(COMMITTED, kept=1),
+    erased(COMMITTED + ", '$[0][3][8]', 'user:eve'"),
+    erased(COMMITTED + ", '$[1][3][17]', json('{}')"),
+    "UPDATE groups SET checksum = 0",
+    "UPDATE groups SET kept = 1",
+    "UPDATE groups SET signature = x'01'",
+    "UPDATE groups SET received_us = 1",
+    "UPDATE groups SET previous = x'00'",
+    "UPDATE groups SET hash = x'00'",
+    "UPDATE groups SET claims = x'00'",
+    "UPDATE OR REPLACE groups SET first = 2 WHERE first = 1",
+    "DELETE FROM groups",
+    "DELETE FROM groups WHERE first = 1",
     "UPDATE purges SET reason = ''",
     "DELETE FROM purges",
     "UPDATE purged SET hash = x''",
@@ -92,7 +119,7 @@ def test_a_log_whose_last_event_was_cut_off_takes_no_writes(path: Path) -> None:
     for _ in range(3):
         own_event(store)
     store.close()
-    without_triggers(path, "DELETE FROM events WHERE position = 3")
+    edit(path, "DELETE FROM events WHERE position = 3")
 
     cut = SqliteStore(path)
     assert positions(cut.read(upto=Position(2))) == [1, 2]
@@ -110,7 +137,7 @@ def test_a_changed_last_event_is_noticed_before_the_next_write(path: Path) -> No
     store = SqliteStore(path)
     own_event(store)
     store.close()
-    without_triggers(path, "UPDATE events SET header = replace(header, 'user:ada', 'user:eve')")
+    edit(path, "UPDATE groups SET events = replace(events, 'user:ada', 'user:eve')")
 
     changed = SqliteStore(path)
     with pytest.raises(Damaged):
@@ -118,12 +145,11 @@ def test_a_changed_last_event_is_noticed_before_the_next_write(path: Path) -> No
     changed.close()
 
 
+REST = "received_us, origin, first_seq, count, previous, hash, signature, claims"
 REPLACEMENTS = [
-    "REPLACE INTO events SELECT position, stream, sequence, type, scope, received_us, header, '{}', salt, claim"
-    " FROM events",
-    "INSERT OR REPLACE INTO events SELECT 9, stream, sequence, type, scope, received_us, header, payload, salt,"
-    " claim FROM events WHERE position = 2",
-    "INSERT INTO events SELECT 9, 99, 1, type, scope, received_us, header, payload, salt, NULL FROM events LIMIT 1",
+    f"REPLACE INTO groups SELECT first, last, kept, {REST}, '[]', checksum FROM groups",  # noqa: S608
+    f"INSERT OR REPLACE INTO groups SELECT 9, 9, kept, {REST}, events, checksum FROM groups",  # noqa: S608
+    f"INSERT INTO groups SELECT 9, 9, kept, {REST}, events, checksum FROM groups LIMIT 1",  # noqa: S608
 ]
 
 
@@ -146,10 +172,32 @@ def test_a_trigger_that_does_nothing_any_more_is_found(path: Path) -> None:
     own_event(store)
     with sqlite3.connect(path) as other:
         other.execute("DROP TRIGGER events_are_not_changed")
-        other.execute("CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events BEGIN SELECT 1; END")
+        other.execute("CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON groups BEGIN SELECT 1; END")
         other.execute("CREATE TRIGGER of_somebody AFTER INSERT ON notes BEGIN SELECT 1; END")
         other.execute("INSERT INTO id_strays VALUES ('01M7GJY4JREWXR7F6ZT4NFS1FE', 1)")
     other.close()
     codes = [problem.code for problem in store.check()]
     assert codes == ["schema_changed", "schema_changed", "index_disagrees"]
     store.close()
+
+
+def test_a_log_with_a_damaged_event_behind_its_index_takes_notes_and_no_events(path: Path) -> None:
+    """The sequences and claims of what was lost are not known. State of views is still written."""
+    store = SqliteStore(path)
+    for number in (1, 2, 3):
+        own_event(store, stream=f"note/{number}")
+    store.close()
+    edit(path, "UPDATE groups SET events = replace(events, 'hello', 'hallo') WHERE first = 2")
+
+    hurt = SqliteStore(path)
+    with hurt.open_write() as writer:
+        put_note(writer, "k", "v")
+    assert read_notes(hurt.small_state, "") == {"k": "v"}
+    for _ in range(2):
+        with pytest.raises(Damaged) as raised:
+            own_event(hurt, stream="note/1")
+        assert raised.value.details["position"] == 2
+        with pytest.raises(Damaged), hurt.open_write() as writer:
+            read_claim(writer, bytes(16))
+    assert (hurt.head(), positions(hurt.read(after=Position(2)))) == (3, [3])
+    hurt.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,30 @@ def test_an_empty_file_is_not_taken_for_a_new_log(path: Path) -> None:
     with pytest.raises(NotALog, match="empty"):
         SqliteStore(path)
     assert path.stat().st_size == 0
+
+
+def test_a_new_log_does_not_take_the_last_writes_of_a_removed_one(path: Path) -> None:
+    """A killed writer leaves them in the write-ahead log, which SQLite would replay into any file of that name."""
+    subprocess.run([sys.executable, "-c", WRITE_AND_DIE, str(path)], timeout=60)
+    journal = path.with_name(path.name + "-wal")
+    assert journal.stat().st_size
+    path.unlink()
+    before = journal.read_bytes()
+    with pytest.raises(Damaged, match=r"log\.db is gone, and log\.db-wal is still there"):
+        SqliteStore(path)
+    assert journal.read_bytes() == before
+    journal.rename(path.with_name("kept"))
+    store = SqliteStore(path)
+    assert positions(store.read()) == []
+    store.close()
+
+
+WRITE_AND_DIE = """
+import os, signal, sys, everlog
+log = everlog.open("sqlite:" + sys.argv[1])
+log.append("note.added", stream="note/1", payload={"text": "there"})
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:

@@ -6,13 +6,15 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.stores.sqlite.own import own_event, without_triggers
+from tests.stores.sqlite.own import own_event
+from tests.support.sqlite_edits import edit
 
+from everlog.core.event import Position
 from everlog.errors import Damaged, WriterStopped
-from everlog.stores.sqlite import connection
+from everlog.stores.sqlite import connection, tail
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import put_note, seal_any
-from everlog.testing.filling import append
+from everlog.testing.filling import append, positions
 
 
 def test_a_purge_leaves_no_byte_of_the_payload_behind(path: Path) -> None:
@@ -51,15 +53,37 @@ def test_a_purge_that_a_reader_holds_up_is_told_and_finished_later(
     store.close()
 
 
-def test_a_stream_whose_payload_cannot_be_read_can_still_be_purged(path: Path) -> None:
+def test_a_stream_whose_group_is_damaged_cannot_be_purged_and_others_can(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a purge leaves of an event is its hash, and that of a damaged event cannot be computed any more."""
+    monkeypatch.setattr(tail, "TAIL_MAX", 0)
     store = SqliteStore(path)
-    own_event(store, stream="note/1")
-    without_triggers(path, "UPDATE events SET payload = 'no json'")
+    for number in (1, 2, 3):
+        own_event(store, stream=f"note/{number}")
+    edit(path, "UPDATE groups SET events = replace(events, 'hello', 'hallo') WHERE first = 1")
     with pytest.raises(Damaged):
         list(store.read())
+    with pytest.raises(Damaged), store.open_write() as writer:
+        writer.purge("note/1", actor="user:ada", reason="damaged")
     with store.open_write() as writer:
-        assert writer.purge("note/1", actor="user:ada", reason="damaged").count == 1
-    assert list(store.read()) == []
+        assert writer.purge("note/2", actor="user:ada", reason="asked to").count == 1
+    assert positions(store.read(after=Position(1))) == [3]
+    store.close()
+
+
+def test_a_purge_rewrites_only_the_groups_that_had_the_events(path: Path) -> None:
+    store = SqliteStore(path)
+    append(store, *[seal_any(stream=f"note/{number % 2}") for number in range(4)])
+    for number in range(300):
+        own_event(store, stream=f"note/{number % 100}")
+    assert store._writer is not None
+    said: list[str] = []
+    store._writer.set_trace_callback(said.append)
+    with store.open_write() as writer:
+        writer.purge("note/7", actor="user:ada", reason="asked to")
+    assert len({statement for statement in said if statement.startswith("UPDATE groups")}) == 3
+    assert list(store.check()) == []
     store.close()
 
 

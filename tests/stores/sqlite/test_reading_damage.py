@@ -11,15 +11,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from tests.stores.sqlite.own import without_triggers
 from tests.support import damage
+from tests.support.sqlite_edits import edit
 
 from everlog.catalog.builtin import BUILT_IN
+from everlog.core.codec import Packed
 from everlog.core.event import Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, EverlogError, Unavailable
 from everlog.log.log import Log
+from everlog.log.verify.verify import verify
 from everlog.log.write.draft import Draft
 from everlog.stores.past_damage import PastDamage
 from everlog.stores.sqlite.store import SqliteStore
@@ -96,7 +99,7 @@ def test_a_lost_row_ends_every_read_that_could_have_given_it(
 ) -> None:
     query = QUERIES[name]
     whole = _expected(made, query)
-    without_triggers(path, f"DELETE FROM events WHERE position = {position}")  # noqa: S608 - a number of ours
+    edit(path, f"DELETE FROM events WHERE position = {position}")  # noqa: S608 - a number of ours
     with closing(SqliteStore(path)) as store:
         assert store.head() == 2001
         found, error = _read(store, query, newest_first=newest_first)
@@ -118,7 +121,7 @@ def test_a_lost_row_is_noticed_by_who_asks_for_its_id(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         (recorded,) = store.read(after=Position(99), limit=1)
         (other,) = store.read(after=Position(999), limit=1)
-    without_triggers(path, "DELETE FROM events WHERE position = 100")
+    edit(path, "DELETE FROM events WHERE position = 100")
     with closing(SqliteStore(path)) as store:
         with pytest.raises(Damaged):
             store.get(recorded.event.id)
@@ -128,20 +131,54 @@ def test_a_lost_row_is_noticed_by_who_asks_for_its_id(path: Path) -> None:
 def test_rows_that_are_lost_while_a_store_is_open_are_noticed(path: Path) -> None:
     with closing(SqliteStore(path)) as store:
         assert len(list(store.read())) == len(list(store.read(QUERIES["type"])))
-        without_triggers(path, "DELETE FROM events WHERE position BETWEEN 500 AND 600")
+        edit(path, "DELETE FROM events WHERE position BETWEEN 500 AND 600")
         for name in ("everything", "stream"):
             found, error = _read(store, QUERIES[name])
             assert error is not None, name
             assert max(found) < 500
 
 
-def test_an_unreadable_row_names_its_position_and_the_rest_is_read(path: Path) -> None:
-    without_triggers(path, "UPDATE events SET payload = '{\"text\"' WHERE position = 700")
+def test_an_unreadable_row_names_its_positions_and_the_rest_is_read(path: Path) -> None:
+    """Position 700 is in the group of 629 to 756; 628 was purged."""
+    edit(path, "UPDATE events SET payload = '{\"text\"' WHERE position = 700")
     with closing(SqliteStore(path)) as store:
         found, error = _read(store, EVERYTHING)
         assert error is not None
-        assert (found[-1], error.details["position"], error.details["after"]) == (699, 700, 700)
-        assert next(store.read(after=Position(700))).position == 701
+        assert (found[-1], error.details["position"], error.details["after"]) == (627, 629, 756)
+        assert next(store.read(after=Position(756))).position == 757
+        found, error = _read(store, EVERYTHING, newest_first=True)
+        assert error is not None
+        assert (found[-1], error.details["position"], error.details["after"]) == (757, 629, 756)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_flipped_bit_is_found_by_every_way_of_reading(path: Path, name: str, newest_first: bool) -> None:
+    """Also where it leaves a text that is JSON: in a payload, an actor, a name, a time."""
+    with closing(SqliteStore(path)) as store:
+        asked = next(store.read(after=Position(698))).event
+    assert (asked.stream, asked.payload["text"][:8]) == ("note/6", "note 699")
+    content = path.read_bytes()
+    at = content.index(b'"text":"note 699 ') + len('"text":"no')
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    with closing(SqliteStore(path)) as store:
+        query = QUERIES[name] if "stream" not in name else msgspec.structs.replace(QUERIES[name], stream="note/6")
+        found, error = _read(store, query, newest_first=newest_first)
+        assert error is not None
+        assert (error.details["position"], error.details["after"]) == (629, 756)
+        assert "checksum" in error.why
+        assert found
+        assert all(place > 756 if newest_first else place < 629 for place in found)
+        with pytest.raises(Damaged):
+            store.get(asked.id)
+        with pytest.raises(Damaged):
+            list(store.blocks(query))
+        slots: dict[int, bool] = {slot.position: isinstance(slot, Packed) for slot in store.slots()}
+        assert {place for place in range(629, 757) if slots.get(place, False)} == set()
+        assert {628, 757} < slots.keys()
+        assert [(each.position, each.last, each.code) for each in verify(store).problems][:1] == [
+            (629, 756, "unreadable")
+        ]
 
 
 def _pages(path: Path, table: str) -> list[int]:
@@ -160,7 +197,7 @@ def _pages(path: Path, table: str) -> list[int]:
 def test_a_page_that_sqlite_cannot_read_costs_its_own_rows_and_no_others(
     made: Path, path: Path, newest_first: bool
 ) -> None:
-    page = _pages(path, "events")[20]
+    page = _pages(path, "groups")[1]
     content = bytearray(path.read_bytes())
     content[(page - 1) * 4096 : page * 4096] = b"\xff" * 4096
     path.write_bytes(content)
@@ -169,7 +206,7 @@ def test_a_page_that_sqlite_cannot_read_costs_its_own_rows_and_no_others(
         found, error = _read(store, EVERYTHING, newest_first=newest_first)
         assert error is not None
         first, last = error.details["position"], error.details["after"]
-        assert first <= last < first + 20
+        assert first <= last < first + 8 * 128
         assert sorted(found) == [place for place in whole if (place > last if newest_first else place < first)]
         past = PastDamage(store, lambda error: None).read(newest_first=newest_first)
         assert sorted(one.position for one in past) == [place for place in whole if not first <= place <= last]
@@ -191,7 +228,7 @@ def test_damage_of_an_index_costs_no_event(made: Path, path: Path, table: str) -
 
 
 def test_an_entry_that_the_index_of_streams_has_lost_costs_no_event(made: Path, path: Path) -> None:
-    without_triggers(path, "DELETE FROM stream_places WHERE position = 10")
+    edit(path, "DELETE FROM stream_places WHERE position = 10")
     with closing(SqliteStore(path)) as store:
         assert _read(store, QUERIES["stream"]) == (_expected(made, QUERIES["stream"]), None)
 
@@ -244,6 +281,7 @@ try:
 except OSError:
     pass
 try:
+    kept = store._idle_readers[:]  # whose files stay open
     store._idle_readers.clear()
     list(store.read())
 except EverlogError as error:

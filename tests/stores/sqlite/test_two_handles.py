@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+
 import everlog
+from everlog.catalog.catalog import Catalog
+from everlog.core.query import Query
+from everlog.errors import ReadOnly
+from everlog.log.log import Log
+from everlog.log.write.draft import Draft
+from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import seal_any
 from everlog.testing.filling import append
@@ -55,3 +64,43 @@ def test_ids_from_elsewhere_are_found_when_two_handles_record_them_in_turn(tmp_p
             assert found.event == sealed.event
         assert list(store.check()) == []
         store.close()
+
+
+def test_a_refused_open_does_not_take_the_locks_away(tmp_path: Path) -> None:
+    """SQLite does not report why it cannot open a file. To find out, the file itself is not opened."""
+    url = f"sqlite:{tmp_path / 'log.db'}"
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorname = "SQLITE_CANTOPEN"
+    with everlog.open(url) as first:
+        first.append("note.added", stream="note/1", payload={"text": "here"})
+        assert isinstance(connection.translated(error, tmp_path / "log.db", "reading"), ReadOnly)
+        append_elsewhere(url)
+        first.append("note.added", stream="note/1", payload={"text": "here"})
+        append_elsewhere(url)
+        assert [recorded.position for recorded in first.read()] == [1, 2, 3, 4]
+
+
+def test_a_filtered_read_does_not_pass_over_what_came_meanwhile(tmp_path: Path) -> None:
+    """Types and scopes are looked up once. A read that went on into events with new ones would leave them out."""
+    catalog = Catalog()
+    for name in ("test.a", "test.b", "test.c"):
+        catalog.event(name)(type("P", (msgspec.Struct,), {}))
+    url = f"sqlite:{tmp_path / 'log.db'}"
+
+    def add(log: Log, kind: str, count: int, scope: str = "") -> None:
+        log.append_batch([Draft(kind, f"note/{number}", {}, scope=scope) for number in range(count)])
+
+    with everlog.open(url, catalog=catalog) as log, everlog.open(url, catalog=catalog) as other:
+        add(log, "test.a", 1500, "acme/x")
+        for query in (Query(types=frozenset(["test.a", "test.b"])), Query(scope="acme")):
+            found = log.read(query)
+            seen = [next(found)]
+            add(other, "test.c", 300)
+            add(other, "test.b", 1, f"acme/{query.scope or 'new'}")
+            add(other, "test.c", 300)
+            add(other, "test.a", 5, "acme/x")
+            seen += found
+            upto = seen[-1].position
+            assert [recorded.position for recorded in seen] == [
+                recorded.position for recorded in log.read(upto=upto) if query.matches(recorded)
+            ]

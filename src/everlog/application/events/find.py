@@ -57,6 +57,9 @@ def find_stored(log: Log, name: str) -> StoredEvent:
     if not isinstance(slot, Packed) or slot.position != position:
         raise _missing(log, f"#{position}", position)
     facts, sound = _stored_facts(slot)
+    problems = spot_check_at(log.stored, position)
+    if sound and problems:
+        facts, sound = {**facts, "check": f"WRONG, {problems[0].reason}"}, False
     return StoredEvent(position=position, facts=facts, sound=sound)
 
 

@@ -30,6 +30,8 @@ GITIGNORE = """\
 # Of a JSONL log: the clock, and files that belong to this copy only.
 clock.json
 local/
+# Private keys.
+keys/
 """
 
 TYPES = """\
@@ -66,6 +68,7 @@ class CreatedLog(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: Path
     log_id: str
+    origin: str
     files: Sequence[str]
     merged_by_git: bool
 
@@ -75,7 +78,13 @@ class CreatedLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_log(
-    directory: Path, *, store: str = STORE, new: bool = False, agents_md: bool = False, warn: Warn
+    directory: Path,
+    *,
+    store: str = STORE,
+    new: bool = False,
+    agents_md: bool = False,
+    signed: bool = False,
+    warn: Warn,
 ) -> CreatedLog:
     """Create a folder with a log in a directory, and the directory itself if necessary.
 
@@ -111,7 +120,7 @@ def create_log(
     for parent in reversed(missing):
         files.make_dir(parent)
     try:
-        made = create_folder(folder, store=store, new=new)
+        made = create_folder(folder, store=store, new=new, signed=signed)
     except BaseException:
         _remove_empty(files, missing)
         raise
@@ -119,12 +128,20 @@ def create_log(
     if agents_md and _add_agents_block(directory / "AGENTS.md"):
         made.append("AGENTS.md")
     with wiring.open_folder(folder) as log:
-        log_id = log.identity.log_id
-    return CreatedLog(folder=folder, log_id=log_id, files=made, merged_by_git=merged_by_git)
+        identity = log.identity
+    return CreatedLog(
+        folder=folder, log_id=identity.log_id, origin=identity.origin, files=made, merged_by_git=merged_by_git
+    )
 
 
 def create_folder(
-    folder: Path, *, store: str = STORE, types: str = TYPES, demo: bool = False, new: bool = False
+    folder: Path,
+    *,
+    store: str = STORE,
+    types: str = TYPES,
+    demo: bool = False,
+    new: bool = False,
+    signed: bool = False,
 ) -> list[str]:
     """Create the folder with its files and its log, and return the names of the new files. Existing files are kept.
 
@@ -136,7 +153,8 @@ def create_folder(
     fresh = not files.exists(folder / FILE_NAME)
     files.make_dir(folder)
     try:
-        wiring.open_folder(folder, create=new or fresh, loaded=_future_settings(store) if fresh else None).close()
+        loaded = _future_settings(store, signed=signed) if fresh else None
+        wiring.open_folder(folder, create=new or fresh, loaded=loaded).close()
     except NotFound as error:
         _remove_empty(files, [] if existed else [folder])
         raise error if fresh else lost_store(error, folder) from error
@@ -145,7 +163,7 @@ def create_folder(
         raise
     made = []
     for name, text in (
-        (FILE_NAME, template(store=store, demo=demo)),
+        (FILE_NAME, template(store=store, demo=demo, sign=signed)),
         ("types.toml", types),
         (".gitignore", GITIGNORE),
     ):
@@ -155,12 +173,13 @@ def create_folder(
     return made
 
 
-def _future_settings(store: str) -> Loaded:
+def _future_settings(store: str, *, signed: bool) -> Loaded:
     """Return the settings that apply once the file is written. A variable or the user's own file may override it."""
     loaded = load(None)
-    if loaded.origins["store"] != "default":
-        return loaded
-    return Loaded(msgspec.structs.replace(loaded.settings, store=store), loaded.origins)
+    changes: dict[str, str] = {"sign": "required"} if signed else {}
+    if loaded.origins["store"] == "default":
+        changes["store"] = store
+    return Loaded(msgspec.structs.replace(loaded.settings, **changes), loaded.origins)
 
 
 def _remove_empty(files: DiskFiles, directories: Sequence[Path]) -> None:

@@ -12,7 +12,7 @@ from everlog.core.text import counted
 from everlog.errors import NotFound, ReadOnly
 from everlog.log.derived import Answer
 from everlog.log.log import Log
-from everlog.pipeline.engines.choose import SPARK, choose
+from everlog.pipeline.engines.choose import LOCAL, SPARK, Choice, choose
 from everlog.views.audit import Audit
 from everlog.views.builds.overview import DAMAGED, NEVER_RUN, Overview
 from everlog.views.live import Mode
@@ -158,6 +158,9 @@ def rebuild_view(
     live = live_view(log, name)
     advice = choose(log.head(), store=store)
     taken = advice.engine if engine == "auto" else engine
+    if taken == SPARK and log.catalog.stand_ins(live.view.types):
+        taken = LOCAL  # the workers of Spark have no keys, and would derive stand-ins
+        advice = Choice(LOCAL, "the view reads personal fields, and only this process has their keys")
     if taken == SPARK:
         with spark() as (session, url):
             from everlog.pipeline.engines.spark import derive_on

@@ -15,11 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import IO
 
+from msgspec.structs import replace
+
 from everlog.core.canonical import canonical
 from everlog.core.codec import Packed, commitment, header_bytes, header_hash, unpack
 from everlog.core.event import BEGINNING, START, Event, Link, Position, Purge, Purged
-from everlog.core.group import EventLink, StoredEvent
+from everlog.core.group import EventLink, GroupFacts, StoredEvent
 from everlog.errors import Damaged, NotCanonical
+from everlog.log.verify.signatures import Signatures
 from everlog.stores.contract import Problem
 from everlog.stores.formats import FORMAT
 
@@ -55,7 +58,7 @@ class Verifier:
 
     Ids and streams are compared with all others without being held in memory, so it must be closed. With `head`, an
     event that was purged by a purge after that position counts as an event. With `upgraded`, an event that was purged
-    in an older format must be at or below that position.
+    in an older format must be at or below that position. With `log_id`, signatures are checked.
     """
 
     def __init__(
@@ -67,11 +70,13 @@ class Verifier:
         upgraded: int | None = None,
         hash: Callable[[bytes], bytes] = header_hash,
         former: Collection[str] = (),
+        log_id: str = "",
     ) -> None:
         self.events = 0
         self.purged = 0
         self.digest = hashlib.sha256()  # over every header's hash
         self.problems: list[Problem] = []
+        self.faults: list[Problem] = []  # of other origins, whose events are as they were admitted
         self.position = START
         self.unlisted = 0
         self.sequences: dict[str, int] = {}  # the last of each stream, of those that were met lately
@@ -81,6 +86,7 @@ class Verifier:
         self._head = head
         self._upgraded = upgraded
         self._hash = hash
+        self.signatures = Signatures(log_id) if log_id else None
         self._purges = {purge.reserved: purge for purge in purges}
         self._reserved = sorted(self._purges)
         self._ids = Spill()
@@ -97,6 +103,9 @@ class Verifier:
             self.saw(place.hash)
             if self._upgraded is not None and place.hash_format != FORMAT:
                 self._check_format(place, self._upgraded)
+            if self.signatures is not None and place.signature:
+                for problem in self.signatures.of_stub(place):
+                    self.report(problem)
             self.check_chain(place.position, place.origin, place.origin_seq, place.previous, place.hash)
             self._go_on_after_purged(place)
             return
@@ -120,14 +129,17 @@ class Verifier:
     def _take_event(self, place: Packed, event: Event, digest: bytes) -> None:
         for code, reason in content_problems(place, event, own=event.origin in self._made_here):
             self.report(Problem(place.position, code, reason))
+        if self.signatures is not None:
+            for problem in self.signatures.of_slot(place, event, digest):
+                self.report(problem)
         self.look_at(place, event)
         self.check_identity(place.position, event.id)
         self.check_sequence(place.position, event.stream, place.sequence)
         self.check_chain(place.position, event.origin, event.origin_seq, event.previous, digest)
 
-    def take_linked(self, stored: StoredEvent, link: EventLink, origin: str) -> None:
+    def take_linked(self, stored: StoredEvent, link: EventLink, facts: GroupFacts) -> None:
         """Take an event of a stored group, whose hashes were computed from what is stored."""
-        position, event = stored.recorded.position, stored.recorded.event
+        position, event, origin = stored.recorded.position, stored.recorded.event, facts.origin
         self._account_for(position)
         self.events += 1
         self.saw(link.hash)
@@ -140,17 +152,15 @@ class Verifier:
         self.check_sequence(position, event.stream, stored.recorded.sequence)
         self.check_chain(position, origin, event.origin_seq, link.previous, link.hash)
 
-    def take_run(self, linked: Sequence[tuple[StoredEvent, EventLink]], origin: str) -> None:
+    def take_run(self, linked: Sequence[tuple[StoredEvent, EventLink]], facts: GroupFacts) -> None:
         """Take the events of a stored group, all at once if nothing about them needs a closer look."""
-        (first, start), (last, end) = linked[0], linked[-1]
-        position, upto = first.recorded.position, last.recorded.position
-        events = [stored.recorded.event for stored, _ in linked]
-        # An event that stores no commitment has a payload that fits it, and one that stores no previous hash follows.
-        plain = upto - position == len(linked) - 1 == last.recorded.event.origin_seq - first.recorded.event.origin_seq
-        if not plain or any(event.commitment or event.previous for event in events):
+        if not is_plain(linked):
             for stored, link in linked:
-                self.take_linked(stored, link, origin)
+                self.take_linked(stored, link, facts)
             return
+        (first, start), (last, end) = linked[0], linked[-1]
+        position, upto, origin = first.recorded.position, last.recorded.position, facts.origin
+        events = [stored.recorded.event for stored, _ in linked]
         self._account_for(position)
         self.position = upto
         self.events += len(linked)
@@ -282,14 +292,32 @@ class Verifier:
         before = self.chains.get(origin, BEGINNING)
         own = origin == self._origin
         if (wrong := wrong_link(position, origin_seq, previous, before, own=own)) is not None:
-            self.report(wrong)
+            self.report_link(origin, wrong)
         self.chains[origin] = Link(origin_seq, digest)
+
+    def report_link(self, origin: str, wrong: Problem) -> None:
+        """Report a broken link: damage in a chain that was made here, and a fault of its origin in any other."""
+        if origin in self._made_here:
+            self.report(wrong)
+        elif len(self.faults) < PROBLEMS_MAX:
+            self.faults.append(replace(wrong, code="chain_fault", reason=f"{wrong.reason}, {origin}"))
 
     def report(self, problem: Problem) -> None:
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
         else:
             self.unlisted += 1
+
+
+def is_plain(linked: Sequence[tuple[StoredEvent, EventLink]]) -> bool:
+    """Return whether nothing about the events of a group needs a closer look.
+
+    An event that stores no commitment has a payload that fits it, and one that stores no previous hash follows.
+    """
+    first, last = linked[0][0].recorded, linked[-1][0].recorded
+    if not last.position - first.position == len(linked) - 1 == last.event.origin_seq - first.event.origin_seq:
+        return False
+    return not any(stored.recorded.event.commitment or stored.recorded.event.previous for stored, _ in linked)
 
 
 class PartVerifier(Verifier):
@@ -319,7 +347,7 @@ class PartVerifier(Verifier):
     def check_chain(self, position: Position, origin: str, origin_seq: int, previous: bytes, digest: bytes) -> None:
         before = self.chains.get(origin, BEGINNING)
         if (wrong := wrong_link(position, origin_seq, previous, before, own=False)) is not None:
-            self.report(wrong)
+            self.report_link(origin, wrong)
         self.chains[origin] = Link(origin_seq, digest)
 
 
@@ -338,6 +366,8 @@ def wrong_link(position: Position, origin_seq: int, previous: bytes, before: Lin
     if origin_seq == before.origin_seq + 1:
         if previous != before.hash:
             return Problem(position, "chain_broken", f"it does not follow event {before.origin_seq} of its origin")
+    elif origin_seq == before.origin_seq:
+        return Problem(position, "chain_broken", f"it is a second event {origin_seq} of its origin")
     elif own:
         reason = f"it is event {origin_seq} of this log's chain, after event {before.origin_seq}"
         return Problem(position, "chain_broken", reason)

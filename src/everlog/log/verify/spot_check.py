@@ -8,11 +8,12 @@ the log only `verify` can say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import takewhile
 
 from everlog.core.codec import Packed, header_hash, pack, unpack
 from everlog.core.event import Event, Link, Position, Purged
-from everlog.core.group import Group
+from everlog.core.group import EventLink, Group, StoredEvent
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged
 from everlog.log.verify.audit import content_problems, wrong_link
@@ -29,7 +30,8 @@ def spot_check(store: Stored, query: Query, *, after: Position, upto: Position) 
     Without a filter every place in between is looked at, so that one that is missing is noticed, too.
     """
     if query == EVERYTHING:
-        return [*_every_place(store, after, upto), *_changed_groups(store, after, upto)]
+        problems = [*_changed_groups(store, after, upto), *_every_place(store, after, upto)]
+        return sorted(problems, key=lambda problem: problem.position)
     records = list(store.read(query, after=after, upto=upto))
     problems = [problem for recorded in records for problem in _content(store, pack(recorded))]
     groups = {id(group): group for recorded in records if (group := recorded.event.group) is not None}
@@ -43,14 +45,15 @@ def spot_check_at(store: Stored, position: Position) -> list[Problem]:
     if not isinstance(place, Packed) or place.position != position:
         return []  # there is nothing to look at
     problems = list(_content(store, place))
+    changed = list(_changed_groups(store, Position(position - 1), position))
     this, after = _link(place), None if following is None else _link(following)
     if this is not None and after is not None:
         event, digest = this
         follows = (after[0].origin, after[0].origin_seq) == (event.origin, event.origin_seq + 1)
-        if follows and after[0].previous != digest:
+        if follows and after[0].previous != digest and not changed:
             reason = "its header is not the one whose hash the next event carries"
             problems.append(Problem(position, "header_changed", reason))
-    return [*problems, *_changed_groups(store, Position(position - 1), position)]
+    return [*problems, *changed]
 
 
 def _changed_groups(store: Stored, after: Position, upto: Position) -> Iterator[Problem]:
@@ -63,15 +66,23 @@ def _changed_groups(store: Stored, after: Position, upto: Position) -> Iterator[
 def _up_to(groups: Iterable[Group], upto: Position) -> Iterator[Group]:
     for group in groups:
         yield group
-        if any(stored.recorded.position >= upto for stored, _, _ in group.linked()):
+        if any(stored.recorded.position >= upto for stored, _ in _linked(group)):
             return
 
 
 def _changed(groups: Iterable[Group]) -> Iterator[Problem]:
     for group in groups:
-        found = group_changed(group.facts, [(stored, link) for stored, _, link in group.linked()])
+        found = group_changed(group.facts, _linked(group))
         if found is not None:
             yield found
+
+
+def _linked(group: Group) -> list[tuple[StoredEvent, EventLink]]:
+    """Return the events of a group with their hashes, as far as they can be computed; the slots show the rest."""
+    found: list[tuple[StoredEvent, EventLink]] = []
+    with suppress(Damaged):
+        found.extend((stored, link) for stored, _, link in group.linked())
+    return found
 
 
 def _every_place(store: Stored, after: Position, upto: Position) -> Iterator[Problem]:
@@ -97,7 +108,7 @@ def _every_place(store: Stored, after: Position, upto: Position) -> Iterator[Pro
         if seen is not None:
             own = header.origin == store.identity.origin
             wrong = wrong_link(place.position, header.origin_seq, header.previous, seen, own=own)
-            if wrong is not None:
+            if wrong is not None and store.identity.made(header.origin):  # else it is a fault of its origin
                 yield wrong
         links[header.origin] = Link(header.origin_seq, digest)
     yield from _missing(following, upto + 1, reserved)

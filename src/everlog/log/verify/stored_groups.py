@@ -15,6 +15,7 @@ from everlog.core.event import START, Position, Purged
 from everlog.core.group import GROUP_MAX, EventLink, Group, GroupFacts, StoredEvent
 from everlog.errors import Damaged
 from everlog.log.verify.audit import Verifier
+from everlog.log.verify.signatures import Signatures
 from everlog.stores.contract import Problem
 
 
@@ -23,7 +24,7 @@ class _Run(NamedTuple):
 
     position: Position  # of the first one
     last: Position
-    origin: str
+    facts: GroupFacts
     linked: list[tuple[StoredEvent, EventLink]]
 
 
@@ -44,11 +45,14 @@ def take_groups(audit: Verifier, found: Iterable[Group | Purged], *, upto: Posit
                 waiting = _take_below(audit, waiting, start)
                 yield start
             continue
-        run = _run(audit, item)
+        run, problems = _run(item, audit.signatures)
+        if run is not None and run.position > upto:
+            break  # it came while the rest was read
+        for problem in problems:
+            if problem.position <= upto:
+                audit.report(problem)
         if run is None:
             continue
-        if run.position > upto:
-            break  # it came while the rest was read
         if run.last > upto:
             linked = [pair for pair in run.linked if pair[0].recorded.position <= upto]
             run = run._replace(last=upto, linked=linked)
@@ -60,18 +64,18 @@ def take_groups(audit: Verifier, found: Iterable[Group | Purged], *, upto: Posit
 def _take_below(audit: Verifier, waiting: list[_Run | Purged], start: Position) -> list[_Run | Purged]:
     """Have what lies before a position verified, and return the rest."""
     if len(waiting) == 1 and isinstance(waiting[0], _Run) and waiting[0].last < start:
-        audit.take_run(waiting[0].linked, waiting[0].origin)
+        audit.take_run(waiting[0].linked, waiting[0].facts)
         return []
     waiting.sort(key=_position)
     done = len(waiting)
     while done and _end(waiting[done - 1]) >= start:
         done -= 1
-    slots: list[tuple[Position, Purged | tuple[StoredEvent, EventLink, str]]] = []
+    slots: list[tuple[Position, Purged | tuple[StoredEvent, EventLink, GroupFacts]]] = []
     for item in waiting[:done]:
         if isinstance(item, Purged):
             slots.append((item.position, item))
         else:
-            slots += [(stored.recorded.position, (stored, link, item.origin)) for stored, link in item.linked]
+            slots += [(stored.recorded.position, (stored, link, item.facts)) for stored, link in item.linked]
     slots.sort(key=itemgetter(0))
     for _, slot in slots:
         if isinstance(slot, Purged):
@@ -85,22 +89,26 @@ def _end(item: _Run | Purged) -> Position:
     return item.last if isinstance(item, _Run) else item.position
 
 
-def _run(audit: Verifier, group: Group) -> _Run | None:
+def _run(group: Group, signatures: Signatures | None) -> tuple[_Run | None, list[Problem]]:
+    """Return the events of a group with their hashes, and what is wrong with the group as a whole."""
     facts = group.facts
     linked: list[tuple[StoredEvent, EventLink]] = []
+    problems: list[Problem] = []
     try:
         linked.extend([(stored, link) for stored, _, link in group.linked()])
     except Damaged as error:
-        audit.report(Problem(Position(error.details.get("position", 0)), "unreadable", error.why))
+        problems.append(Problem(Position(error.details.get("position", 0)), "unreadable", error.why))
+    if signatures is not None and not problems:
+        problems += signatures.of_group(group, linked)
     if not linked:
-        return None
+        return None, problems
     changed = group_changed(facts, linked)
     if changed is not None:
-        audit.report(changed)
+        problems.append(changed)
         # The rest of the chain is compared with the hash that was recorded, so that one change is reported once.
         linked[-1] = (linked[-1][0], linked[-1][1]._replace(hash=facts.hash))
     first, last = linked[0][0].recorded.position, linked[-1][0].recorded.position
-    return _Run(first, last, facts.origin, linked)
+    return _Run(first, last, facts, linked), problems
 
 
 def group_changed(facts: GroupFacts, linked: Sequence[tuple[StoredEvent, EventLink]]) -> Problem | None:

@@ -39,6 +39,8 @@ class Report(msgspec.Struct, frozen=True):
     unseen: int = 0
     """Positions that this reader may not see, such as those of other tenants: nothing was checked there."""
     unlisted: int = 0  # problems beyond PROBLEMS_MAX
+    faults: tuple[Problem, ...] = ()
+    """Broken links in chains of other origins. Their events are as they were admitted: this log is not damaged."""
 
     def __post_init__(self) -> None:
         ordered = sorted(self.problems, key=lambda problem: FOLLOWING.get(problem.code, 0))
@@ -106,7 +108,14 @@ class _Look:
         self._hides = isinstance(store, HidesEvents) and store.hides_events
         made = PartVerifier if self._hides else Verifier
         identity = store.identity
-        self._audit = made(identity.origin, self._purges, head=self._head, upgraded=upgraded, former=identity.former)
+        self._audit = made(
+            identity.origin,
+            self._purges,
+            head=self._head,
+            upgraded=upgraded,
+            former=identity.former,
+            log_id=identity.log_id,
+        )
         try:
             with closing(self._audit):
                 self._take(progress)
@@ -130,7 +139,14 @@ class _Look:
         reserved = sum(purge.reserved <= self._head for purge in self._purges)
         unseen = self._head - audit.events - audit.purged - reserved if self._hides else 0
         return Report(
-            audit.events, audit.purged, self._head, audit.digest.hexdigest(), tuple(listed), unseen, unlisted
+            audit.events,
+            audit.purged,
+            self._head,
+            audit.digest.hexdigest(),
+            tuple(listed),
+            unseen,
+            unlisted,
+            tuple(audit.faults),
         )
 
     def _take(self, progress: Callable[[int], None]) -> None:
@@ -190,7 +206,7 @@ def in_ranges(problems: Iterable[Problem]) -> Iterator[Problem]:
         yield open_range
 
 
-EXPLAINED = ("conflict_marker", "log_cut_off")
+EXPLAINED = ("conflict_marker", "log_cut_off", "unreadable")
 """What a store says of positions that it knows to have had: it knows the file, and that they are missing."""
 
 

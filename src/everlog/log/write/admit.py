@@ -96,10 +96,10 @@ def append_foreign(writer: OpenWrite, encoded: Sequence[Encoded]) -> list[Record
     identity = writer.identity
     if not any(identity.made(item.event.origin) for item in encoded):
         return writer.append(encoded)
-    ends = {origin: writer.link(origin) for origin in {item.event.origin for item in encoded}}
+    before = {origin: writer.chain(origin) for origin in {item.event.origin for item in encoded}}
     new = writer.append(encoded)
     taken: dict[tuple[str, int], Event] = {}
-    doubtful: list[Event] = []
+    ends = {origin: chain.end for origin, chain in before.items()}
     hashes = {item.event.id: item.hash for item in encoded}
     for event in (recorded.event for recorded in new):
         if not identity.made(event.origin):
@@ -107,26 +107,14 @@ def append_foreign(writer: OpenWrite, encoded: Sequence[Encoded]) -> list[Record
         end = ends[event.origin]
         if event.origin == own:
             raise _fork(event, f"claims to be of this log, which never recorded it: it made {end.origin_seq} events")
-        if (event.origin, event.origin_seq) in taken:
-            raise _fork(event, _same_number(event, taken[event.origin, event.origin_seq].id))
+        if (event.origin, event.origin_seq) in taken or before[event.origin].has(event.origin_seq):
+            raise _fork(event, f"has the number {event.origin_seq} of origin {event.origin}, as another event here")
         taken[event.origin, event.origin_seq] = event
-        if event.origin_seq <= end.origin_seq:
-            doubtful.append(event)
-        elif event.origin_seq == end.origin_seq + 1 and event.previous != end.hash:
+        if event.origin_seq == end.origin_seq + 1 and event.previous != end.hash:
             raise _fork(event, f"does not follow event {end.origin_seq} of origin {event.origin} as it is here")
         if event.origin_seq > end.origin_seq:
             ends[event.origin] = Link(event.origin_seq, hashes[event.id])
-    if doubtful:
-        numbers = {(event.origin, event.origin_seq): event for event in doubtful}
-        for origin, origin_seq, event_id in writer.numbers_of({event.origin for event in doubtful}):
-            found = numbers.get((origin, origin_seq))
-            if found is not None:
-                raise _fork(found, _same_number(found, event_id))
     return new
-
-
-def _same_number(event: Event, other: str) -> str:
-    return f"has the number {event.origin_seq} of origin {event.origin}, which is event {other} here"
 
 
 def _fork(event: Event, what: str) -> IdConflict:

@@ -5,12 +5,14 @@ Callers that come meanwhile wait. When the flush is done, the first of them beco
 have gathered. Tasks of an event loop cannot lead, because a flush would stop their loop: a thread of the committer
 leads for them (`everlog.aio`), and one wake-up per loop notifies all tasks of a group.
 
-Ctrl-C is held back while a write is open (`HeldBack`).
+Ctrl-C is held back while a write is open and while the queue changes, and raised at once while a caller waits for its
+turn (`HeldBack`).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import threading
@@ -22,7 +24,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from threading import get_ident
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 from everlog.errors import EverlogError, LogClosed, Unavailable
@@ -38,7 +40,10 @@ GROUP_MAX = 256
 """Items in one group. Larger groups gain nothing and make the first item wait for the last."""
 
 PATIENCE_S = 1.0
-"""A second Ctrl-C is raised at once if it comes so long after the first."""
+"""During a write, a second Ctrl-C is raised at once if it comes so long after the first."""
+
+_ALWAYS = math.inf
+_NEVER = -1.0
 
 # Beneath the module's own functions, which turn numbers into enum members and back: ten times the cost of the rest.
 _beneath = import_module("_signal") if find_spec("_signal") else signal
@@ -74,20 +79,20 @@ class Committer:
 
     def commit(self, item: Item) -> Any:
         """Carry out an item and return its result, once that is on the disk."""
-        with HeldBack():
+        with HeldBack() as held:  # all the way: an item in the queue needs its caller, who may have to lead
             if self._begin(item):
                 try:
                     # The shortest way, for a caller that found nobody else.
-                    self._write([item])
+                    self._write([item], held)
                 finally:
                     self._pass_the_lead()
                 item.done = True
+                held.patience = PATIENCE_S
                 self._committed()
-        if not item.done:
-            self._wait(item)
-        if not item.done:
-            with HeldBack():
-                self._lead_once()
+            else:
+                self._wait(item, held)
+                if not item.done:
+                    self._lead_once(held)
         if item.error is not None:
             raise item.error
         return item.result
@@ -116,7 +121,7 @@ class Committer:
         """Have items carried out by the committer's own thread, which calls the waker when they are done."""
         for item in items:
             item.waker = waker
-        with self._lock:
+        with HeldBack(), self._lock:
             self._require_open()
             if items and not self._leading:
                 self._wake_thread()  # may fail if no thread can be had; then nothing was accepted
@@ -126,7 +131,7 @@ class Committer:
     def close(self) -> None:
         """Refuse further work and end the thread. What was submitted before is committed first."""
         while True:
-            with self._lock:
+            with HeldBack(), self._lock:
                 idle = not self._waiting and not self._leading
                 self._closed = self._closed or idle
                 if self._closed:
@@ -146,12 +151,15 @@ class Committer:
         self._closed = True
         self.forked()
 
-    def _wait(self, item: Item) -> None:
+    def _wait(self, item: Item, held: HeldBack) -> None:
         """Wait until the item is done, or until it is its caller's turn to lead."""
         assert item.gate is not None
         try:
+            held.let_through()
             item.gate.acquire()
+            held.patience = _ALWAYS
         except BaseException:
+            held.patience = _ALWAYS
             # An interrupt. The item leaves the queue, and if it was just asked to lead, it passes the lead on. One
             # that a leader has not prepared yet is not recorded any more: nobody waits for it.
             if not item.ready and item.error is None:
@@ -168,7 +176,7 @@ class Committer:
         if self._closed:
             raise LogClosed("the log is closed", hint="open it again; after a fork, in the child itself")
 
-    def _lead_once(self) -> None:
+    def _lead_once(self, held: HeldBack) -> None:
         """Commit one group, then pass the lead to the first caller that waits."""
         with self._lock:
             self._leader = get_ident()
@@ -176,18 +184,19 @@ class Committer:
             while self._waiting and len(group) < GROUP_MAX and not (group[0].exclusive or self._waiting[0].exclusive):
                 group.append(self._waiting.popleft())
         try:
-            self._commit(group)
+            self._commit(group, held)
         finally:
             # Even if the commit failed in an unforeseen way, nobody must wait for ever.
             self._pass_the_lead()
             wake(group)
         # Last, and by a thread that does not lead any more: a callback may append in turn.
+        held.patience = PATIENCE_S
         self._committed()
 
-    def _commit(self, group: list[Item]) -> None:
+    def _commit(self, group: list[Item], held: HeldBack) -> None:
         """Commit a group, and give every item of it its outcome."""
         try:
-            self._write(group)
+            self._write(group, held)
         except BaseException as error:
             # The write was undone. An item that was refused keeps its reason; all others get this one. An interrupt
             # belongs to the leader: in the threads and tasks of others it would end what nobody meant to end.
@@ -201,7 +210,15 @@ class Committer:
             if not isinstance(error, Exception):
                 raise
 
-    def _write(self, group: list[Item]) -> None:
+    def _write(self, group: list[Item], held: HeldBack) -> None:
+        """Carry out a group. This may take long, because it may wait for another process: it can be interrupted."""
+        held.patience = PATIENCE_S
+        try:
+            self._carry_out(group)
+        finally:
+            held.patience = _ALWAYS
+
+    def _carry_out(self, group: list[Item]) -> None:
         """Carry out a group in one write. This is the only place where a write is opened and its stages run.
 
         An item that is alone in its group raises its own refusal, which undoes the write. With several, each is
@@ -261,7 +278,8 @@ class Committer:
                 mine = bool(self._waiting) and self._waiting[0].gate is None
             if mine:
                 try:
-                    self._lead_once()
+                    with HeldBack() as held:
+                        self._lead_once(held)
                 except BaseException:
                     # Every caller of that group has its error. The next group still needs a leader.
                     _logger.exception("a group of requests could not be committed")
@@ -291,18 +309,21 @@ os.register_at_fork(after_in_child=_in_a_forked_child)
 
 
 class HeldBack:
-    """A context in which the first SIGINT waits for its end. Only the main thread gets any.
+    """A context in which SIGINT waits for its end. Only the main thread gets any.
 
     Python raises KeyboardInterrupt between any two steps of the main thread. Between taking a lock and knowing that
-    it was taken there is no place to catch it, and a log whose lock nobody holds or releases hangs for ever. So an
-    interrupt waits until the write has ended, a matter of milliseconds, and is raised then. Another Ctrl-C, a second
-    later or more, is raised at once: somebody means it, perhaps because the write waits for another process. Another
-    handler (of asyncio, of Spark) is called then too: it may raise as well.
+    it was taken there is no place to catch it, and a log whose lock nobody holds or releases hangs for ever. So does
+    one whose next leader has left. So an interrupt waits until the write has ended, a matter of milliseconds, and is
+    raised then. Another handler (of asyncio, of Spark) is called then too: it may raise as well.
+
+    `patience` is how many seconds after the first one another Ctrl-C is raised at once: somebody means it, perhaps
+    because the write waits for another process.
     """
 
-    __slots__ = ("_before", "_came", "_where")
+    __slots__ = ("_before", "_came", "_where", "patience")
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
+        self.patience = _ALWAYS
         self._came = 0.0
         self._where: FrameType | None = None
         self._before: Any = None
@@ -311,18 +332,29 @@ class HeldBack:
             if callable(before):  # else it is ignored, or ends the process, or is no matter of Python's
                 self._before = before
                 _set_handler(_SIGINT, self._hold_back)
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
+        self.patience = _ALWAYS  # the next line handles a signal that has just come: it must not raise and stay
         if self._before is not None:
             _set_handler(_SIGINT, self._before)
             if self._came:
                 self._before(_SIGINT, self._where)
 
+    def let_through(self) -> None:
+        """Raise an interrupt that came, and from here on every one at once, until `patience` is set."""
+        self.patience = _NEVER
+        if self._came:
+            self._came = 0.0
+            self._before(_SIGINT, self._where)
+
     def _hold_back(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._came and now - self._came > PATIENCE_S:
+        if now - (self._came or now) > self.patience:
+            if self._came:
+                self._came = now  # what is undone now gets the same time
             self._before(number, frame)
             return
         self._came, self._where = self._came or now, frame

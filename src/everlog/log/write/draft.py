@@ -54,6 +54,7 @@ class PreparedDraft(msgspec.Struct, frozen=True, gc=False):
     commitment: bytes
     actor: str
     id: EventId | None
+    stored: dict[str, Any] | None = None  # the payload as it is stored, if fields of it are sealed
 
 
 class Prepared(Collection[PreparedDraft]):
@@ -62,7 +63,18 @@ class Prepared(Collection[PreparedDraft]):
     A group of many drafts is checked, encoded and stamped column by column; most of them never become objects.
     """
 
-    __slots__ = ("actors", "bodies", "commitments", "drafts", "ids", "payloads", "salts", "versions")
+    __slots__ = (
+        "actors",
+        "bodies",
+        "commitments",
+        "drafts",
+        "ids",
+        "payloads",
+        "salts",
+        "sealed_at",
+        "stored",
+        "versions",
+    )
 
     def __init__(
         self,
@@ -74,6 +86,7 @@ class Prepared(Collection[PreparedDraft]):
         commitments: list[bytes],
         actors: list[str],
         ids: list[EventId | None],
+        stored: list[dict[str, Any]] | None = None,
     ) -> None:
         self.drafts = drafts
         self.versions = versions
@@ -83,6 +96,8 @@ class Prepared(Collection[PreparedDraft]):
         self.commitments = commitments
         self.actors = actors
         self.ids = ids
+        self.stored = stored  # the payloads as they are stored, if a field of one of them is sealed
+        self.sealed_at = 0  # how many keys had been destroyed by then
 
     def __len__(self) -> int:
         return len(self.drafts)
@@ -91,13 +106,14 @@ class Prepared(Collection[PreparedDraft]):
         return any(item == own for own in self)
 
     def __iter__(self) -> Iterator[PreparedDraft]:
-        return map(PreparedDraft, *self.columns())
+        return map(PreparedDraft, *self.columns(), *(() if self.stored is None else (self.stored,)))
 
     def __getitem__(self, index: int) -> PreparedDraft:
-        return PreparedDraft(*[column[index] for column in self.columns()])
+        columns = self.columns() if self.stored is None else (*self.columns(), self.stored)
+        return PreparedDraft(*[column[index] for column in columns])
 
     def columns(self) -> tuple[Sequence[Any], ...]:
-        """Return the columns, in the order of `PreparedDraft`."""
+        """Return the columns that every draft has, in the order of `PreparedDraft`."""
         return (
             self.drafts,
             self.versions,
@@ -111,7 +127,8 @@ class Prepared(Collection[PreparedDraft]):
 
     def part(self, start: int, end: int) -> Prepared:
         """Return some of the drafts."""
-        return Prepared(*[column[start:end] for column in self.columns()])  # type: ignore[arg-type]
+        columns = self.columns() if self.stored is None else (*self.columns(), self.stored)
+        return Prepared(*[column[start:end] for column in columns])  # type: ignore[arg-type]
 
 
 EMPTY = Prepared((), [], [], [], [], [], [], [])
@@ -122,7 +139,10 @@ def joined(parts: Sequence[Prepared]) -> Prepared:
     if len(parts) == 1:
         return parts[0]
     columns = zip(*[part.columns() for part in parts], strict=True)
-    return Prepared(*[list(chain.from_iterable(column)) for column in columns])
+    found = Prepared(*[list(chain.from_iterable(column)) for column in columns])
+    if any(part.stored is not None for part in parts):
+        found.stored = [payload for part in parts for payload in part.stored or part.payloads]
+    return found
 
 
 class Receipt(msgspec.Struct, frozen=True):

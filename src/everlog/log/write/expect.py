@@ -13,7 +13,8 @@ import msgspec
 
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.transitions import Transitions
-from everlog.core.event import START, Event, Position, imported_order
+from everlog.core.event import START, Event, Position, Recorded, imported_order, moment
+from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import InvalidField, QueryMatched, WrongSequence
 from everlog.log.read.resets import concerns
@@ -33,6 +34,7 @@ class Expect(Enum):
 
 class NoMatch(msgspec.Struct, frozen=True):
     """No event that matches `query`, or one of `also`, was recorded after the position at which it was decided.
+    Earlier drafts of the same batch count as recorded.
 
     Nor was one purged since, unless nothing was read (`after` is the start). With an `epoch`, the log must still have
     the history that was read: no other branch was checked out, and no backup was restored.
@@ -148,14 +150,16 @@ def has_expectations(drafts: Sequence[Draft], catalog: Catalog) -> bool:
 
 def require_expectations(writer: OpenWrite, prepared: Iterable[PreparedDraft], catalog: Catalog) -> None:
     """Refuse the request if an expectation does not hold. Earlier drafts of the batch count as recorded."""
-    staged: dict[str, int] = {}
+    earlier = _Earlier(writer.now_us)
     states: dict[tuple[str, str], str] = {}
     for item in prepared:
         draft = item.draft
         if draft.expect is not Expect.ANY:
-            sequence = writer.sequence(draft.stream) + staged.get(draft.stream, 0)
+            sequence = writer.sequence(draft.stream) + earlier.count(draft.stream)
             require(draft.expect, draft.stream, sequence, writer)
-        staged[draft.stream] = staged.get(draft.stream, 0) + 1
+            if isinstance(draft.expect, NoMatch):
+                earlier.refuse_match(draft.expect)
+        earlier.add(item)
         rule = catalog.transition_rule(draft.stream.partition("/")[0], draft.type)
         if rule is not None:
             subject = (draft.stream, draft.type)
@@ -163,6 +167,59 @@ def require_expectations(writer: OpenWrite, prepared: Iterable[PreparedDraft], c
             requested = str(item.payload[rule.field])
             rule.check(draft.stream, current, requested)
             states[subject] = requested
+
+
+class _Earlier:
+    """The drafts of a batch that come before one of them."""
+
+    def __init__(self, now_us: int) -> None:
+        self._now_us = now_us
+        self._drafts: dict[str, list[PreparedDraft]] = {"": []}  # by stream, and all of them under ""
+        self._compared: dict[Query, int] = {}  # how many a query did not match: a large batch repeats its queries
+
+    def add(self, item: PreparedDraft) -> None:
+        self._drafts[""].append(item)
+        self._drafts.setdefault(item.draft.stream, []).append(item)
+
+    def count(self, stream: str) -> int:
+        return len(self._drafts.get(stream, ()))
+
+    def refuse_match(self, expectation: NoMatch) -> None:
+        for query in (expectation.query, *expectation.also):
+            drafts = self._drafts.get(query.stream, [])
+            for index in range(self._compared.get(query, 0), len(drafts)):
+                if query.matches(self._as_recorded(drafts[index])):
+                    raise QueryMatched(
+                        f"an earlier draft of the batch is a {drafts[index].draft.type}, and the append expected no"
+                        " such event",
+                        why="earlier drafts of a batch count as recorded",
+                        hint="give the expectation to the first draft only, or leave out the draft that matches",
+                    )
+            self._compared[query] = len(drafts)
+
+    def _as_recorded(self, item: PreparedDraft) -> Recorded:
+        """Return the draft as a query sees it. What no query asks for is empty."""
+        draft, at = item.draft, moment(self._now_us)
+        event = Event(
+            id=EventId(""),
+            type=draft.type,
+            version=item.version,
+            stream=draft.stream,
+            lamport=0,
+            origin="",
+            origin_seq=0,
+            occurred_at=draft.occurred_at or at,
+            actor=item.actor,
+            scope=draft.scope,
+            request_id=draft.request_id,
+            causation_id=draft.causation_id,
+            correlation_id=draft.correlation_id,
+            idempotency_key="",
+            tags=draft.tags,
+            commitment=item.commitment,
+            previous=b"",
+        )
+        return Recorded(START, 0, self._now_us, event)
 
 
 def _current_state(writer: OpenWrite, draft: Draft, rule: Transitions, catalog: Catalog) -> str:

@@ -17,11 +17,11 @@ import msgspec
 from msgspec.structs import astuple
 
 from everlog.catalog.catalog import Catalog
-from everlog.core.canonical import canonical_pair, encode_plain
+from everlog.core.canonical import canonical, canonical_pair, encode_plain
 from everlog.core.codec import SALT_BYTES, commitment
 from everlog.core.fields import TEXT_CHARS_MAX, require_shape, require_tags, require_text
 from everlog.core.ids import parse_id
-from everlog.errors import EventTooLarge, InvalidField
+from everlog.errors import EventTooLarge, InvalidField, NoKey
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.secrets.first_look import (
     NUMBER_CHARS,
@@ -34,12 +34,19 @@ from everlog.log.secrets.first_look import (
     suspicious,
 )
 from everlog.log.write.draft import Draft, Limits, Prepared, PreparedDraft
+from everlog.trust.sealing import Sealing
 
 _logger = logging.getLogger("everlog")
 
 
 def prepare(
-    drafts: Sequence[Draft], catalog: Catalog, *, actor: str, limits: Limits, keys: Sequence[str] = ()
+    drafts: Sequence[Draft],
+    catalog: Catalog,
+    *,
+    actor: str,
+    limits: Limits,
+    keys: Sequence[str] = (),
+    sealing: Sealing | None = None,
 ) -> Prepared:
     """Check and encode every draft, or raise the first refusal; the idempotency keys are checked for secrets."""
     try:
@@ -47,7 +54,35 @@ def prepare(
     except Exception:
         # Something is wrong with one of them, or only unusual. One by one, the first that is wrong is refused.
         found = None
-    return found or _one_by_one(drafts, catalog, actor, limits, keys)
+    found = found or _one_by_one(drafts, catalog, actor, limits, keys)
+    if catalog.personal and any(draft.type in catalog.personal for draft in drafts):
+        _seal(found, catalog, limits, sealing)
+    return found
+
+
+def _seal(prepared: Prepared, catalog: Catalog, limits: Limits, sealing: Sealing | None) -> None:
+    """Seal the personal fields of drafts. All checks were made on the values as they were given."""
+    places: dict[str, list[int]] = {}
+    for place, draft in enumerate(prepared.drafts):
+        if draft.type in catalog.personal:
+            places.setdefault(draft.type, []).append(place)
+    stored = list(prepared.payloads)
+    for event_type, mine in places.items():
+        if sealing is None:
+            raise NoKey(
+                f"the personal fields of {event_type} cannot be sealed",
+                why="this log was opened without a key ring",
+                hint="open it with everlog.open; a log without files needs the setting keys_folder",
+            )
+        prepared.sealed_at = sealing.ring.count_destroyed()
+        sealed = sealing.seal_all(event_type, catalog.personal[event_type], [stored[place] for place in mine])
+        for place, payload in zip(mine, sealed, strict=True):
+            stored[place], body = payload, canonical(payload)
+            if len(body) > limits.payload_bytes_max:
+                _require_size(prepared.drafts[place], body, limits)
+            prepared.bodies[place] = body
+            prepared.commitments[place] = commitment(prepared.salts[place], body)
+    prepared.stored = stored
 
 
 _TYPE, _STREAM, _PAYLOAD, _ACTOR, _SCOPE, _EXPECT, _ID, _OCCURRED_AT, _REQUEST, _CAUSATION, _CORRELATION, _TAGS = (
@@ -179,7 +214,7 @@ def _one_by_one(
         _refuse_secrets(doubtful)
     if checked_texts and suspicious(_quoted(checked_texts)):
         _refuse_secret_texts(drafts, keys)
-    columns = [[getattr(item, name) for item in prepared] for name in PreparedDraft.__struct_fields__]
+    columns = [[getattr(item, name) for item in prepared] for name in PreparedDraft.__struct_fields__[:-1]]
     return Prepared(*columns)
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -94,8 +94,31 @@ class Refusals:
 
     def record(self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str) -> None:
         """Remember a refusal; only what the caller asked for wrongly is one, not a full disk."""
-        if not isinstance(error, RejectedEvent | Conflict | NoSuchSubject):
-            return
+        if isinstance(error, RejectedEvent | Conflict | NoSuchSubject):
+            self.keep(
+                code=error.code,
+                reason=str(error),
+                hint=error.hint,
+                operation=operation,
+                stream=stream,
+                type=type,
+                actor=actor,
+                context=error.details,
+            )
+
+    def keep(
+        self,
+        *,
+        code: str,
+        reason: str,
+        operation: str,
+        stream: str,
+        type: str,
+        actor: str,
+        context: Mapping[str, Any],
+        hint: str = "",
+    ) -> None:
+        """Remember a refusal by its facts. The `actor` is who asked: an actor, or the node that sent an event."""
         now_us = self._now_us()
         by = actor[:_TEXT_CHARS_MAX]
         with self._lock:
@@ -104,15 +127,15 @@ class Refusals:
             refusal_id = self._ids.take(1)[0]
         refusal = Refusal(
             id=refusal_id,
-            code=error.code,
+            code=code,
             stream=stream[:_TEXT_CHARS_MAX],
             type=type[:_TEXT_CHARS_MAX],
             actor=actor[:_TEXT_CHARS_MAX],
             operation=str(operation)[:_TEXT_CHARS_MAX],
-            reason=str(error)[:_TEXT_CHARS_MAX],
-            hint=error.hint[:_TEXT_CHARS_MAX],
+            reason=reason[:_TEXT_CHARS_MAX],
+            hint=hint[:_TEXT_CHARS_MAX],
             refused_at=datetime.fromtimestamp(now_us / 1_000_000, UTC),
-            context=_printable(error.details),
+            context=_printable(dict(context)),
         )
         # Names of the wrong shape are refused too, and what was wrong with them may be that they have no JSON form.
         kept = _clean(msgspec.to_builtins(refusal))

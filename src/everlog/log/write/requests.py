@@ -10,6 +10,7 @@ them, which halves the cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,20 +18,22 @@ import msgspec
 from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical
 from everlog.core.fields import TEXT_CHARS_MAX, require_text
-from everlog.core.ids import IdSource
 from everlog.errors import EverlogError, InvalidField
+from everlog.log.read.upcast import upcast
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.secrets.first_look import suspicious
 from everlog.log.write import idempotency
 from everlog.log.write.draft import EMPTY, Draft, Limits, Prepared, Receipt, joined
 from everlog.log.write.expect import has_expectations, require_expectations
 from everlog.log.write.group import Item
-from everlog.log.write.guard import Judge, Judged
+from everlog.log.write.guard import Judge, Judged, Overtaken
 from everlog.log.write.prepare import is_quick, prepare
-from everlog.log.write.stamp import stamp
+from everlog.log.write.stamp import Ids, stamp
 from everlog.stores.contract import Claim
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.own_events import OwnRecords
+from everlog.trust.sealing import Sealing
+from everlog.trust.signer import Signer
 
 _QUICK_DRAFTS_MAX = 4
 
@@ -54,15 +57,21 @@ class Recorder:
         keys_kept_us: int,
         now_us: Callable[[], int],
         judge: Judge | None = None,
+        sealing: Sealing | None = None,
+        signer: Signer | None = None,
+        origin: Callable[[], str] = lambda: "",
     ) -> None:
         self.judge = judge
+        self._sealing = sealing
+        self._signer = signer
+        self._origin = origin
         self._catalog = catalog
         self._actor = actor
         self._limits = limits
         self._keys_kept_us = keys_kept_us
         self._now_us = now_us
         self.replays = idempotency.Replays(catalog, actor=actor, keys_kept_us=keys_kept_us, now_us=now_us)
-        self._ids = IdSource(now_ms=lambda: now_us() // 1000)
+        self._ids = Ids(lambda: now_us() // 1000, signer)
 
     def prepare(self, requests: Sequence[Request]) -> None:
         """Validate requests and apply their guards, all at once. A request that is refused gets an `error`."""
@@ -110,7 +119,12 @@ class Recorder:
                 require_text("idempotency key", key)
         if not drafts:
             raise InvalidField("the batch is empty", why="there is nothing to record", hint="give at least one event")
-        prepared = prepare(drafts, self._catalog, actor=self._actor, limits=self._limits, keys=keys)
+        prepared = prepare(
+            drafts, self._catalog, actor=self._actor, limits=self._limits, keys=keys, sealing=self._sealing
+        )
+        if self._signer is not None:
+            self._signer.make_ready(self._origin)
+            _refuse_ids(prepared)
         judge = self.judge
         guarded = judge is not None and judge.concerns(drafts)
         start = 0
@@ -138,7 +152,7 @@ class Recorder:
                     refuse_secrets("the response", {"response": request.response})
         request.given_ids = any(prepared.ids[start:end])
         expects = has_expectations(prepared.drafts[start:end], self._catalog)
-        request.can_batch = not (request.given_ids or request.dry_run or expects)
+        request.can_batch = not (request.given_ids or request.dry_run or expects or prepared.stored is not None)
 
     def record(self, request: Request, writer: OpenWrite) -> Receipt:
         """Carry out one request inside a write."""
@@ -153,12 +167,23 @@ class Recorder:
                 return found
         if request.judged is not None:
             request.judged.require(writer)
+        if prepared.stored is not None:
+            self._require_keys(request)
         if not request.can_batch:
             require_expectations(writer, prepared, self._catalog)
         (receipt,) = self._append([request], writer)
         if request.dry_run:
             raise DryRun(msgspec.structs.replace(receipt, dry_run=True))
         return receipt
+
+    def _require_keys(self, request: Request) -> None:
+        """Have a request prepared again if a key was destroyed since: nobody could ever read what it sealed."""
+        if self._sealing is not None and self._sealing.ring.count_destroyed() != request.prepared_with.sealed_at:
+            raise Overtaken(
+                "a key of a person was destroyed while a field was sealed",
+                why="somebody was forgotten at the same moment",
+                hint="repeat the request",
+            )
 
     def record_together(self, requests: Sequence[Request], writer: OpenWrite) -> list[Receipt | Exception]:
         """Carry out requests without expectations; return a receipt or a refusal for each, in their order."""
@@ -203,11 +228,12 @@ class Recorder:
         if requests[0].given_ids:
             writer.refuse_known([event_id for event_id in prepared.ids if event_id is not None])
         events = stamp(prepared, keys, writer, self._ids)
+        read = None if prepared.stored is None else partial(upcast, self._catalog)
         receipts, start = [], 0
         claims: dict[bytes, Claim] = {}
         for request in requests:
             end = start + len(request.drafts)
-            own = OwnRecords(events, start, end)
+            own = OwnRecords(events, start, end, read)
             if request.claim:
                 claims[request.claim] = Claim(events.rows[start][0], end - start)
                 if request.request is not None or request.response is not None:
@@ -276,6 +302,17 @@ class Request(Item):
 
     def do_together(self, items: Sequence[Any], writer: OpenWrite) -> list[Any]:
         return self._recorder.record_together(items, writer)
+
+
+def _refuse_ids(prepared: Prepared) -> None:
+    given = next(filter(None, prepared.ids), None)
+    if given is not None:
+        raise InvalidField(
+            f"the id {given} was given for a new event of a signed log",
+            why="the ids of a signed log encode its origin, so that nobody else can use them",
+            hint="leave the id out; an idempotency key makes a retry safe: --key, or key=…",
+            field="id",
+        )
 
 
 def _prepared_of(requests: Sequence[Request]) -> Prepared:

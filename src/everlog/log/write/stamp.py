@@ -6,25 +6,46 @@ the header covers the clock and the chain, and two writers must not share either
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 
 from everlog.core.codec import encode_header
-from everlog.core.ids import IdSource
+from everlog.core.ids import EventId, IdSource, OriginIds, is_key
 from everlog.log.write.draft import Prepared
+from everlog.stores.identity import no_key
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.own_events import OwnEvents
+from everlog.trust.signer import Signer
 
 
-def stamp(prepared: Prepared, keys: Sequence[str], write: OpenWrite, ids: IdSource) -> OwnEvents:
+class Ids:
+    """The ids of new events. Those of a signed log encode its origin, and only a log that signs gets them."""
+
+    def __init__(self, now_ms: Callable[[], int], signer: Signer | None) -> None:
+        self._plain = IdSource(now_ms)
+        self._of_origin = OriginIds(now_ms)
+        self._signer = signer
+
+    def take(self, count: int, origin: str, after: int) -> list[EventId]:
+        """Return ids for the events of an origin after a number."""
+        if not is_key(origin):
+            return self._plain.take(count)
+        if self._signer is None:
+            raise no_key(origin)
+        self._signer.key(origin)
+        return self._of_origin.take(count, origin, after)
+
+
+def stamp(prepared: Prepared, keys: Sequence[str], write: OpenWrite, ids: Ids) -> OwnEvents:
     """Stage drafts as new events of this log. One loop makes the header, the hash and the stored row of each."""
     drafts, count = prepared.drafts, len(prepared.drafts)
     origin = write.own_origin()
     streams = {draft.stream for draft in drafts}
     link = write.learn(streams, origin)
     sequences = write.sequences_of(streams)
+    new_ids = ids.take(count, origin, link.origin_seq)  # before anything is changed: it may refuse
     # As many ticks as there are events, in two steps: the values between are theirs, in order.
     lamport = write.tick() - 1
     if count > 1:
@@ -32,9 +53,10 @@ def stamp(prepared: Prepared, keys: Sequence[str], write: OpenWrite, ids: IdSour
     position, origin_seq, previous, now = int(write.position), link.origin_seq, link.hash, _moment(write.now_us)
     events = OwnEvents(origin, write.now_us, previous)
     events.bodies, events.commitments = prepared.bodies, prepared.commitments
+    stored = prepared.payloads if prepared.stored is None else prepared.stored
     add_row, add_header, add_hash = events.rows.append, events.headers.append, events.hashes.append
-    for draft, version, payload, _, salt, commitment, actor, given_id, key, new_id in zip(
-        *prepared.columns(), keys, ids.take(count), strict=True
+    for draft, version, _, _, salt, commitment, actor, given_id, payload, key, new_id in zip(
+        *prepared.columns(), stored, keys, new_ids, strict=True
     ):
         position += 1
         origin_seq += 1

@@ -10,17 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlog.core.clock import JUMP_MAX
-from everlog.core.event import Recorded
-from everlog.errors import EverlogError, Unavailable
+from everlog.core.event import Event, Recorded
+from everlog.errors import Damaged, EverlogError, Unavailable
 from everlog.log.read.follow import Waiters
 from everlog.log.write.admit import admit
 from everlog.log.write.committer import Committer
 from everlog.log.write.draft import Draft, Receipt
 from everlog.log.write.group import Waker
 from everlog.log.write.guard import ATTEMPTS, Overtaken, pause_s
+from everlog.log.write.outcomes import Outcome, refused
 from everlog.log.write.refusals import Refusals
 from everlog.log.write.requests import DryRun, Recorder, Request
 from everlog.log.write.stages import Stage, Stages
@@ -28,14 +29,30 @@ from everlog.stores.contract import Encoded, Store
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import StoreState
 
+if TYPE_CHECKING:
+    from everlog.log.write.admission import Gate
+    from everlog.trust.forks import ForkProof
+    from everlog.trust.groups import GroupSignature
+    from everlog.trust.standing import Standing
+
 T = TypeVar("T")
 
 
 class Writer:
     def __init__(
-        self, store: Store, recorder: Recorder, waiters: Waiters, *, actor: str, now_us: Callable[[], int]
+        self,
+        store: Store,
+        recorder: Recorder,
+        waiters: Waiters,
+        *,
+        actor: str,
+        now_us: Callable[[], int],
+        make_standing: Callable[[], Standing] | None = None,
     ) -> None:
         self._store = store
+        self._now_us = now_us
+        self._make_standing = make_standing
+        self._made_gate: Gate | None = None
         self._recorder = recorder
         self._actor = actor
         self._waiters = waiters
@@ -154,6 +171,47 @@ class Writer:
         """Record events from elsewhere as `Log.admit` does, if the caller has checked and encoded them."""
         events = [item.event for item in encoded]
         return self._committer.write(lambda write: admit(write, events, encoded, jump_max=jump_max))
+
+    def admit_each(
+        self,
+        events: Sequence[Event],
+        groups: Sequence[GroupSignature] = (),
+        forks: Sequence[ForkProof] = (),
+        *,
+        sender: str = "",
+        sent_for: str = "",
+    ) -> list[Outcome]:
+        """Record what another node sent, as `Log.admit_each` does."""
+        from everlog.log.write.intake import take_in  # loaded when something arrives
+
+        gate, log_id = self._gate, self._store.identity.log_id
+        taken = take_in(events, groups, log_id=log_id, sent_for=sent_for, now_ms=self._now_us() // 1000)
+        found = taken.refused
+        try:
+            found |= self._committer.write(lambda write: gate.admit_each(write, taken, forks))
+        except Damaged as error:
+            found |= {place: refused(encoded.event.id, error) for place, encoded in taken.accepted.items()}
+        for place, outcome in sorted(found.items()):
+            if outcome.kind == "refused":
+                event = events[place]
+                self.refusals.keep(
+                    code=outcome.code,
+                    reason=outcome.reason,
+                    operation="admit",
+                    stream=str(event.stream),
+                    type=str(event.type),
+                    actor=sender or "system",
+                    context={"id": outcome.id, "origin": str(event.origin)},
+                )
+        return [found[place] for place in range(len(events))]
+
+    @property
+    def _gate(self) -> Gate:
+        if self._made_gate is None:
+            from everlog.log.write.admission import Gate
+
+            self._made_gate = Gate(None if self._make_standing is None else self._make_standing())
+        return self._made_gate
 
     # ---- the steps of `commit`, for an event loop
 

@@ -29,12 +29,13 @@ from everlog.log.verify.audit import (
     wrong_link,
     wrong_sequence,
 )
+from everlog.log.verify.stored_groups import take_groups
 from everlog.log.verify.verify import Report, with_those_of
 from everlog.pipeline.audit.range import FoundProblem, RangeVerifier, Received, clock_back, received_back
 from everlog.pipeline.fold.collected import batches_of
 from everlog.pipeline.session.failures import carried
 from everlog.pipeline.source.ranges import opened
-from everlog.stores.contract import Problem, Stored
+from everlog.stores.contract import Grouped, Problem, Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -199,7 +200,8 @@ class _Collected:
                 before, clock = ends.get(origin, (BEGINNING, 0))
                 place = Position(chain.position)
                 own = origin == self._origin
-                if (wrong := wrong_link(place, chain.origin_seq, chain.previous, before, own=own)) is not None:
+                wrong = wrong_link(place, chain.origin_seq, chain.previous, before, own=own)
+                if wrong is not None and own:  # in any other chain it is a fault of its origin
                     self._wrong(FoundProblem(wrong, chain.turn))
                 if odd := clock_back(place, chain.origin_seq, chain.lamport, before, clock):
                     oddities.append(odd)
@@ -219,15 +221,19 @@ def _prove(
 
 
 def _proved(store: Stored, purges: list[Purge], after: int, upto: int) -> Iterator[pa.RecordBatch]:
-    proof = RangeVerifier(store.identity.origin, purges, Position(after))
+    proof = RangeVerifier(store.identity.origin, purges, Position(after), store.identity.log_id)
     damaged: dict[str, Any] | None = None
     last = after
     try:
-        for place in store.slots(after=Position(after)):
-            if place.position > upto:
-                break  # it belongs to another task, or was recorded during the read
-            proof.take(place)
-            last = place.position
+        if isinstance(store, Grouped):
+            for _ in take_groups(proof, store.groups(after=Position(after)), upto=Position(upto)):
+                pass
+        else:
+            for place in store.slots(after=Position(after)):
+                if place.position > upto:
+                    break  # it belongs to another task, or was recorded during the read
+                proof.take(place)
+        last = proof.position
         proof.account_to(Position(upto))
     except Damaged as error:
         # Not raised here: damage at an earlier position, in the range of another task, comes first.

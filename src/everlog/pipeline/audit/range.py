@@ -7,6 +7,7 @@ the two cannot find different things.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ import msgspec
 
 from everlog.core.codec import Packed
 from everlog.core.event import Event, Link, Position, Purge, Purged, microseconds
-from everlog.core.ids import id_time_ms
-from everlog.log.verify.audit import PROBLEMS_MAX, Verifier
+from everlog.core.group import EventLink, GroupFacts, StoredEvent
+from everlog.core.ids import EventId, id_time_ms
+from everlog.log.verify.audit import PROBLEMS_MAX, Verifier, is_plain
 from everlog.stores.contract import Problem
 
 AHEAD = timedelta(days=1)
@@ -34,7 +36,15 @@ class FoundProblem(msgspec.Struct, frozen=True, array_like=True):
 
 
 # What is checked first at one position; the content comes second.
-_RANK = {"out_of_order": 0, "position_missing": 0, "sequence_gap": 3, "chain_broken": 4}
+_RANK = {
+    "signature_invalid": -1,
+    "signature_unexpected": -1,
+    "group_changed": -1,
+    "out_of_order": 0,
+    "position_missing": 0,
+    "sequence_gap": 3,
+    "chain_broken": 4,
+}
 _LAST_TURN = 2**62
 
 
@@ -61,11 +71,13 @@ class FirstOfOrigin(NamedTuple):
 
 
 class RangeVerifier(Verifier):
-    """Check the positions above `after`, passed to `take` one by one in order; `account_to` ends the range."""
+    """Check the positions above `after`, passed to `take` one by one in order, or as stored groups, which may begin
+    before the range; `account_to` ends it."""
 
-    def __init__(self, origin: str, purges: list[Purge], after: Position) -> None:
-        super().__init__(origin, purges)
+    def __init__(self, origin: str, purges: list[Purge], after: Position, log_id: str = "") -> None:
+        super().__init__(origin, purges, log_id=log_id)
         self.position = after
+        self._after = after
         self.hashes = bytearray()
         self.found: list[FoundProblem] = []
         self.ids: list[tuple[str, int, int]] = []  # id, position, turn
@@ -79,11 +91,43 @@ class RangeVerifier(Verifier):
         self._lamport = 0
 
     def take(self, place: Packed | Purged) -> None:
+        if place.position <= self._after:
+            return
         self._turn = self._turn + 1 if place.position == self.position else 0
         self._lamport = 0  # of what a purge left; `look_at` has that of an event
         super().take(place)
 
+    def take_linked(self, stored: StoredEvent, link: EventLink, facts: GroupFacts) -> None:
+        if stored.recorded.position > self._after:
+            self._look_at_stored(stored, facts)
+            super().take_linked(stored, link, facts)
+
+    def take_run(self, linked: Sequence[tuple[StoredEvent, EventLink]], facts: GroupFacts) -> None:
+        if not is_plain(linked):
+            super().take_run(linked, facts)
+            return
+        for stored, link in linked:
+            position, event = stored.recorded.position, stored.recorded.event
+            if position > self._after:
+                self._look_at_stored(stored, facts)
+                self._account_for(position)
+                self.events += 1
+                self.saw(link.hash)
+                self.check_identity(position, event.id)
+                self.check_sequence(position, event.stream, stored.recorded.sequence)
+                self.check_chain(position, facts.origin, event.origin_seq, link.previous, link.hash)
+
+    def _look_at_stored(self, stored: StoredEvent, facts: GroupFacts) -> None:
+        position, event = stored.recorded.position, stored.recorded.event
+        self._turn = self._turn + 1 if position == self.position else 0
+        self._lamport = event.lamport
+        self.signed += bool(facts.signature or event.signature)
+        occurred_us = facts.received_us if event.occurred_at is None else microseconds(event.occurred_at)
+        self._look_at_clocks(position, facts.received_us, occurred_us, event.id)
+
     def report(self, problem: Problem) -> None:
+        if problem.position <= self._after:
+            return  # of a group that begins in the range before
         if len(self.found) < PROBLEMS_MAX:
             self.found.append(FoundProblem(problem, self._turn))
 
@@ -93,7 +137,7 @@ class RangeVerifier(Verifier):
     def look_at(self, place: Packed, event: Event) -> None:
         self._lamport = event.lamport
         self.signed += bool(event.signature)
-        self._look_at_clocks(place, event)
+        self._look_at_clocks(place.position, place.received_us, microseconds(event.occurred_at), event.id)
 
     def check_identity(self, position: Position, event_id: str) -> None:
         self.ids.append((event_id, position, self._turn))
@@ -117,22 +161,22 @@ class RangeVerifier(Verifier):
             super().check_chain(position, origin, origin_seq, previous, digest)
         self.clocks[origin] = lamport
 
-    def _look_at_clocks(self, place: Packed, event: Event) -> None:
+    def _look_at_clocks(self, position: Position, received_us: int, occurred_us: int, event_id: EventId) -> None:
         """Note times that cannot all be true. No rule forbids them, but a user should know."""
         if self.received is None:
-            self.received = Received(place.position, place.received_us, place.received_us)
+            self.received = Received(position, received_us, received_us)
         else:
-            if odd := received_back(place.position, place.received_us, self.received.last_us):
+            if odd := received_back(position, received_us, self.received.last_us):
                 self._odd(odd)
-            self.received.last_us = place.received_us
-        ahead_us = microseconds(event.occurred_at) - place.received_us
+            self.received.last_us = received_us
+        ahead_us = occurred_us - received_us
         if ahead_us > AHEAD / timedelta(microseconds=1):
             ahead = timedelta(microseconds=ahead_us)
-            self._odd(Problem(place.position, "occurred_ahead", f"it says that it happened {ahead} after it arrived"))
-        made_us = id_time_ms(event.id) * 1000 - place.received_us
+            self._odd(Problem(position, "occurred_ahead", f"it says that it happened {ahead} after it arrived"))
+        made_us = id_time_ms(event_id) * 1000 - received_us
         if made_us > AHEAD / timedelta(microseconds=1):
             ahead = timedelta(microseconds=made_us)
-            self._odd(Problem(place.position, "id_ahead", f"its id was made {ahead} after it arrived"))
+            self._odd(Problem(position, "id_ahead", f"its id was made {ahead} after it arrived"))
 
     def _odd(self, found: Problem) -> None:
         if len(self.oddities) < PROBLEMS_MAX:

@@ -54,6 +54,8 @@ def why_not(events: DataFrame, view: DeclaredView, catalog: Catalog) -> str:
     """Return why these events cannot be reduced; empty if they can."""
     from pyspark.sql import functions as sql
 
+    if sealed := sorted(catalog.stand_ins(view.types)):
+        return f"{sealed[0]} has personal fields, which are sealed"
     taken = events.where(matches(view.query))
     old = sql.lit(False)
     for event_type, latest, _ in catalog.readings(view.types):

@@ -45,10 +45,11 @@ def ship(view: View, catalog: Catalog) -> Shipped:
     from pyspark import cloudpickle
 
     # Models are not needed to read, and those of a script could not be sent.
-    readings: _Readings = [one for one in catalog.readings(view.types) if one[2] or one[1] > 1]
+    stand_ins = catalog.stand_ins(view.types)
+    readings: _Readings = [one for one in catalog.readings(view.types) if one[2] or one[1] > 1 or one[0] in stand_ins]
     try:
         defaults = catalog.defaults([event_type for event_type, latest, _ in readings if latest > 1])
-        data: bytes = cloudpickle.dumps((view, readings, defaults))  # type: ignore[no-untyped-call]
+        data: bytes = cloudpickle.dumps((view, readings, defaults, stand_ins))  # type: ignore[no-untyped-call]
     except Exception as error:  # pickling an object of the user may raise anything
         raise InvalidField(
             f"the view {view.name} cannot be sent to Spark's workers",
@@ -78,7 +79,7 @@ def _unpacked(shipped: Shipped) -> tuple[View, Catalog]:
     known = set(sys.path)
     sys.path.extend(path for path in shipped.paths if path not in known)
     try:
-        view, readings, defaults = pickle.loads(shipped.data)
+        view, readings, defaults, stand_ins = pickle.loads(shipped.data)
     except (ImportError, AttributeError) as error:
         raise SparkFailed(
             f"a worker cannot load the view {shipped.name}",
@@ -86,4 +87,4 @@ def _unpacked(shipped: Shipped) -> tuple[View, Catalog]:
             hint="install its package on every machine of the cluster, or name it in --conf spark.submit.pyFiles=…",
             view=shipped.name,
         ) from error
-    return view, Catalog.reading(readings, defaults)
+    return view, Catalog.reading(readings, defaults, stand_ins)

@@ -109,4 +109,5 @@ def gold_of(lake: Lake, views: Sequence[View], catalog: Catalog, *, more: Sequen
     """Return the tables of these views, and `more` tables beside them."""
     from everlog.pipeline.tables.view_table import ViewTable
 
+    catalog = catalog.without_keys()
     return Gold(lake, [*(ViewTable(view, catalog) for view in views), *more])

@@ -181,7 +181,7 @@ class Typist:
         return self._check(event_type, self._catalog.upcast(_bare(event_id, event_type, version, text)).payload)
 
     def _check(self, event_type: str, payload: dict[str, Any]) -> dict[str, Any]:
-        return self._catalog.validate(event_type, payload)[1]
+        return self._catalog.validate(event_type, self._catalog.opened(event_type, payload))[1]
 
 
 def _bare(event_id: str, event_type: str, version: int, text: str) -> Event:

@@ -106,7 +106,7 @@ def _block(
         for values in events:
             facts = None if values[_SIGNATURE] else groups.of(values[_ORIGIN], values[_ORIGIN_SEQ])
             if facts is not None:
-                values[_SIGNATURE], values[_PATH] = facts.signature, groups.path(facts, values[_ORIGIN_SEQ])
+                values[_SIGNATURE], values[_PATH] = facts.proof, groups.path(facts, values[_ORIGIN_SEQ])
     fields: list[Sequence[Any]] = list(zip(*events, strict=True))
     signatures = fields[_SIGNATURE] if any(fields[_SIGNATURE]) else ()
     paths = [b"".join(path) for path in fields[_PATH]] if signatures else ()

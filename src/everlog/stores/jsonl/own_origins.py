@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from everlog.files import Lock
 from everlog.stores.contract import Identity
-from everlog.stores.identity import new_origin
+from everlog.stores.identity import Origins
 from everlog.stores.jsonl.folder import Folder
 from everlog.stores.jsonl.index.schema import Index
 from everlog.stores.put_back import remembered_end, was_put_back
@@ -17,6 +17,7 @@ class OwnOrigins:
         self._folder = folder
         self._lock = lock
         self._now_us = now_us
+        self.origins = Origins()
         self._unsaved: tuple[tuple[str, ...], str] | None = None  # the origins before this write, and its place
         self._lives: tuple[object, tuple[tuple[int, str], ...]] | None = None  # remembered
         self.names = folder.origins()
@@ -42,7 +43,8 @@ class OwnOrigins:
     def begin(self) -> None:
         """Give this copy a new origin. A clone gets one before its first write, and so does a copy whose own events
         were removed: with the old origin it would assign the same numbers a second time (F11)."""
-        self._folder.write_origins((new_origin(self._now_us()), *self._folder.origins()), self._lock.place())
+        before = self._folder.origins()
+        self._folder.write_origins((self._new(before), *before), self._lock.place())
         self.read()
 
     # ---- a copy that was put back
@@ -57,9 +59,17 @@ class OwnOrigins:
         before, place, end = self.names, self._folder.place(), remembered_end(self._lock)
         identity = Identity(self._folder.log_id, before[0], index.epoch, 0, before[1:])
         if was_put_back(identity, index.chain(before[0]).end, place=place, here=here, remembered=end):
-            self.names = (new_origin(self._now_us()), *before)
+            self.names = (self._new(before), *before)
         if place != here or self.names is not before:
             self._unsaved = (before, here)
+
+    def _new(self, before: tuple[str, ...]) -> str:
+        return self.origins.new(self._now_us(), before=next(filter(None, before), ""))
+
+    def continue_as(self, origin: str) -> None:
+        """Take a new origin with this write."""
+        before, place = self._unsaved or (self.names, self._folder.place())
+        self.names, self._unsaved = (origin, *self.names), (before, place)
 
     def save(self, index: Index) -> None:
         """Record what settling the origin changed, before the lines of the write."""

@@ -26,7 +26,7 @@ from everlog.core.query import EVERYTHING, Query
 from everlog.errors import ClockJump, EverlogError, LogClosed, NotFound, ReadOnly, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import Block, Checkout, Claim, Ends, Identity, Known, Problem, Removable
-from everlog.stores.identity import new_identity
+from everlog.stores.identity import Origins, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
 from everlog.stores.jsonl import check, columns, purge
 from everlog.stores.jsonl.day_files import OpenDayFile, day_name, day_names
@@ -99,6 +99,14 @@ class JsonlStore:
         with disk_errors(self.path):
             self._updater.refresh()
         abandon_in_forks(self)
+
+    @property
+    def origins(self) -> Origins:
+        return self._updater.own.origins
+
+    @origins.setter
+    def origins(self, origins: Origins) -> None:
+        self._updater.own.origins = origins
 
     @property
     def identity(self) -> Identity:
@@ -205,6 +213,7 @@ class JsonlStore:
                     head=self.head(),
                     clock=self._last_clock(),
                     settle=None if self._settled else self._settle_origin,
+                    continue_as=self._continue_as,
                 )
                 yield staged
                 if staged.dirty:
@@ -258,6 +267,10 @@ class JsonlStore:
             return Ends(clock, sequences, chains)
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
         return Ends(clock, sequences, chains, known, self._removable(purging) if purging else None)
+
+    def chains(self) -> dict[str, Chain]:
+        self._look()
+        return self._updater.index.chains()
 
     def _last_clock(self) -> int:
         if self._in_write() and self._clock is not None:
@@ -398,6 +411,10 @@ class JsonlStore:
         self._updater.record_pending()  # the end of the chain must be known
         self._updater.own.settle(self._updater.index)
         self._settled, self._identity = True, None
+
+    def _continue_as(self, origin: str) -> None:
+        self._updater.own.continue_as(origin)
+        self._identity = None
 
     def _write_last_clock(self) -> None:
         try:

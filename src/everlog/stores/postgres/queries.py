@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from everlog.core.codec import Packed, assemble
+from everlog.core.codec import Packed, assemble, proof
 from everlog.core.event import Position, Purged, Recorded, microseconds
 from everlog.core.ids import id_text
 from everlog.core.merkle import paths
@@ -37,6 +37,11 @@ class Proof(NamedTuple):
     signature: bytes
     path: tuple[bytes, ...]
     signed_with: tuple[int, int] = (0, 0)
+
+    @property
+    def carried(self) -> bytes:
+        """What the event carries as its signature."""
+        return proof(self.signature, self.signed_with) if self.signed_with[0] else self.signature
 
 
 class Reading:
@@ -79,8 +84,8 @@ class Reading:
             columns = list(zip(*rows, strict=True))
             signed = self._signed(fetch, rows)
             proofs = [_proof(row, signed) for row in rows] if signed or any(columns[6]) else []
-            signatures = [proof.signature for proof in proofs]
-            paths = [b"".join(proof.path) for proof in proofs]
+            signatures = [each.carried for each in proofs]
+            paths = [b"".join(each.path) for each in proofs]
             positions, sequences, received_us, headers, payloads, salts, *_ = columns
             yield Block(positions, sequences, received_us, headers, (), payloads, salts, signatures, paths)
 
@@ -92,8 +97,8 @@ class Reading:
             for row in rows:
                 position, sequence, received_us, header, payload, salt, signature, _, erased_by, _ = row
                 if signed or signature or erased_by:
-                    proof = _proof(row, signed)
-                    event = assemble(header, payload, salt, proof.signature, proof.path, erased_by)
+                    proven = _proof(row, signed)
+                    event = assemble(header, payload, salt, proven.carried, proven.path, erased_by)
                 else:
                     event = assemble(header, payload, salt)
                 yield Recorded(position, sequence, received_us, event)
@@ -265,9 +270,9 @@ def _follow(rows: list[tuple[Any, ...]], seen: int) -> bool:
 
 def _packed(row: tuple[Any, ...], signed: Mapping[int, Proof]) -> Packed:
     position, sequence, received_us, header, payload, salt, _, _, erased_by, _ = row
-    proof = _proof(row, signed)
+    proven = _proof(row, signed)
     slot = (position, sequence, received_us, header.encode(), payload.encode(), salt)
-    return Packed(*slot, proof.signature, proof.path, erased_by, proof.signed_with)
+    return Packed(*slot, proven.signature, proven.path, erased_by, proven.signed_with)
 
 
 def _proof(row: tuple[Any, ...], signed: Mapping[int, Proof]) -> Proof:
@@ -278,10 +283,10 @@ def _proof(row: tuple[Any, ...], signed: Mapping[int, Proof]) -> Proof:
 
 def with_signature(purged: Purged, signed: Mapping[int, Proof]) -> Purged:
     """Return what is left of a purged event, with the signature of the group that it was in."""
-    proof = signed.get(purged.position)
-    if proof is None:
+    proven = signed.get(purged.position)
+    if proven is None:
         return purged
-    return replace(purged, signature=proof.signature, signed_with=proof.signed_with)
+    return replace(purged, signature=proven.signature, signed_with=proven.signed_with)
 
 
 def split_path(path: bytes) -> tuple[bytes, ...]:

@@ -26,7 +26,7 @@ from everlog.core.ids import EventId, id_value
 from everlog.core.query import EVERYTHING, Query
 from everlog.errors import Damaged, LogClosed, Unavailable
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
-from everlog.stores.identity import new_identity, new_origin
+from everlog.stores.identity import Origins, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.postgres import check
@@ -82,6 +82,7 @@ class PostgresStore:
         self._every_stream_known = False
         self._table = b""  # the table of the state: a log that was restored from a dump has another one
         self._settled = False  # whether it is known that the log was not put back
+        self.origins = Origins()
         self._identity_before: Identity | None = None  # if this write may change it
         try:
             with own_errors(self._address, "opening"), self._pool.borrow() as connection:
@@ -169,6 +170,7 @@ class PostgresStore:
                     head=self._head,
                     clock=self._clock,
                     settle=None if self._settled else self._settle_origin,
+                    continue_as=self._continue_as,
                 )
                 yield staged
                 self._commit(staged)
@@ -214,6 +216,10 @@ class PostgresStore:
             {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None},
             self._removable(purging) if purging else None,
         )
+
+    def chains(self) -> dict[str, Chain]:
+        rows = self._fetch(self._reading.sql("every_chain"), {})
+        return _chains_of(rows, {row[0] for row in rows})
 
     def _last_clock(self) -> int:
         if self._in_write():
@@ -375,10 +381,17 @@ class PostgresStore:
     def _settle_origin(self) -> None:
         """Make sure that own events continue the chain: another process may have changed the origin, and a log that
         was put back takes a new one, with this write."""
-        self._fetch_in_write("settle", {"origin": new_origin(self._now_us())})
+        if self._fetch_in_write("settle", {"origin": ""}) == [(True,)]:
+            made = self.origins.new(self._now_us(), before=self._identity.origin)
+            self._fetch_in_write("settle", {"origin": made})
         self._identity_before = self._identity
         self._identity = identity_of(self._fetch_in_write("identity", {}), self._address)
         self._settled = True
+
+    def _continue_as(self, origin: str) -> None:
+        self._identity_before = self._identity_before or self._identity
+        self._fetch_in_write("continue_as", {"origin": origin})
+        self._identity = identity_of(self._fetch_in_write("identity", {}), self._address)
 
     def _unsettle(self) -> None:
         """Take back what settling the origin may have changed: the write was undone."""

@@ -86,12 +86,13 @@ def _is_in_time(facts: GroupFacts, query: Query) -> bool:
 def _of_group(group: Group) -> list[_Row]:
     received_us, first_seq = group.facts.received_us, group.facts.first_seq
     of_group = [b"".join(path) for path in paths(group.hashes())] if group.signature else []
+    of_events = group.proof
     rows: list[_Row] = []
     for (recorded, payload), header, _ in group.linked():
         event = recorded.event
         signature, path = astuple(event)[_SIGNATURE : _SIGNATURE + 2]
         path = b"".join(path)
         if of_group and not signature:
-            signature, path = group.signature, of_group[event.origin_seq - first_seq]
+            signature, path = of_events, of_group[event.origin_seq - first_seq]
         rows.append((recorded.position, recorded.sequence, received_us, header, payload, event.salt, signature, path))
     return rows

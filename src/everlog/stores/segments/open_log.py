@@ -11,7 +11,7 @@ from typing import TypeVar
 from everlog.errors import Busy, LogClosed, NotFound, Unavailable, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity
-from everlog.stores.identity import new_identity
+from everlog.stores.identity import Origins, continued, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.put_back import OwnEnd, remember_end, settle
@@ -72,6 +72,7 @@ class OpenLog:
         self._why_closed = "open it again"
         self._sequences: dict[str, int] = {}
         self._settled = False  # whether it is known that the log was not put back
+        self.origins = Origins()
         self._before: tuple[Identity, str] | None = None  # identity and place, if this write changes them
         rows = SmallRows(self._query, now_us=now_us, claims_kept_us=max(claims_kept_us, CLAIMS_KEPT_US_MIN))
         waiting = WaitingLines(self.files, self.layout.refusals, lambda: self._identity.log_id)
@@ -239,11 +240,15 @@ class OpenLog:
         """See that own events continue the chain: a log that was put back takes a new origin with this write."""
         state, before = self.state, (self._identity, self.state.place)
         link, now_us = state.chain(self._identity.origin).end, self._now_us()
-        settled = settle(self._lock, *before, link=link, head=state.head, now_us=now_us)
+        settled = settle(self._lock, *before, link=link, head=state.head, now_us=now_us, origins=self.origins)
         if settled != before:
             self._before = before
             self._identify(*settled)
         self._settled = bool(state.place)
+
+    def _continue_as(self, origin: str) -> None:
+        self._before = self._before or (self._identity, self.state.place)
+        self._identify(continued(self._identity, origin, head=self.state.head), self.state.place)
 
     def _identify(self, identity: Identity, place: str) -> None:
         self._identity = self.state.identity = identity

@@ -149,6 +149,7 @@ class SegmentsStore(OpenLog):
                 head=self.state.head,
                 clock=self.state.clock,
                 settle=None if self._settled else self._settle_origin,
+                continue_as=self._continue_as,
             )
             self._writing = True
             try:
@@ -187,6 +188,9 @@ class SegmentsStore(OpenLog):
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
         removable = self._query(lambda state: reader.removable(state, purging)) if purging else None
         return Ends(clock, sequences, chains, known, removable)
+
+    def chains(self) -> dict[str, Chain]:
+        return self._query(lambda state: dict(state.chains))
 
     def _sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)

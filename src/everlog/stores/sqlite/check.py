@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 
-import msgspec
-
-from everlog.core.codec import assemble, header_hash
-from everlog.core.event import START, Position
+from everlog.core.chain import NO_CHAIN, Chain, Run
+from everlog.core.event import START, Position, Recorded
+from everlog.errors import Damaged
 from everlog.stores.contract import Problem
+from everlog.stores.lost import UNACCOUNTED
 from everlog.stores.small_state_sqlite import TABLE as SHELF_TABLE
-from everlog.stores.sqlite.damaged_read import Fetch
+from everlog.stores.sqlite.chains import read_chains
+from everlog.stores.sqlite.groups import BadRow, Fetch, StoredGroup
 from everlog.stores.sqlite.identity import find_identity
-from everlog.stores.sqlite.queries import BLOCK, INDEXED, PAGE_ROWS, SCOPE, STREAM, TYPE
+from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE, Suspicion, records_at, with_holes
+from everlog.stores.sqlite.recent import INDEXED
+from everlog.stores.sqlite.scan import AT, END, windows
 from everlog.stores.text_rows import TABLES as TEXT_TABLES
 
 
@@ -27,7 +31,7 @@ def problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
     yield from _identity_problems(fetch)
     yield from state_problems(fetch)
     try:
-        yield from _column_problems(fetch)
+        yield from _group_problems(fetch)
     except (TypeError, ValueError) as error:
         # A damaged page can hold values that no column allows, such as NULL for a name.
         yield Problem(START, "database_damaged", f"its tables hold impossible values: {error}")
@@ -60,155 +64,225 @@ def _schema_problems(fetch: Fetch, schema: str) -> Iterator[Problem]:
 
 def state_problems(fetch: Fetch) -> Iterator[Problem]:
     """The end of every chain must be the event in the state. This is cheap, so it is checked at every opening."""
-    ends = fetch("SELECT name, number, hash, position FROM state WHERE name >= 'origin ' AND name < 'origin!'", ())
-    for name, number, digest, position in ends:
-        found = [header_hash(row[0]) for row in fetch(_HEADER_AT, (position,))]
-        found += [row[0] for row in fetch("SELECT hash FROM purged WHERE position = ?", (position,))]
-        if not found:
-            reason = f"event {number} of {name} was recorded here and is not there any more"
-            yield Problem(position, "log_cut_off", reason)
-        elif found != [digest]:
-            yield Problem(position, "state_disagrees", f"this is not event {number} of {name} as it was recorded")
+    chains = read_chains(fetch)
+    for origin, chain in chains.items():
+        if chain.contiguous is not None:
+            yield from _end_problems(fetch, origin, chain.contiguous)
     ((remembered, last, reserved),) = fetch(
-        "SELECT (SELECT position FROM state WHERE name = 'clock'), (SELECT max(position) FROM events),"
-        " (SELECT max(reserved) FROM purges)",
+        "SELECT (SELECT position FROM state WHERE name = 'clock'),"
+        " (SELECT last FROM groups ORDER BY first DESC LIMIT 1), (SELECT max(reserved) FROM purges)",
         (),
     )
     head = max(last or 0, reserved or 0)
     if head != (remembered or 0):
         yield Problem(Position(head), "state_disagrees", f"the log remembers {remembered or 0} as its last position")
-    if last is not None and not ends:
+    if last is not None and not chains:
         yield Problem(START, "state_disagrees", "there are events, and the end of no chain is remembered")
 
 
-_HEADER_AT = "SELECT CAST(header AS BLOB) FROM events WHERE position = ?"
+def _end_problems(fetch: Fetch, origin: str, end: Run) -> Iterator[Problem]:
+    purged = fetch("SELECT hash FROM purged WHERE position = ?", (end.position,))
+    if purged:
+        found = purged[0][0]
+    else:
+        try:
+            found = _hash_at(fetch, end.position)
+        except BadRow as error:
+            yield Problem(end.position, "state_disagrees", str(error))
+            return
+    if found is None:
+        reason = f"event {end.last} of origin {origin} was recorded here and is not there any more"
+        yield Problem(end.position, "log_cut_off", reason)
+    elif found != end.hash:
+        reason = f"this is not event {end.last} of origin {origin} as it was recorded"
+        yield Problem(end.position, "state_disagrees", reason)
 
 
-def _column_problems(fetch: Fetch) -> Iterator[Problem]:
-    """Columns and marks that queries use must match the header."""
-    leads = _IdLeads(fetch)
-    lamport, ends = _known_ends(fetch)
-    after = Position(0)
-    while rows := fetch(_ROWS, (after, PAGE_ROWS)):
-        marks = _marks(fetch, [(position // BLOCK, kind, scope) for position, _, kind, scope, *_ in rows])
-        for position, _, kind, scope, header, stream_name, type_name, scope_name in rows:
-            try:
-                event = assemble(header, "", b"")
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                continue  # verify itself reports a header that cannot be read
-            for family, name_id, filed, name in (
-                (STREAM, 0, stream_name, event.stream),
-                (TYPE, kind, type_name, event.type),
-                (SCOPE, scope, scope_name, event.scope),
-            ):
-                if filed != name:
-                    yield Problem(position, "index_disagrees", f"the row is filed under another name than {name!r}")
-                if family != STREAM and (family, name_id, position // BLOCK) not in marks:
-                    yield Problem(position, "index_disagrees", f"the mark for {name!r} is missing")
-            if event.lamport > lamport:
-                yield Problem(position, "state_disagrees", f"its clock value is above {lamport}, the clock's own")
-            if event.origin_seq > ends.get(event.origin, 0):
-                reason = f"it comes after the end that is remembered of the chain of {event.origin}"
-                yield Problem(position, "state_disagrees", reason)
-            if not leads.lead(event.id, position):
-                yield Problem(position, "index_disagrees", f"the id {event.id} leads to another place")
-        after = rows[-1][0]
-
-    yield from _stream_problems(fetch)
-    yield from sorted(_stray_problems(fetch), key=lambda problem: problem.position)
+def _hash_at(fetch: Fetch, position: int) -> bytes | None:
+    """Return the hash of an event. That of the last event of a group is stored with the group."""
+    for row in fetch(AT, (json.dumps([position]),)):
+        group = StoredGroup(row)
+        found = group.records_at([position]) if group.first <= position <= group.last else []
+        if found and position == group.last and group.facts.hash:
+            return group.facts.hash
+        if found:
+            return with_holes(fetch, group).link(found[0].event).hash
+    return None
 
 
-_NAMED = " LEFT JOIN names AS {0} ON {0}.name_id = events.{0} AND {0}.family = {1}"
-_ROWS = (
-    "SELECT position, stream, type, scope, CAST(header AS BLOB), stream.name, type.name, scope.name FROM events"
-    + _NAMED.format("stream", STREAM)
-    + _NAMED.format("type", TYPE)
-    + _NAMED.format("scope", SCOPE)
-    + " WHERE position > ? ORDER BY position LIMIT ?"
+def _group_problems(fetch: Fetch) -> Iterator[Problem]:
+    """What queries use must match the events."""
+    leads, streams = _IdLeads(fetch), _Streams(fetch)
+    ((clock,),) = fetch("SELECT coalesce((SELECT number FROM state WHERE name = 'clock'), 0)", ())
+    chains = read_chains(fetch)
+    after = 0
+    while True:
+        try:
+            for window in windows(fetch, after, END):
+                after = window.high
+                found = [recorded for group in window.groups for recorded in _records(group)]
+                yield from _mark_problems(fetch, found)
+                yield from _clock_problems(found, clock, chains)
+                yield from leads.problems(found)
+                yield from streams.problems(found)
+            break
+        except Damaged as error:
+            if "position" not in error.details:
+                raise
+            first, after = error.details["position"], error.details["after"]
+            if error.why != UNACCOUNTED:  # verify itself reports what is missing
+                yield Problem(first, "unreadable", error.why, upto=after if after > first else START)
+            leads.complete = streams.complete = False
+    yield from leads.left_over()
+    yield from streams.left_over()
+
+
+def _records(group: StoredGroup) -> list[Recorded]:
+    try:
+        return group.records()
+    except BadRow:
+        return []  # verify itself reports it
+
+
+def _mark_problems(fetch: Fetch, records: list[Recorded]) -> Iterator[Problem]:
+    """Every block must be marked with the types and scopes of its events."""
+    used: dict[tuple[int, str, int], Position] = {}
+    for recorded in records:
+        block = recorded.position // BLOCK
+        used.setdefault((TYPE, recorded.event.type, block), recorded.position)
+        used.setdefault((SCOPE, recorded.event.scope, block), recorded.position)
+    for (family, name, block), position in used.items():
+        if not fetch(_MARKED, (family, name, family, block)):
+            yield Problem(position, "index_disagrees", f"the mark for {name!r} is missing")
+
+
+_MARKED = (
+    "SELECT 1 FROM marks WHERE name_id = (SELECT name_id FROM names WHERE family = ? AND name = ?) AND family = ?"
+    " AND block = ?"
 )
 
 
-def _marks(fetch: Fetch, used: Iterable[tuple[int, int, int]]) -> set[tuple[int, int, int]]:
-    """Return the existing marks, of those that blocks with these types and scopes must have."""
-    wanted = {
-        (family, name_id, block) for block, *both in used for family, name_id in zip((TYPE, SCOPE), both, strict=True)
-    }
-    return {
-        mark for mark in wanted if fetch("SELECT 1 FROM marks WHERE family = ? AND name_id = ? AND block = ?", mark)
-    }
+def _clock_problems(records: list[Recorded], clock: int, chains: Mapping[str, Chain]) -> Iterator[Problem]:
+    for recorded in records:
+        event = recorded.event
+        if event.lamport > clock:
+            yield Problem(recorded.position, "state_disagrees", f"its clock value is above {clock}, the clock's own")
+        if not chains.get(event.origin, NO_CHAIN).has(event.origin_seq):
+            reason = f"the remembered chain of {event.origin} does not have its number"
+            yield Problem(recorded.position, "state_disagrees", reason)
 
 
 class _IdLeads:
-    """The positions in the index of ids. Ids mostly grow with their positions, so one lookup serves a whole block."""
+    """The index of ids. Ids mostly grow with their positions, so one lookup serves a whole block."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._first = self._end = ""  # the ids from one to before the other lead to the block
         self._block: int | None = None
+        self._listed = 0
+        self.complete = True
 
-    def lead(self, event_id: str, position: int) -> bool:
-        """Return whether the index has the position for the id."""
-        if not self._first <= event_id < self._end:
-            self._look_up(event_id)
-        if self._block == position // BLOCK:
+    def problems(self, records: list[Recorded]) -> Iterator[Problem]:
+        """Return the events to which the index does not lead."""
+        ids = json.dumps([recorded.event.id for recorded in records])
+        listed = dict(self._fetch(_LISTED, (ids,)))
+        for recorded in records:
+            event_id, position = recorded.event.id, recorded.position
+            there = listed.get(event_id)
+            self._listed += there == position
+            if there is None and not self._leads(event_id, position):
+                yield Problem(position, "index_disagrees", f"the id {event_id} leads to another place")
+
+    def left_over(self) -> Iterator[Problem]:
+        """Return the listed ids that are neither where they are listed nor purged there."""
+        ((count, purged),) = self._fetch(_COUNTS, ())
+        if count == self._listed + purged or not self.complete:
+            return
+        after = ""
+        while rows := self._fetch(_LIST, (after, _ROWS_AT_ONCE)):
+            for event_id, position in rows:
+                if not self._is_at(event_id, position):
+                    yield Problem(position, "index_disagrees", f"the id {event_id} is filed here and is not here")
+            after = rows[-1][0]
+
+    def _is_at(self, event_id: str, position: int) -> bool:
+        if self._fetch("SELECT 1 FROM purged WHERE position = ?", (position,)):
             return True
-        return bool(self._fetch("SELECT 1 FROM id_strays WHERE id = ? AND position = ?", (event_id, position)))
+        try:
+            found = records_at(self._fetch, [position])
+        except Suspicion:
+            return True  # it cannot be read
+        return [recorded.event.id for recorded in found] == [event_id]
 
-    def _look_up(self, event_id: str) -> None:
-        found = self._fetch(
-            "SELECT first_id, block FROM id_blocks WHERE first_id <= ? ORDER BY first_id DESC LIMIT 1", (event_id,)
-        )
-        self._first, self._block = found[0] if found else ("", None)
-        ((following,),) = self._fetch("SELECT min(first_id) FROM id_blocks WHERE first_id > ?", (event_id,))
-        self._end = _ABOVE_ALL_IDS if following is None else following
+    def _leads(self, event_id: str, position: int) -> bool:
+        if not self._first <= event_id < self._end:
+            found = self._fetch(
+                "SELECT first_id, block FROM id_blocks WHERE first_id <= ? ORDER BY first_id DESC LIMIT 1",
+                (event_id,),
+            )
+            self._first, self._block = found[0] if found else ("", None)
+            ((following,),) = self._fetch("SELECT min(first_id) FROM id_blocks WHERE first_id > ?", (event_id,))
+            self._end = _ABOVE_ALL_IDS if following is None else following
+        return self._block == position // BLOCK
 
 
 _ABOVE_ALL_IDS = "~"
+_ROWS_AT_ONCE = 1000
+_LISTED = "SELECT id, position FROM id_strays WHERE id IN (SELECT value FROM json_each(?))"
+_LIST = "SELECT id, position FROM id_strays WHERE id > ? ORDER BY id LIMIT ?"
+_COUNTS = (
+    "SELECT (SELECT count(*) FROM id_strays),"
+    " (SELECT count(*) FROM id_strays WHERE position IN (SELECT position FROM purged))"
+)
 
 
-def _stray_problems(fetch: Fetch) -> Iterator[Problem]:
-    """Each id that is listed separately must be at its listed position, or must have been purged there."""
-    after = ""
-    while rows := fetch(
-        "SELECT id_strays.id, id_strays.position, CAST(header AS BLOB), purged.position FROM id_strays"
-        " LEFT JOIN events USING (position) LEFT JOIN purged ON purged.position = id_strays.position"
-        " WHERE id_strays.id > ? ORDER BY id_strays.id LIMIT ?",
-        (after, PAGE_ROWS),
-    ):
-        for event_id, position, header, purged in rows:
-            if purged is None and (header is None or _id_in(header) != event_id):
-                yield Problem(position, "index_disagrees", f"the id {event_id} is filed here and is not here")
-        after = rows[-1][0]
-
-
-def _id_in(header: bytes) -> str | None:
-    try:
-        return assemble(header, "", b"").id
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _stream_problems(fetch: Fetch) -> Iterator[Problem]:
+class _Streams:
     """The index of streams must list exactly the events that it should hold."""
-    missing = fetch(
-        "SELECT events.position FROM events LEFT JOIN stream_places AS place ON place.stream = events.stream AND"
-        f" place.sequence = events.sequence WHERE events.position <= {INDEXED}"
-        " AND place.position IS NOT events.position LIMIT 20",
-        (),
-    )
-    for (position,) in missing:
-        yield Problem(position, "index_disagrees", "its stream's index does not lead to it")
-    false = fetch(
-        "SELECT place.position FROM stream_places AS place LEFT JOIN events ON events.position = place.position"
-        " WHERE events.stream IS NOT place.stream OR events.sequence IS NOT place.sequence LIMIT 20",
-        (),
-    )
-    for (position,) in false:
-        yield Problem(position, "index_disagrees", "the index of a stream leads here, and its event is not here")
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        ((self._indexed,),) = fetch(f"SELECT {INDEXED}", ())
+        self._found = 0
+        self.complete = True
+
+    def problems(self, records: list[Recorded]) -> Iterator[Problem]:
+        """Return the events to which the index does not lead."""
+        wanted = [
+            (recorded.event.stream, recorded.sequence, recorded.position)
+            for recorded in records
+            if recorded.position <= self._indexed
+        ]
+        if not wanted:
+            return
+        missing = {position for (position,) in self._fetch(_NOT_INDEXED, (json.dumps(wanted),))}
+        self._found += len(wanted) - len(missing)
+        for position in sorted(missing):
+            yield Problem(position, "index_disagrees", "its stream's index does not lead to it")
+
+    def left_over(self) -> Iterator[Problem]:
+        """Return the entries that lead to no event of their stream."""
+        ((count,),) = self._fetch("SELECT count(*) FROM stream_places", ())
+        if count == self._found or not self.complete:
+            return
+        after = (-1, 0)
+        while rows := self._fetch(_ENTRIES, (*after, _ROWS_AT_ONCE)):
+            for _, sequence, position, name in rows:
+                try:
+                    found = records_at(self._fetch, [position])
+                except Suspicion:
+                    continue  # it cannot be read
+                if [(recorded.event.stream, recorded.sequence) for recorded in found] != [(name, sequence)]:
+                    reason = "the index of a stream leads here, and its event is not here"
+                    yield Problem(position, "index_disagrees", reason)
+            after = rows[-1][:2]
 
 
-def _known_ends(fetch: Fetch) -> tuple[int, dict[str, int]]:
-    """Return the clock and the end of each origin's chain, from the state."""
-    state = dict(fetch("SELECT name, number FROM state", ()))
-    prefix = "origin "
-    return state.get("clock", 0), {name[len(prefix) :]: end for name, end in state.items() if name.startswith(prefix)}
+_NOT_INDEXED = (
+    "SELECT json_extract(value, '$[2]') FROM json_each(?) WHERE json_extract(value, '$[2]') IS NOT"
+    " (SELECT position FROM stream_places WHERE sequence = json_extract(value, '$[1]') AND stream ="
+    f" (SELECT name_id FROM names WHERE family = {STREAM} AND name = json_extract(value, '$[0]')))"
+)
+_ENTRIES = (
+    "SELECT stream, sequence, position, name FROM stream_places LEFT JOIN names ON name_id = stream"
+    f" AND family = {STREAM} WHERE (stream, sequence) > (?, ?) ORDER BY stream, sequence LIMIT ?"
+)

@@ -1,9 +1,9 @@
 """Which request recorded which events. It is looked up for every append with a key, so it must be very cheap.
 
-A claim is first stored with the first event of its request; the tail (`tail.py`) moves it to a table later, a
-thousand at a time. Names are hashes: with one row per claim, every claim of a write would change another page. So a
-thousand claims are one row, a run. When there are 16 runs, they are sorted into 256 drawers by the first byte of
-their names, with one row per drawer. A lookup searches one drawer and the runs.
+A claim is first stored with the group of the first event of its request; the tail (`tail.py`) copies it to a table
+later, a thousand at a time. Names are hashes: with one row per claim, every claim of a write would change another
+page. So a thousand claims are one row, a run. When there are 16 runs, they are sorted into 256 drawers by the first
+byte of their names, with one row per drawer. A lookup searches one drawer and the runs.
 
 Two tables take turns: when the current one is as old as claims must be kept, the other, which is older than that, is
 emptied and becomes the current one. So a claim is kept for at least its time and at most twice that, and removal
@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from everlog.core.event import Position
 from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim
-from everlog.stores.sqlite.damaged_read import Fetch
-from everlog.stores.sqlite.queries import INDEXED
+from everlog.stores.sqlite.groups import Fetch
+from everlog.stores.sqlite.recent import INDEXED
 
-_IN_TAIL = f"SELECT position, claim FROM events WHERE position > {INDEXED}"
+_IN_TAIL = f"SELECT claims FROM groups WHERE first > {INDEXED}"
 _TABLES = ("claims_even", "claims_odd")
 
 # The key of a row: the drawer, and the number of the row in it. Runs come after the last drawer.
@@ -67,10 +67,11 @@ class Claims:
             return None
         found: list[Claim] = []
         if not in_write:  # a writer knows the tail; the tail is read first, because claims move from it to the tables
-            found += [read_claim(*row)[1] for row in fetch(_IN_TAIL + " AND substr(claim, 1, 16) = ?", (name,))]
+            for (packed,) in fetch(_IN_TAIL + " AND instr(claims, ?)", (name,)):
+                found += [claim for there, claim in claims_in(packed) if there == name]
         for table in _TABLES:
             for (packed,) in fetch(_HOLDING[table], (name[0] * _PLACES, name)):
-                found += [claim for there, claim in _records(packed) if there == name]
+                found += [claim for there, claim in claims_in(packed) if there == name]
         # A name that was claimed again after its time is stored twice.
         return max(found, key=lambda claim: claim.first, default=None)
 
@@ -81,12 +82,12 @@ class Claims:
 
     def every(self, fetch: Fetch) -> Iterator[tuple[bytes, Claim]]:
         """All that is remembered, drawer by drawer; of a name that is there twice the newer claim."""
-        in_tail = dict(read_claim(*row) for row in fetch(_IN_TAIL + " AND claim IS NOT NULL ORDER BY position", ()))
+        in_tail = dict(claim for (packed,) in fetch(_IN_TAIL + " ORDER BY first", ()) for claim in claims_in(packed))
         yield from in_tail.items()
-        in_runs = [record for table in _TABLES for record in _records(_joined(fetch, table, _RUNS))]
+        in_runs = [record for table in _TABLES for record in claims_in(_joined(fetch, table, _RUNS))]
         for drawer in range(_DRAWERS):
             newest: dict[bytes, Claim] = {}
-            kept = [record for table in _TABLES for record in _records(_joined(fetch, table, drawer * _PLACES))]
+            kept = [record for table in _TABLES for record in claims_in(_joined(fetch, table, drawer * _PLACES))]
             for name, claim in (*kept, *(record for record in in_runs if record[0][0] == drawer)):
                 if name not in newest or claim.first > newest[name].first:
                     newest[name] = claim
@@ -110,7 +111,7 @@ class Claims:
             if self._traces.count > _REMEMBERED_MAX:
                 self._traces = None
         if claims:
-            writer.execute(_PUT[_TABLES[number]], (_RUNS, _packed(claims.items())))
+            writer.execute(_PUT[_TABLES[number]], (_RUNS, packed_claims(claims.items())))
             _sort_runs(writer, _TABLES[number])
 
     def others_wrote(self) -> None:
@@ -203,7 +204,8 @@ def _joined(fetch: Fetch, table: str, place: int) -> bytes:
     return b"".join([packed for (packed,) in rows])
 
 
-def _packed(claims: Iterable[tuple[bytes, Claim]]) -> bytes:
+def packed_claims(claims: Iterable[tuple[bytes, Claim]]) -> bytes:
+    """Return claims as they are stored, 28 bytes each."""
     return b"".join(
         [
             name + claim.first.to_bytes(_PLACE_BYTES, "big") + claim.count.to_bytes(_COUNT_BYTES, "big")
@@ -212,18 +214,9 @@ def _packed(claims: Iterable[tuple[bytes, Claim]]) -> bytes:
     )
 
 
-def _records(packed: bytes) -> Iterator[tuple[bytes, Claim]]:
+def claims_in(packed: bytes) -> Iterator[tuple[bytes, Claim]]:
+    """Return the names and the claims of such bytes."""
     for at in range(0, len(packed), _RECORD_BYTES):
         first, count = at + CLAIM_BYTES, at + CLAIM_BYTES + _PLACE_BYTES
         position = Position(int.from_bytes(packed[first:count], "big"))
         yield packed[at:first], Claim(position, int.from_bytes(packed[count : at + _RECORD_BYTES], "big"))
-
-
-def claim_column(name: bytes, count: int) -> bytes:
-    """A claim as the first event of its request carries it: the name, and the count where it is not 1."""
-    return name if count == 1 else name + count.to_bytes((count.bit_length() + 7) // 8, "big")
-
-
-def read_claim(position: int, stored: bytes) -> tuple[bytes, Claim]:
-    """The name and the claim of such a column."""
-    return stored[:CLAIM_BYTES], Claim(Position(position), int.from_bytes(stored[CLAIM_BYTES:], "big") or 1)

@@ -14,6 +14,7 @@ from everlog.errors import (
     Busy,
     Damaged,
     EverlogError,
+    LogClosed,
     NotALog,
     ReadOnly,
     StorageFull,
@@ -126,16 +127,26 @@ class Registry:
     POSIX drops every lock that a process has on a file as soon as the process closes any descriptor of that file. So
     a file that SQLite has open here is never opened a second time: another process that closes the log would take
     itself for the last one and remove the write-ahead log that this process still writes.
+
+    A forked child has no such locks, but SQLite's memory of them. So it cannot open a file that was open at the fork.
     """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._open: Counter[tuple[int, int] | None] = Counter()
+        self._inherited: frozenset[tuple[int, int] | None] = frozenset()
 
     def enter(self, files: Files, path: Path) -> tuple[int, int] | None:
         """Refuse a file that is not a database, and count it as open until `leave`."""
         with self._mutex:
             inode = files.inode(path)
+            if inode in self._inherited:
+                raise LogClosed(
+                    f"{path} cannot be opened in this process",
+                    why="it was open when this process was forked, and SQLite's locks do not work across a fork",
+                    hint="close the log before the fork, or start processes with spawn (docs/operations.md)",
+                    path=str(path),
+                )
             if not self._open[inode]:  # otherwise another handle has checked it, and it must not be opened
                 handle = files.open(path)
                 try:
@@ -148,6 +159,7 @@ class Registry:
     def release_after_fork(self) -> None:
         """Replace the mutex in a child: the thread that may hold it does not exist there."""
         self._mutex = threading.Lock()
+        self._inherited |= frozenset(self._open)
 
     def leave(self, inode: tuple[int, int] | None) -> None:
         with self._mutex:
@@ -262,13 +274,18 @@ _READING = ("reading", "checking", "opening")
 
 
 def _refused(path: Path) -> EverlogError | None:
-    """Return why the system cannot open the file, which SQLite does not report: too many files may be open."""
+    """Return why the system cannot open the file, which SQLite does not report: too many files may be open.
+
+    The file itself must not be opened: see `Registry`.
+    """
     files = DiskFiles()
     try:
-        files.close(files.open(path))
+        files.names(path.parent)
     except Unavailable as error:
         return error
     except FileNotFoundError:
+        pass  # reported below, as a file that is gone
+    if not files.exists(path):
         return Damaged(
             f"{path} is gone",
             why="it was removed while the log was open",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everlog.errors import NotFound
+from everlog.errors import Damaged, NotFound
 from everlog.files import Files, Lock
 from everlog.stores.contract import Identity
 from everlog.stores.put_back import OwnEnd, remember_end
@@ -28,12 +28,25 @@ def make_log(files: Files, lock: Lock, path: Path, identity: Identity, *, allowe
     lock.acquire(connection.BUSY_TIMEOUT_MS / 1000)
     try:
         if not files.exists(path):
+            _refuse_lone_journal(files, path)
             place = lock.place() if stays else ""
             _make_database(files, path, identity, place)
             if place:
                 remember_end(lock, OwnEnd(identity.origin, 0))
     finally:
         lock.release()
+
+
+def _refuse_lone_journal(files: Files, path: Path) -> None:
+    """Refuse to begin a log beside the write-ahead log of another one: SQLite would replay it into the new file."""
+    journal = path.with_name(path.name + "-wal")
+    if files.exists(journal):
+        raise Damaged(
+            f"{path} is gone, and {journal.name} is still there",
+            why="it holds the last writes of a log that was removed, renamed or not restored with it",
+            hint=f"put {path.name} back beside it; or, to begin a new log, move {journal.name} away",
+            path=str(path),
+        )
 
 
 def _make_database(files: Files, path: Path, identity: Identity, place: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from everlog.errors import Damaged
 from everlog.stores.contract import Identity
-from everlog.stores.sqlite.damaged_read import Fetch
+from everlog.stores.sqlite.groups import Fetch
 
 _FORMER = "former "
 

@@ -1,5 +1,5 @@
--- The SQLite form of a log, format 2. One row an event; its header and payload are the exact bytes that were
--- hashed and committed to, as text, so that any SQLite client can read and check them.
+-- The SQLite form of a log, format 2. One row per group of events that were written together, as JSON text, and a view
+-- with one row per event, so that any SQLite client can read every event.
 
 CREATE TABLE identity (
     only       INTEGER PRIMARY KEY CHECK (only = 1),
@@ -9,8 +9,9 @@ CREATE TABLE identity (
     created_us INTEGER NOT NULL
 ) STRICT;
 
--- What a write starts from, updated in the transaction of every write: the clock, and the end of each origin's
--- chain with its place. A log whose last rows were cut off disagrees with this table, and takes no more writes.
+-- What a write starts from, updated in the transaction of every write: the clock, and the contiguous end of each
+-- origin's chain with its place ("origin …"). A chain with a hole or a fork has a second row ("chain …") with all of it
+-- as MessagePack. A log whose last rows were cut off disagrees with this table, and takes no more writes.
 CREATE TABLE state (
     name     TEXT PRIMARY KEY,
     number   INTEGER NOT NULL,
@@ -18,7 +19,7 @@ CREATE TABLE state (
     position INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Names that repeat (streams, types, scopes), so that a row carries small numbers.
+-- Names that repeat (streams, types, scopes), so that the indexes carry small numbers.
 CREATE TABLE names (
     name_id INTEGER PRIMARY KEY,
     family  INTEGER NOT NULL,
@@ -26,25 +27,56 @@ CREATE TABLE names (
     UNIQUE (family, name)
 ) STRICT;
 
-CREATE TABLE events (
-    position    INTEGER PRIMARY KEY CHECK (position > 0),
-    stream      INTEGER NOT NULL,
-    sequence    INTEGER NOT NULL,
-    type        INTEGER NOT NULL,
-    scope       INTEGER NOT NULL,
+-- The events, in groups of at most 128. Positions `first` to `last` belong to the group; `kept` of them are in `events`,
+-- and the others in `purged`. `count` is how many there were before any purge. What all events of a group share is here once: the time of arrival, the origin, the
+-- hash before the first event and the hash of the last one, and perhaps a signature. `events` is a JSON array of
+--     [position, sequence, 0, [id, type, version, stream, lamport, "", origin_seq, occurred_at, actor, scope,
+--      request_id, causation_id, correlation_id, idempotency_key, tags, commitment, previous, payload, salt]]
+-- where null means that the value follows from the group, and bytes are base64. An erased event has three more values:
+-- its own signature, its path, and the id of the event that allowed the erasure. The payload is the exact text that was
+-- committed to. `claims` are the claims of requests on these events, 28 bytes each (see below).
+-- `checksum` is the CRC-32 over the JSON array of all other columns except `events`, in order and without spaces, blobs
+-- in base64, followed by the text of `events`. Every read compares it.
+CREATE TABLE groups (
+    first       INTEGER PRIMARY KEY CHECK (first > 0),
+    last        INTEGER NOT NULL,
+    kept        INTEGER NOT NULL,
     received_us INTEGER NOT NULL,
-    header      TEXT NOT NULL,
-    payload     TEXT NOT NULL,
-    salt        BLOB NOT NULL,
-    claim       BLOB
+    origin      TEXT NOT NULL,
+    first_seq   INTEGER NOT NULL,
+    count       INTEGER NOT NULL,
+    previous    BLOB NOT NULL,
+    hash        BLOB NOT NULL,
+    signature   BLOB NOT NULL,
+    claims      BLOB NOT NULL,
+    events      TEXT NOT NULL,
+    checksum    INTEGER NOT NULL
 ) STRICT;
 
--- Signatures, apart: an unsigned log pays nothing for them.
-CREATE TABLE proofs (
-    position  INTEGER PRIMARY KEY,
-    signature BLOB NOT NULL,
-    path      BLOB NOT NULL
-) STRICT;
+CREATE VIEW events AS SELECT
+    json_extract(value, '$[0]') AS position,
+    json_extract(value, '$[1]') AS sequence,
+    json_extract(value, '$[3][0]') AS id,
+    json_extract(value, '$[3][1]') AS type,
+    json_extract(value, '$[3][2]') AS version,
+    json_extract(value, '$[3][3]') AS stream,
+    json_extract(value, '$[3][4]') AS lamport,
+    origin,
+    json_extract(value, '$[3][6]') AS origin_seq,
+    coalesce(json_extract(value, '$[3][7]'), strftime('%Y-%m-%dT%H:%M:%S', received_us / 1000000, 'unixepoch')
+        || CASE received_us % 1000000 WHEN 0 THEN 'Z' ELSE printf('.%06dZ', received_us % 1000000) END) AS occurred_at,
+    received_us,
+    json_extract(value, '$[3][8]') AS actor,
+    json_extract(value, '$[3][9]') AS scope,
+    json_extract(value, '$[3][10]') AS request_id,
+    json_extract(value, '$[3][11]') AS causation_id,
+    json_extract(value, '$[3][12]') AS correlation_id,
+    json_extract(value, '$[3][13]') AS idempotency_key,
+    json_extract(value, '$[3][14]') AS tags,
+    json_extract(value, '$[3][17]') AS payload,
+    json_extract(value, '$[3][18]') AS salt,
+    coalesce(json_extract(value, '$[3][21]'), '') AS erased_by
+FROM groups, json_each(groups.events);
 
 -- Where a stream's events are: the index of streams. It is filled a thousand events at a time, because each entry
 -- lands on a page of its own; `state` says up to which position ("indexed"), and what comes after is found by a scan.
@@ -57,8 +89,7 @@ CREATE TABLE stream_places (
 
 -- Finding an id. Ids that this log makes grow with their positions, so the first id of each block of 128 positions
 -- leads to any of them; an index entry for every event would cost a tenth of the whole append. Ids that came from
--- elsewhere, or after the clock was set back, are listed one by one. The id itself is the first element of the
--- header: ["01K…26 characters…".
+-- elsewhere, or after the clock was set back, are listed one by one.
 CREATE TABLE id_blocks (
     first_id TEXT PRIMARY KEY,
     block    INTEGER NOT NULL
@@ -69,7 +100,7 @@ CREATE TABLE id_strays (
 ) STRICT, WITHOUT ROWID;
 
 -- Which types and scopes occur in which block of 128 positions. An index entry for every event would cost as much as
--- the event's own row; a mark for every block costs almost nothing and leads a reader with rare matches to them.
+-- the event itself; a mark for every block costs almost nothing and leads a reader with rare matches to them.
 CREATE TABLE marks (
     family  INTEGER NOT NULL,
     name_id INTEGER NOT NULL,
@@ -106,7 +137,7 @@ CREATE TABLE purged (
 
 -- Which request made which events. A claim is 28 bytes: the name, which is 16 bytes of a hash over scope, actor,
 -- operation and idempotency key, the position of the first of its events (8 bytes, big-endian) and how many there are
--- (4). It is first stored in the column of that event, and moved here with the index of streams: a thousand claims are
+-- (4). It is first stored with the group of that event, and copied here with the index of streams: a thousand claims are
 -- one row, later sorted by the first byte of their names into 256 drawers. A place is the drawer's number (256: not
 -- sorted yet) times 2^32, and which of its rows. The two tables take turns, so that the older half can be forgotten at
 -- once.
@@ -126,13 +157,43 @@ CREATE TABLE notes (
     expires_us INTEGER
 ) STRICT, WITHOUT ROWID;
 
--- Nobody rewrites history (G9). The one door is a purge: a row may go only when its place is already on record.
-CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events BEGIN
+-- Nobody rewrites history (G9). A group is never deleted. Its text changes in two ways only: a record goes when its
+-- place is already on record as purged, and an erased record loses its payload and salt, and gets its commitment and the
+-- id of the event that allowed it.
+CREATE TRIGGER groups_are_not_deleted BEFORE DELETE ON groups BEGIN
+    SELECT RAISE(ABORT, 'everlog: events are never deleted; see everlog purge');
+END;
+CREATE TRIGGER groups_are_not_changed BEFORE UPDATE ON groups
+WHEN NEW.first IS NOT OLD.first OR NEW.last IS NOT OLD.last OR NEW.received_us IS NOT OLD.received_us
+    OR NEW.origin IS NOT OLD.origin OR NEW.first_seq IS NOT OLD.first_seq OR NEW.count IS NOT OLD.count
+    OR NEW.previous IS NOT OLD.previous OR NEW.hash IS NOT OLD.hash OR NEW.signature IS NOT OLD.signature
+    OR NEW.claims IS NOT OLD.claims OR NEW.events IS OLD.events OR NEW.kept IS NOT json_array_length(NEW.events)
+BEGIN
     SELECT RAISE(ABORT, 'everlog: events are never changed');
 END;
-CREATE TRIGGER events_are_not_deleted BEFORE DELETE ON events
-WHEN NOT EXISTS (SELECT 1 FROM purged WHERE purged.position = OLD.position) BEGIN
-    SELECT RAISE(ABORT, 'everlog: events are never deleted; see everlog purge');
+CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON groups
+WHEN EXISTS (
+    SELECT 1 FROM (
+        SELECT value AS was, json_extract(value, '$[0]') AS position FROM (
+            SELECT value FROM json_each(OLD.events) EXCEPT SELECT value FROM json_each(NEW.events))
+    ) LEFT JOIN (
+        SELECT value AS became, json_extract(value, '$[0]') AS position FROM (
+            SELECT value FROM json_each(NEW.events) EXCEPT SELECT value FROM json_each(OLD.events))
+    ) USING (position)
+    WHERE CASE WHEN became IS NULL THEN position NOT IN (SELECT position FROM purged)
+    ELSE json_remove(became, '$[3][21]', '$[3][20]', '$[3][19]', '$[3][18]', '$[3][17]', '$[3][15]')
+            IS NOT json_remove(was, '$[3][21]', '$[3][20]', '$[3][19]', '$[3][18]', '$[3][17]', '$[3][15]')
+        OR json_extract(became, '$[3][17]') IS NOT '{}' OR json_extract(became, '$[3][18]') IS NOT ''
+        OR json_extract(was, '$[3][18]') IS '' OR length(json_extract(became, '$[3][15]')) IS NOT 44
+        OR json_extract(became, '$[3][19]') IS NOT coalesce(json_extract(was, '$[3][19]'), '')
+        OR json_extract(became, '$[3][20]') IS NOT coalesce(json_extract(was, '$[3][20]'), '[]')
+        OR coalesce(json_extract(became, '$[3][21]'), '') = ''
+    END)
+    -- No record is new: what is left over are the old ones, less those that are purged.
+    OR (SELECT count(*) FROM json_each(NEW.events)) IS NOT (SELECT count(*) FROM json_each(OLD.events)
+        WHERE json_extract(value, '$[0]') NOT IN (SELECT position FROM purged))
+BEGIN
+    SELECT RAISE(ABORT, 'everlog: events are never changed');
 END;
 CREATE TRIGGER purged_is_not_changed BEFORE UPDATE ON purged BEGIN
     SELECT RAISE(ABORT, 'everlog: the record of a purge is never changed');

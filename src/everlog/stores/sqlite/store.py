@@ -1,4 +1,4 @@
-"""The SQLite store: one file, one row per event, many readers, one writer at a time.
+"""The SQLite store: one file, one row per group of events, many readers, one writer at a time.
 
 Reads use a small pool of read-only connections and fetch page by page, so that a slow reader never pins the
 write-ahead log. A write holds a lock file (fair between processes, where SQLite's own busy handler polls), begins
@@ -15,42 +15,40 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from everlog.core.chain import simple_chains
-from everlog.core.codec import Packed, assemble, header_hash
-from everlog.core.event import BEGINNING, START, Link, Position, Purge, Purged, Recorded
+from everlog.core.chain import Chain
+from everlog.core.codec import Packed, header_bytes, header_hash
+from everlog.core.event import START, Position, Purge, Purged, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import EVERYTHING, Query
-from everlog.errors import Damaged, LogClosed, ReadOnly, WriterStopped
+from everlog.errors import Damaged, LogClosed, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Identity, Known, Problem, Removable
-from everlog.stores.identity import new_identity
+from everlog.stores.identity import Origins, continued, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.put_back import OwnEnd, remember_end, settle
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateTable, write_changes
 from everlog.stores.sqlite import check, connection
+from everlog.stores.sqlite.chains import read_chain, read_chains
 from everlog.stores.sqlite.claims import Claims
 from everlog.stores.sqlite.create import make_log, schema_text
-from everlog.stores.sqlite.damaged_read import HEAD, Accounted
+from everlog.stores.sqlite.groups import Fetch, StoredGroup
 from everlog.stores.sqlite.identity import place_in, read_identity, write_identity, write_place
 from everlog.stores.sqlite.insert import Inserter
-from everlog.stores.sqlite.queries import (
-    INDEXED,
-    STREAM,
-    find_row,
-    get_record,
-    name_ids,
-    read_places,
-    read_records,
-    scan_blocks,
-)
+from everlog.stores.sqlite.queries import find_record, get_record, read_pieces
+from everlog.stores.sqlite.recent import Recent
+from everlog.stores.sqlite.scan import head_of
 from everlog.stores.sqlite.scrub import Scrub
+from everlog.stores.sqlite.stored import read_groups, read_places, scan_blocks
 from everlog.stores.sqlite.tail import Tail
 from everlog.stores.waiting_lines import WaitingLines
+
+_Item = TypeVar("_Item")
 
 
 class SqliteStore:
@@ -72,7 +70,7 @@ class SqliteStore:
         self._lock = self._files.lock(self.path.with_name(self.path.name + "-lock"))
         self._idle_readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
-        self._accounted = Accounted(self.path.name)
+        self._recent = Recent(self.path.name)
         self._claims = Claims(claims_kept_us)
         self._tail = Tail(self._claims)
         self._inserter = Inserter(self._tail)
@@ -85,8 +83,9 @@ class SqliteStore:
         self._data_version = -1
         self._head: Position | None = None
         self._clock: int | None = None
-        self._links: dict[str, Link] = {}
+        self._chains: dict[str, Chain] = {}
         self._settled = False  # whether it is known that the log was not put back
+        self.origins = Origins()
         self._identity_before: Identity | None = None  # if this write changes it
         beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
         waiting = WaitingLines(
@@ -119,29 +118,35 @@ class SqliteStore:
         limit: int | None = None,
         newest_first: bool = False,
     ) -> Iterator[Recorded]:
-        return read_records(
-            self._fetch,
-            query,
-            after=after,
-            upto=upto,
-            limit=limit,
-            newest_first=newest_first,
-            accounted=self._accounted,
+        pieces = self.read_pieces(query, after=after, upto=upto, limit=limit, newest_first=newest_first)
+        return chain.from_iterable(pieces)
+
+    def read_pieces(
+        self,
+        query: Query,
+        *,
+        after: Position,
+        upto: Position | None,
+        limit: int | None,
+        newest_first: bool = False,
+    ) -> Iterator[list[Recorded]]:
+        return read_pieces(
+            self._fetch, query, after=after, upto=upto, limit=limit, newest_first=newest_first, recent=self._recent
         )
 
     def blocks(
         self, query: Query = EVERYTHING, *, after: Position = START, upto: Position | None = None
     ) -> Iterator[Block]:
-        return scan_blocks(self._fetch, query, after=after, upto=upto, accounted=self._accounted)
+        return scan_blocks(self._fetch, query, after=after, upto=upto, recent=self._recent)
 
     def get(self, event_id: EventId) -> Recorded | None:
-        return get_record(self._fetch, event_id, self._accounted)
+        return get_record(self._fetch, event_id, self.path.name)
 
     def head(self) -> Position:
         if self._in_write() and self._head is not None:
             return self._head
         try:
-            ((head,),) = self._fetch(f"SELECT {HEAD}", ())
+            head = head_of(self._fetch)
         except Damaged:
             head = self._fetch("SELECT position FROM state WHERE name = 'clock'", ())[0][0]
         return Position(head)
@@ -155,7 +160,12 @@ class SqliteStore:
         return [Purge(row[0], row[1], tuple(json.loads(row[2])), *row[3:]) for row in rows]
 
     def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
-        return self._merged_places(after)
+        return self._at_one_moment(lambda fetch: read_places(fetch, after))
+
+    def groups(self, *, after: Position = START) -> Iterator[StoredGroup | Purged]:
+        """Return every readable group, and what is left of purged events, in order of position. A group comes before
+        what was purged within it."""
+        return self._at_one_moment(lambda fetch: read_groups(fetch, after))
 
     def check(self) -> Iterator[Problem]:
         with connection.own_errors(self.path, "checking"), self._reader() as reader:
@@ -187,7 +197,12 @@ class SqliteStore:
                     head = self.head() if self._head is None else self._head
                     clock = self._last_clock() if self._clock is None else self._clock
                     staged = OpenWrite(
-                        self, now_us=self._now_us(), head=head, clock=clock, settle=self._settle_origin
+                        self,
+                        now_us=self._now_us(),
+                        head=head,
+                        clock=clock,
+                        settle=self._settle_origin,
+                        continue_as=self._continue_as,
                     )
                     yield staged
                     self._commit(staged)
@@ -235,15 +250,16 @@ class SqliteStore:
     ) -> Ends:
         # Loops, because this runs in every append: a comprehension would be a call each.
         sequences = self._tail.sequences(self._fetch, streams) if streams else {}
-        links: dict[str, Link] = {}
+        chains: dict[str, Chain] = {}
         for origin in origins:
-            links[origin] = self._links.get(origin) or self._link(origin)
-        if links and self._clock is not None and not ids and not purging:  # inside a write: the clock is known
-            return Ends(self._clock, sequences, simple_chains(links))
+            chains[origin] = self._chains.get(origin) or self._chain(origin)
+        if chains and self._clock is not None and not ids and not purging:  # inside a write: the clock is known
+            return Ends(self._clock, sequences, chains)
         known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
-        return Ends(
-            self._last_clock(), sequences, simple_chains(links), known, self._removable(purging) if purging else None
-        )
+        return Ends(self._last_clock(), sequences, chains, known, self._removable(purging) if purging else None)
+
+    def chains(self) -> dict[str, Chain]:
+        return read_chains(self._fetch)
 
     def _last_clock(self) -> int:
         if not self._in_write():
@@ -252,35 +268,43 @@ class SqliteStore:
             self._clock = self._state("clock")[0]
         return self._clock
 
-    def _link(self, origin: str) -> Link:
-        found = self._links.get(origin)
+    def _chain(self, origin: str) -> Chain:
+        found = self._chains.get(origin)
         if found is None:
-            number, digest = self._state("origin " + origin)
-            found = self._links[origin] = Link(number, digest) if number else BEGINNING
+            found = read_chain(self._fetch, origin)
+            if self._in_write():  # another process may write to it otherwise
+                self._chains[origin] = found
         return found
 
     def _find_known(self, event_id: EventId) -> Known | None:
-        rows = find_row(self._fetch, event_id)
-        if rows:
-            return Known(header_hash(rows[0][3]), False)
+        found = find_record(self._fetch, event_id, self.path.name)
+        if found is not None:
+            return Known(header_hash(header_bytes(found.event)), False)
         rows = self._fetch("SELECT hash FROM purged WHERE id = ?", (event_id,))
         return Known(rows[0][0], True) if rows else None
 
     def _removable(self, stream: str) -> Removable:
-        found = name_ids(self._fetch, STREAM, [stream])
-        if not found:
-            return Removable([], ())
-        rows = self._fetch(
-            "SELECT position, sequence, CAST(header AS BLOB) FROM events WHERE position IN"
-            f" (SELECT position FROM stream_places WHERE stream = ?) OR (position > {INDEXED} AND stream = ?)"
-            " ORDER BY sequence",
-            (found[0], found[0]),
-        )
         removed, scopes = [], set()
-        for position, sequence, header in rows:
-            event = assemble(header, b"", b"")  # the payload may be the very thing that cannot be read any more
-            slot = (position, sequence, event.id, event.origin, event.origin_seq)
-            removed.append(Purged(*slot, header_hash(header), event.previous, event.lamport))
+        for recorded in self.read(Query(stream=stream)):
+            event = recorded.event
+            group = event.group
+            assert isinstance(group, StoredGroup)
+            facts, link = group.facts, group.link(event)
+            signed = (facts.signature, (facts.first_seq, facts.count)) if facts.signature else (b"", (0, 0))
+            removed.append(
+                Purged(
+                    position=recorded.position,
+                    sequence=recorded.sequence,
+                    id=event.id,
+                    origin=event.origin,
+                    origin_seq=event.origin_seq,
+                    hash=link.hash,
+                    previous=link.previous,
+                    lamport=event.lamport,
+                    signature=signed[0],
+                    signed_with=signed[1],
+                )
+            )
             scopes.add(event.scope)
         return Removable(removed, tuple(sorted(scopes)))
 
@@ -340,16 +364,17 @@ class SqliteStore:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
         return connection.Borrowed(self.path, self._idle_readers)
 
-    def _merged_places(self, after: Position) -> Iterator[Packed | Purged]:
-        """Events and purged places, page by page, in order of position, all as of one moment."""
+    def _at_one_moment(self, read: Callable[[Fetch], Iterator[_Item]]) -> Iterator[_Item]:
+        """Read page by page, all as of one moment."""
         with connection.own_errors(self.path, "reading"), self._reader() as reader:
             reader.execute("BEGIN")
 
             def fetch(sql: str, values: tuple[Any, ...]) -> list[Any]:
-                return reader.execute(sql, values).fetchall()
+                with connection.own_errors(self.path, "reading"):
+                    return reader.execute(sql, values).fetchall()
 
             try:
-                yield from read_places(fetch, after)
+                yield from read(fetch)
             finally:
                 reader.execute("ROLLBACK")
 
@@ -377,7 +402,7 @@ class SqliteStore:
         if version != self._data_version:
             self._head = None
             self._clock = None
-            self._links = {}
+            self._chains = {}
             self._settled = False
             self._inserter.catch_up()
             self._refuse_cut_log(writer)
@@ -395,16 +420,10 @@ class SqliteStore:
             writer.execute("ROLLBACK")
             self._unsettle()
             return
-        if staged.erasures:
-            raise ReadOnly(
-                f"payloads in {self.path} cannot be erased",
-                why="an SQLite log has one row per event, which is never changed",
-                hint="purge the stream, or copy the log to another store: everlog copy",
-            )
         self._has_written = True
         try:
             with connection.own_errors(self.path, "writing to"):
-                self._inserter.insert(writer, staged, scrub_owed=self._scrub.owed_after(staged))
+                entries = self._inserter.insert(writer, staged, scrub_owed=self._scrub.owed_after(staged))
                 if staged.state_changes:
                     write_changes(writer, staged.state_changes)
                 writer.execute("COMMIT")
@@ -413,11 +432,11 @@ class SqliteStore:
             raise
         self._head = staged.position
         self._clock = staged.clock
-        self._links.update(staged.links)
+        self._chains.update(staged.chains)
         self._identity_before = None
-        if self._settled and (own := staged.links.get(self._identity.origin)) is not None:
-            remember_end(self._lock, OwnEnd(self._identity.origin, own.origin_seq))
-        self._tail.committed(staged)
+        if self._settled and (own := staged.chains.get(self._identity.origin)) is not None:
+            remember_end(self._lock, OwnEnd(self._identity.origin, own.greatest.origin_seq))
+        self._tail.committed(staged, entries)
         self._inserter.committed()
 
     def _settle_origin(self) -> None:
@@ -429,9 +448,15 @@ class SqliteStore:
         assert writer is not None
         with connection.own_errors(self.path, "writing to"):
             before, place = read_identity(self._writer_fetch, self.path), place_in(self._writer_fetch)
-            link = self._link(before.origin)
+            link = self._chain(before.origin).greatest
             self._identity, here = settle(
-                self._lock, before, place, link=link, head=self.head(), now_us=self._now_us()
+                self._lock,
+                before,
+                place,
+                link=link,
+                head=self.head(),
+                now_us=self._now_us(),
+                origins=self.origins,
             )
             if self._identity != before:
                 write_identity(writer, self._identity)
@@ -440,6 +465,14 @@ class SqliteStore:
             if (self._identity, here) != (before, place):
                 self._identity_before = before
         self._settled = bool(here)
+
+    def _continue_as(self, origin: str) -> None:
+        writer, before = self._writer, self._identity
+        assert writer is not None
+        self._identity = continued(before, origin, head=self.head())
+        self._identity_before = self._identity_before or before
+        with connection.own_errors(self.path, "writing to"):
+            write_identity(writer, self._identity)
 
     def _unsettle(self) -> None:
         """Take back what settling the origin changed: the write was undone."""
@@ -460,7 +493,7 @@ class SqliteStore:
         self._settled = False
         self._head = None
         self._clock = None
-        self._links = {}
+        self._chains = {}
         self._tail.forget()
         self._inserter.forget()
 

@@ -91,6 +91,6 @@ def _require_none(log: Log, small_state: SmallState, opened: OpenBuild, key: str
     if not query.stream:
         return
     left_out = {letter.position for letter in opened.dead_letters()}
-    events = log.stored.read(query, upto=opened.cursor.position)
+    events = log.counted(log.stored.read(query, upto=opened.cursor.position))
     if any(recorded.position not in left_out for recorded in islice(events, len(left_out) + 1)):
         raise LostRows(view.name, small_state.count(build.rows), build.keys)

@@ -158,7 +158,7 @@ class CurrentBuild:
         build = self._seed(self.view)
         if build is None:
             with self._small_state.change() as change:
-                build = begin_build(change, self.view)
+                build = begin_build(change, self.view, str(self._log.verdicts()))
         return OpenBuild(self._log, self._small_state, self.view, build, live=False)
 
     def _warn_of_other_code(self, build: Build) -> None:

@@ -100,7 +100,7 @@ class BuildInMemory:
         return fold(
             self.view,
             self._rows,
-            records,
+            list(self._log.counted(records)) if self.build.standing else records,
             upcast=self._log.catalog.upcast,
             upcast_all=self._log.catalog.upcast_all,
             load=self.rows,

@@ -75,6 +75,8 @@ class OpenBuild(BuildInMemory):
                     return Advance.GONE
             if self.build.stopped_at and self.reload() is Advance.GONE:
                 return Advance.GONE
+            if str(self._log.verdicts()) != self.build.standing:
+                return Advance.REBUILD  # events that were applied do not count any more, or others do
             page = OpenPage(self._log.stored, self.cursor, self._query, limit=limit)
             single = self.live or self._parked or self._skipped or self.cursor.position < self._single_pages_upto
             try:

@@ -259,7 +259,7 @@ def _beside(log: Log, small_state: SmallState, view: View, *, fresh: bool) -> tu
         # A build must not be made half by one code and half by another. What other code has begun may continue in
         # another process, and is removed when a later build is activated.
         mine = [build for build in begun if build.is_of(view)]
-        build = mine[-1] if mine else begin_build(change, view)
+        build = mine[-1] if mine else begin_build(change, view, str(log.verdicts()))
     return OpenBuild(log, small_state, view, build, live=False), build.position
 
 

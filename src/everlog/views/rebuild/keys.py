@@ -73,7 +73,7 @@ def history(
     found = [
         recorded
         for query in queries
-        for recorded in log.stored.read(query, upto=upto)
+        for recorded in log.counted(log.stored.read(query, upto=upto))
         if recorded.position not in skipped and _key(log, view, recorded) in keys
     ]
     if view.order is Order.CAUSAL:

@@ -5,7 +5,7 @@
                                                              or, on a base: a JSON patch (RFC 6902) of such a body
     {"sha256":…,"key":…,"signature":…}                        over the two lines above, line ends included
 
-`zcat FILE | head -1` shows the header. The signature is empty in a log without keys. A snapshot of
+`zcat FILE | head -1` shows the header. The signature is empty in a log without a key. A snapshot of
 `everlog.aio.EventStore` is a file of the same form with another header; its second line is the state.
 """
 
@@ -27,6 +27,7 @@ FORMAT = 1
 LEVEL = 6
 _SIGNED = b"everlog snapshot\n"
 PEEKED_BYTES = 64 * 1024
+_SEAL_BYTES_MAX = 4096
 
 
 class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +72,7 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 class Signer(Protocol):
-    """Signs and verifies snapshots, if a log has keys."""
+    """Signs and verifies snapshots. A log with a key has one, and uses no snapshot without a right signature."""
 
     def sign(self, data: bytes) -> tuple[str, bytes]:
         """Return the name of the key, and the signature."""
@@ -109,15 +110,25 @@ def pack(header: msgspec.Struct, content: bytes, signer: Signer | None = None) -
 
 def unpack(packed: bytes, signer: Signer | None = None) -> tuple[SnapshotHeader, bytes, Seal]:
     """Return the header, the content and the seal of a view's snapshot; Damaged if they are not what was written."""
-    line, content, seal = proved_lines(decompress(packed), signer)
+    stated = peek(packed)
+    # A patch is limited by the size that the gzip file states.
+    most = None if stated.base else PEEKED_BYTES + stated.body_bytes + _SEAL_BYTES_MAX
+    line, content, seal = proved_lines(decompress(packed, most), signer)
     return _parsed(line), content, seal
 
 
-def decompress(packed: bytes) -> bytes:
+def decompress(packed: bytes, most: int | None = None) -> bytes:
+    """Return the bytes of a snapshot, never more than the file states, and not more than `most`."""
+    stated = int.from_bytes(packed[-4:], "little")  # a gzip file ends with its size before compression
+    limit = stated if most is None else min(stated, most)
+    unpacker = zlib.decompressobj(wbits=31)
     try:
-        return gzip.decompress(packed)
-    except (OSError, EOFError, zlib.error) as error:
+        data = unpacker.decompress(packed, limit + 1)
+    except zlib.error as error:
         raise Damaged("the snapshot cannot be decompressed", why=str(error)) from error
+    if len(data) > limit or not unpacker.eof or unpacker.unused_data:
+        raise Damaged("the snapshot cannot be decompressed", why=f"it has not the {limit} bytes that it states")
+    return data
 
 
 def proved_lines(data: bytes, signer: Signer | None = None) -> tuple[bytes, bytes, Seal]:
@@ -130,7 +141,9 @@ def proved_lines(data: bytes, signer: Signer | None = None) -> tuple[bytes, byte
     sha = hashlib.sha256(data[:end])
     if sha.hexdigest() != seal.sha256:
         raise Damaged("the snapshot is not what was written", why="its SHA-256 differs")
-    if seal.signature and signer is not None:
+    if signer is not None:
+        if not seal.signature:
+            raise Damaged("the snapshot is not signed", why="this log has a key, and uses what its key has signed")
         try:
             right = signer.is_right(seal.key, _SIGNED + sha.digest(), bytes.fromhex(seal.signature))
         except ValueError:
@@ -149,7 +162,7 @@ def peek(packed: bytes) -> SnapshotHeader:
         data = packed[:PEEKED_BYTES]
         while b"\n" not in line:
             found = unpacker.decompress(data, PEEKED_BYTES)
-            if not found:
+            if not found or len(line) >= PEEKED_BYTES:
                 raise Damaged("the snapshot has no header", why="it ends before the first line does")
             line += found
             data = unpacker.unconsumed_tail

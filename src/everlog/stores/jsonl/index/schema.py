@@ -318,10 +318,11 @@ class Index:
     def chain(self, origin: str) -> Chain:
         """Return the chain of an origin, as far as it is here."""
         rows = self.fetch("SELECT number, hash, position, chain FROM chains WHERE origin = ?", (origin,))
-        if not rows:
-            return NO_CHAIN
-        number, digest, position, chain = rows[0]
-        return simple_chain(Link(number, digest), Position(position)) if chain is None else _read_chain(chain)
+        return _chain_of(*rows[0]) if rows else NO_CHAIN
+
+    def chains(self) -> dict[str, Chain]:
+        rows = self.fetch("SELECT origin, number, hash, position, chain FROM chains")
+        return {origin: _chain_of(*row) for origin, *row in rows}
 
     def group_of(self, origin: str, number: int) -> GroupFacts | None:
         """Return the signed group that an event was in."""
@@ -437,6 +438,10 @@ def put_chain(connection: sqlite3.Connection, origin: str, chain: Chain) -> None
     end = (0, b"", 0) if run is None else (run.last, run.hash, run.position)
     whole = None if chain.simple else _pack_chain(chain)
     connection.execute("INSERT OR REPLACE INTO chains VALUES (?, ?, ?, ?, ?)", (origin, *end, whole))
+
+
+def _chain_of(number: int, digest: bytes, position: int, chain: bytes | None) -> Chain:
+    return simple_chain(Link(number, digest), Position(position)) if chain is None else _read_chain(chain)
 
 
 @cache

@@ -13,25 +13,33 @@ CREATE FUNCTION place_here() RETURNS text LANGUAGE sql SECURITY DEFINER SET sear
         (SELECT oid FROM pg_database WHERE datname = current_database()), 'state'::regclass::oid)
 $$;
 
--- Record the place of the log. If it was at another one, it continues under the given origin, which must be new.
-CREATE FUNCTION settle(new_origin text) RETURNS void
+-- Have the log continue under another origin, which must be new.
+CREATE FUNCTION continue_as(new_origin text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+BEGIN
+    IF EXISTS (SELECT FROM chains WHERE chains.origin = new_origin) THEN
+        RAISE EXCEPTION 'everlog: the origin % is in use', new_origin USING ERRCODE = 'EV004';
+    END IF;
+    UPDATE identity SET former = former || origin, heads = heads || (SELECT head FROM state), origin = new_origin;
+END $$;
+
+-- Record the place of the log. If it was at another one, it continues under the given origin; without one, return true.
+CREATE FUNCTION settle(new_origin text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     here text := place_here();
 BEGIN
-    IF EXISTS (SELECT FROM identity WHERE place = here) THEN
-        RETURN;
+    IF EXISTS (SELECT FROM identity WHERE place NOT IN ('', here)) THEN
+        IF new_origin = '' THEN
+            RETURN true;
+        END IF;
+        PERFORM continue_as(new_origin);
     END IF;
-    IF EXISTS (SELECT FROM chains WHERE chains.origin = new_origin) THEN
-        RAISE EXCEPTION 'everlog: the origin % is in use', new_origin USING ERRCODE = 'EV004';
-    END IF;
-    UPDATE identity SET place = here,
-        former = CASE WHEN place = '' THEN former ELSE former || origin END,
-        heads = CASE WHEN place = '' THEN heads ELSE heads || (SELECT head FROM state) END,
-        origin = CASE WHEN place = '' THEN origin ELSE new_origin END;
+    UPDATE identity SET place = here WHERE place <> here;
+    RETURN false;
 END $$;
 
-REVOKE ALL ON FUNCTION place_here(), settle(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION place_here(), settle(text), continue_as(text) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION grant_writer(writer name) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -44,7 +52,7 @@ BEGIN
     EXECUTE format(
         'GRANT EXECUTE ON FUNCTION claim(uuid[], bigint[], integer[], bigint), move_clock(bigint),'
         ' forget_claims(bigint, bigint), keep_notes(text[], bytea[], bigint[]), forget_notes(bigint), settle(text),'
-        ' sign_groups(bigint[], integer[], bytea[]) TO %I', writer);
+        ' continue_as(text), sign_groups(bigint[], integer[], bytea[]) TO %I', writer);
     -- To lock the row: this column is true in every row there can be.
     EXECUTE format('GRANT UPDATE (one) ON state TO %I', writer);
     EXECUTE format('GRANT INSERT, UPDATE ON projection_checkpoints TO %I', writer);

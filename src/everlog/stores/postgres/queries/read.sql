@@ -124,6 +124,12 @@ SELECT head FROM state
 -- name: clock
 SELECT clock FROM state
 
+-- Runs of chains, and forks: those have no first number.
+-- name: every_chain
+SELECT origin, first, previous, origin_seq, hash, position FROM chains
+UNION ALL SELECT origin, 0, '', origin_seq, hash, position FROM forks
+ORDER BY first, position
+
 -- name: purges
 SELECT reserved, stream, scopes, actor, reason, purged_us, sequence, count FROM {purges}
 WHERE reserved > %(after)s ORDER BY reserved

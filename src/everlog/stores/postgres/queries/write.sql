@@ -8,9 +8,12 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE
 -- name: take_lock
 SELECT head, clock, tableoid FROM state FOR UPDATE
 
--- Before the first event of this log on a connection: a log that was put back takes the new origin.
+-- Before the first event of this log on a connection: a log that was put back takes a new origin.
 -- name: settle
 SELECT settle(%(origin)s)
+
+-- name: continue_as
+SELECT continue_as(%(origin)s)
 
 -- name: identity
 SELECT log_id, origin, epoch, created_us, former, heads FROM identity

@@ -1,0 +1,439 @@
+"""Events that another node sent: each gets an outcome, and the honest ones of a batch are always recorded.
+
+An origin that is a key is recorded in the order of its chain, without a hole, as far as its standing goes. What lies
+beyond waits in the quarantine, and is looked at again when its chain or the history that decides on it grows. So what
+counts is a function of what has arrived, and not of the order in which it did.
+
+An origin that is no key is recorded as it comes: anybody can write under its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import force_setattr, replace
+
+from everlog.core.clock import JUMP_MAX
+from everlog.core.codec import Packed, header_hash, split_proof, unpack
+from everlog.core.event import Event, Link, Purged
+from everlog.core.group import GroupFacts, SignedGroup
+from everlog.core.merkle import path
+from everlog.core.query import Query
+from everlog.log.write.intake import Intake, WholeGroup
+from everlog.log.write.outcomes import CODES, Kind, Outcome
+from everlog.log.write.quarantine import Held, Quarantine
+from everlog.stores.contract import Encoded, Known
+from everlog.stores.open_write import OpenWrite
+from everlog.trust.forks import ForkProof, Leaf, fork_of, leaf_of
+from everlog.trust.groups import proof_of
+from everlog.trust.keys import is_key
+from everlog.trust.standing import Limit, Open, Rights, Standing
+from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, verdicts_in
+
+
+class Gate:
+    """Decides on the events of others, for one open log."""
+
+    def __init__(self, standing: Standing | None = None) -> None:
+        self._standing: Standing = standing or Open()
+        self._known: tuple[object, Rights] | None = None
+        self._settled = False
+
+    @property
+    def deciding(self) -> Collection[str]:
+        return self._standing.deciding
+
+    def admit_each(
+        self, write: OpenWrite, intake: Intake, forks: Iterable[ForkProof] = (), *, jump_max: int = JUMP_MAX
+    ) -> dict[int, Outcome]:
+        """Record what passed the intake check; return an outcome for each, by its place in the batch."""
+        batch = _Batch(write, self, intake.groups, jump_max)
+        found = batch.admit(intake.accepted, forks)
+        self._settled = True
+        return found
+
+    def settle(self, write: OpenWrite) -> None:
+        """Look again at what waits and at what counts, because this log recorded something that decides on it."""
+        _Batch(write, self, {}, JUMP_MAX).settle()
+
+    @property
+    def settled(self) -> bool:
+        """Whether what counts was compared with the standing since the log was opened."""
+        return self._settled
+
+    def rights(self, write: OpenWrite, forks: Mapping[str, ForkProof]) -> Rights:
+        """Return what the history says now. It is read again only if it changed."""
+        if not self.deciding:
+            return self._standing.rights(())
+        query = Query(types=frozenset(self.deciding))
+        last = next(write.read(query, limit=1, newest_first=True), None)
+        ends = {origin: fork.origin_seq for origin, fork in forks.items()}
+        key = (write.epoch, 0 if last is None else last.position, len(write.purges()), tuple(sorted(ends.items())))
+        if self._known is None or self._known[0] != key:
+            events = [recorded.event for recorded in write.read(query)]
+            counted = [
+                event
+                for event in events
+                if is_key(event.origin) and event.origin_seq < ends.get(event.origin, event.origin_seq + 1)
+            ]
+            self._known = (key, self._standing.rights(counted))
+        return self._known[1]
+
+
+class _Candidate(NamedTuple):
+    """An event that may be next in its chain: from the batch, or one that waits."""
+
+    hash: bytes
+    encoded: Encoded | None
+    held: Held | None
+
+
+class _Batch:
+    """One batch inside an open write."""
+
+    def __init__(self, write: OpenWrite, gate: Gate, groups: Mapping[bytes, WholeGroup], jump_max: int) -> None:
+        self._write = write
+        self._gate = gate
+        self._groups = groups
+        self._jump_max = jump_max
+        self._quarantine = Quarantine(write)
+        self._forks = forks_in(write)
+        self._rights = gate.rights(write, self._forks)
+        self._own = write.own_origin()
+        self._waiting: dict[str, dict[bytes, Encoded]] = {}  # of the batch, by origin and hash
+        self._places: dict[bytes, list[int]] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._decided = False  # something was recorded that decides on others
+        self._changed = not gate.settled  # what counts may have changed
+        self._recorded = False
+        self._new_ids: set[str] = set()
+        self._too_far: set[str] = set()  # origins that wait for the clock
+
+    # ---- the batch
+
+    def admit(self, accepted: Mapping[int, Encoded], forks: Iterable[ForkProof]) -> dict[int, Outcome]:
+        known = self._write.known({encoded.event.id for encoded in accepted.values()})
+        plain: list[tuple[int, Encoded]] = []
+        for place, encoded in accepted.items():
+            event = encoded.event
+            outcome = _if_known(encoded, known.get(event.id))
+            if outcome is not None and not (outcome.code == "id_conflict" and self._forks_here(event)):
+                self._outcomes[place] = outcome
+            elif is_key(event.origin):
+                self._waiting.setdefault(event.origin, {})[encoded.hash] = encoded
+                self._places.setdefault(encoded.hash, []).append(place)
+            else:
+                plain.append((place, encoded))
+        for fork in forks:
+            self._take_fork(fork)
+        self._admit_plain(plain)
+        self._advance_all(dict.fromkeys(self._waiting))
+        self._hold_the_rest()
+        self._end()
+        return self._outcomes
+
+    def _forks_here(self, event: Event) -> bool:
+        """Return whether the number of an event is taken: a key that signs two events may give both one id."""
+        return is_key(event.origin) and event.origin_seq <= self._write.link(event.origin).origin_seq
+
+    def settle(self) -> None:
+        self._decided = self._changed = True
+        self._advance_all({})
+        self._end()
+
+    def _end(self) -> None:
+        if self._recorded:
+            self._write.tick()  # once for the whole batch: a member cannot exhaust the clock with many small events
+        self._quarantine.save()
+        if self._changed:
+            self._judge_recorded()
+
+    def _judge_recorded(self) -> None:
+        """Mark the chains of which more was recorded than counts now."""
+        chains = {**self._write.stored.chains(), **self._write.chains}
+        limits = {}
+        for origin, chain in chains.items():
+            limit = self._limit(origin) if is_key(origin) else None
+            if limit is not None and chain.greatest.origin_seq > limit.upto:
+                limits[origin] = limit
+        verdicts = Verdicts(limits)
+        if verdicts != verdicts_in(self._write):
+            put_verdicts(self._write, verdicts)
+
+    # ---- origins that are no keys
+
+    def _admit_plain(self, events: list[tuple[int, Encoded]]) -> None:
+        """Record events as they come, those with the lowest clock first where one needs another."""
+        staged: dict[str, bytes] = {}
+        ready: dict[int, Encoded] = {}
+        clock = self._write.clock
+        for place, encoded in sorted(events, key=lambda item: item[1].event.lamport):
+            event = encoded.event
+            if event.id in staged:
+                self._outcomes[place] = _if_known(encoded, Known(staged[event.id], False)) or _recorded(event)
+            elif (outcome := self._refuse_own(event) or self._refuse_clock(event, clock)) is not None:
+                self._outcomes[place] = outcome
+            else:
+                clock = max(clock, event.lamport)
+                staged[event.id] = encoded.hash
+                ready[place] = encoded
+        if ready:
+            self._append([ready[place] for place in sorted(ready)])
+            self._outcomes.update({place: _recorded(encoded.event) for place, encoded in ready.items()})
+
+    def _refuse_own(self, event: Event) -> Outcome | None:
+        """Refuse what would fork a chain of this log. Lost events of a former origin may come back."""
+        if not self._write.identity.made(event.origin):
+            return None
+        chain = self._write.chain(event.origin)
+        end = chain.end
+        if event.origin == self._own:
+            return _outcome(event, "refused", "fork", "it claims to be of this log, which never recorded it")
+        broken = event.origin_seq == end.origin_seq + 1 and event.previous != end.hash
+        if broken or chain.has(event.origin_seq):
+            return _outcome(event, "refused", "fork", f"this log made another event {event.origin_seq}")
+        return None
+
+    def _refuse_clock(self, event: Event, clock: int) -> Outcome | None:
+        if event.lamport <= clock + self._jump_max:
+            return None
+        reason = f"its clock is {event.lamport}, more than {self._jump_max} above the greatest known value {clock}"
+        return _outcome(event, "refused", "clock_too_far", reason)
+
+    # ---- chains of keys
+
+    def _advance_all(self, origins: Iterable[str]) -> None:
+        """Record what is next in each chain, until nothing more can be."""
+        dirty = list(origins)
+        for origin in dirty:
+            self._look_for_a_fork(origin)
+        while True:
+            clock = self._write.clock
+            for origin in dirty:
+                self._advance(origin)
+            dirty = []
+            if self._decided:
+                self._decided, self._changed = False, True
+                dirty = self._with_new_rights()
+            if self._write.clock > clock:
+                dirty += [origin for origin in self._too_far if origin not in dirty]
+            if not dirty:
+                return
+
+    def _with_new_rights(self) -> list[str]:
+        """Read the history again; return the origins of which something waits and the limit is another one."""
+        before, self._rights = self._rights, self._gate.rights(self._write, self._forks)
+        concerned = {*self._waiting, *self._quarantine.origins()}
+        return sorted(origin for origin in concerned if before.limit(origin) != self._rights.limit(origin))
+
+    def _advance(self, origin: str) -> None:
+        self._too_far.discard(origin)
+        if origin == self._own:
+            return  # only this log adds to its chain
+        end, limit = self._write.link(origin), self._limit(origin)
+        by_number: dict[int, list[_Candidate]] = {}
+        for number, candidate in self._candidates(origin):
+            by_number.setdefault(number, []).append(candidate)
+        clock, run, ids = self._write.clock, list[Encoded](), self._new_ids
+        while limit is None or end.origin_seq < limit.upto:
+            found = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
+            if found is None or found.event.id in ids:  # a key may give one id to two numbers: nothing follows then
+                break
+            if found.event.lamport > clock + self._jump_max:
+                self._too_far.add(origin)
+                break
+            clock = max(clock, found.event.lamport)
+            run.append(found)
+            ids.add(found.event.id)
+            end = Link(found.event.origin_seq, found.hash)
+        if run:
+            self._record(origin, run)
+
+    def _candidates(self, origin: str) -> Iterator[tuple[int, _Candidate]]:
+        batch = self._waiting.get(origin, {})
+        for hash, encoded in batch.items():
+            yield encoded.event.origin_seq, _Candidate(hash, encoded, None)
+        for held in self._quarantine.of(origin):
+            if held.hash not in batch:
+                yield held.origin_seq, _Candidate(held.hash, None, held)
+
+    def _next(self, origin: str, candidates: Iterable[_Candidate], end: Link) -> Encoded | None:
+        for candidate in candidates:
+            encoded = self._encoded(origin, candidate)
+            if encoded is None or encoded.event.previous != end.hash:
+                continue
+            if candidate.held is not None and self._write.known((encoded.event.id,)):
+                continue
+            return encoded
+        return None
+
+    def _encoded(self, origin: str, candidate: _Candidate) -> Encoded | None:
+        if candidate.held is None:
+            return candidate.encoded
+        return self._quarantine.event(origin, candidate.held)
+
+    def _record(self, origin: str, run: list[Encoded]) -> None:
+        """Record events that follow each other. A signed group that is there whole is stored as one."""
+        waiting = self._waiting.get(origin, {})
+        kept, last = [], run[-1].event.origin_seq
+        place = 0
+        while place < len(run):
+            signature, first, count = self._signed_with(run[place])
+            some = run[place : place + count]
+            whole = first == some[0].event.origin_seq and first + count - 1 <= last
+            if whole and all(self._signed_with(one) == (signature, first, count) for one in some):
+                kept += self._as_group(GroupFacts(0, origin, first, count, b"", b"", signature), some)
+                place += count
+            else:
+                kept.append(self._with_proof(run[place]))
+                place += 1
+        self._append(kept)
+        for encoded in run:
+            waiting.pop(encoded.hash, None)
+            self._quarantine.remove(origin, encoded.hash)
+            for where in self._places.get(encoded.hash, ()):
+                self._outcomes[where] = _recorded(encoded.event)
+
+    def _as_group(self, facts: GroupFacts, events: list[Encoded]) -> list[Encoded]:
+        """Have events stored as one signed group; return them without proofs that they carry."""
+        self._write.keep_signature(facts.origin, facts.first_seq, facts.signature, (facts.first_seq, facts.count))
+        group = SignedGroup(facts, [encoded.hash for encoded in events])
+        found = []
+        for encoded in events:
+            event = replace(encoded.event, signature=b"", path=())
+            force_setattr(event, "group", group)
+            found.append(replace(encoded, event=event))
+        return found
+
+    def _signed_with(self, encoded: Encoded) -> tuple[bytes, int, int]:
+        group = self._groups.get(encoded.hash)
+        if group is None:
+            return proof_of(encoded.event)
+        return group.signed.signature, group.signed.first_seq, group.signed.count
+
+    def _with_proof(self, encoded: Encoded) -> Encoded:
+        group = self._groups.get(encoded.hash)
+        return encoded if group is None else group.proof(encoded)
+
+    def _append(self, events: list[Encoded]) -> None:
+        self._write.append(events, fresh=True)
+        self._recorded = True
+        deciding = self._gate.deciding
+        if deciding and any(encoded.event.type in deciding for encoded in events):
+            self._decided = True
+
+    def _hold_the_rest(self) -> None:
+        for origin, events in self._waiting.items():
+            end, limit = self._write.link(origin), self._limit(origin)
+            for hash, encoded in events.items():
+                outcome = self._refuse_clock(encoded.event, self._write.clock)
+                if outcome is None:
+                    outcome = self._hold(encoded, self._why(origin, encoded, end, limit))
+                for place in self._places[hash]:
+                    self._outcomes[place] = outcome
+
+    def _hold(self, encoded: Encoded, code: str) -> Outcome:
+        event = encoded.event
+        if self._quarantine.add(self._with_proof(encoded), code, stranger=code == "unknown_author"):
+            return _outcome(event, "held", code, CODES[code])
+        return _outcome(event, "refused", code, f"{CODES[code]}, and there is no room to keep it until then")
+
+    def _why(self, origin: str, encoded: Encoded, end: Link, limit: Limit | None) -> str:
+        """Return the code that explains why an event waits."""
+        number = encoded.event.origin_seq
+        if limit is not None and number > limit.upto:
+            return limit.code
+        follows = number == end.origin_seq + 1 and encoded.event.previous != end.hash
+        return "fork" if number <= end.origin_seq or follows or origin == self._own else "out_of_order"
+
+    def _limit(self, origin: str) -> Limit | None:
+        limit, fork = self._rights.limit(origin), self._forks.get(origin)
+        if fork is not None and (limit is None or fork.origin_seq <= limit.upto):
+            return Limit(fork.origin_seq - 1, "fork")
+        return limit
+
+    # ---- forks
+
+    def _look_for_a_fork(self, origin: str) -> None:
+        """Keep the proof of the lowest fork, if the batch has a second event with a number that one has already."""
+        limit = self._rights.limit(origin)
+        end = self._write.link(origin).origin_seq
+        if limit is not None and limit.code == "unknown_author" and not end:
+            return  # the forks of strangers concern nobody
+        numbers: dict[int, list[_Candidate]] = {}
+        for number, candidate in self._candidates(origin):
+            numbers.setdefault(number, []).append(candidate)
+        before = self._forks.get(origin)
+        twice = [number for number, found in numbers.items() if number <= end or len(found) > 1]
+        number = min(twice, default=0)
+        if not number or (before is not None and before.origin_seq <= number):
+            return
+        leaves = [
+            leaf_of(self._with_proof(encoded).event, encoded.hash)
+            for encoded in (self._encoded(origin, candidate) for candidate in numbers[number][:2])
+            if encoded is not None
+        ]
+        if number <= end and (recorded := recorded_leaf(self._write, origin, number)) is not None:
+            leaves.append(recorded)
+        if len(leaves) > 1:
+            self._take_fork(fork_of(origin, number, leaves[0], leaves[-1]))
+
+    def _take_fork(self, fork: ForkProof) -> None:
+        """Keep a proof that is new and valid, of an origin that is known here, no matter who delivered it."""
+        before = self._forks.get(fork.origin)
+        if before is not None and before.origin_seq <= fork.origin_seq:
+            return
+        limit = self._rights.limit(fork.origin)
+        stranger = limit is not None and limit.code == "unknown_author"
+        if stranger and not self._write.link(fork.origin).origin_seq:
+            return
+        if fork.holds(self._write.identity.log_id):
+            put_fork(self._write, fork)
+            self._forks[fork.origin] = fork
+            self._changed = True
+            self._rights = self._gate.rights(self._write, self._forks)
+
+
+def recorded_leaf(write: OpenWrite, origin: str, number: int) -> Leaf | None:
+    """Return the proof of an event that is recorded, or was purged. It reads the log up to there."""
+    hashes: dict[int, bytes] = {}
+    wanted: Purged | None = None  # its path follows from the others of its group
+    for slot in write.stored.slots():
+        event = slot if isinstance(slot, Purged) else unpack(slot).event
+        if event.origin != origin:
+            continue
+        hashes[event.origin_seq] = slot.hash if isinstance(slot, Purged) else header_hash(slot.header)
+        if event.origin_seq == number and wanted is None:
+            if isinstance(slot, Packed):
+                signature, first, count = split_proof(slot.proof)
+                return Leaf(hashes[number], signature, first, count, slot.path) if count else None
+            wanted = slot
+        if wanted is not None:
+            first, count = wanted.signed_with
+            group = range(first, first + count)
+            if not count or event.origin_seq >= group.stop - 1:
+                leaves = [hashes[one] for one in group if one in hashes]
+                if number not in group or len(leaves) < count:
+                    return None
+                return Leaf(wanted.hash, wanted.signature, first, count, path(leaves, number - first))
+    return None
+
+
+def _if_known(encoded: Encoded, known: Known | None) -> Outcome | None:
+    event = encoded.event
+    if known is None:
+        return None
+    if known.hash != encoded.hash:
+        return _outcome(event, "refused", "id_conflict", "its id is that of another event")
+    if known.purged:
+        return _outcome(event, "refused", "purged", "it was purged here, and a purge is for good")
+    return Outcome(event.id, "known")
+
+
+def _recorded(event: Event) -> Outcome:
+    return Outcome(event.id, "recorded")
+
+
+def _outcome(event: Event, kind: Kind, code: str, reason: str) -> Outcome:
+    return Outcome(event.id, kind, code, f"event {event.id}: {reason}")

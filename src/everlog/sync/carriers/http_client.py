@@ -1,0 +1,95 @@
+"""A peer that is asked over HTTP. Nothing that it answers is larger, or takes longer, than the protocol allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import httpx2 as httpx
+import stamina
+
+from everlog.errors import PeerUnavailable, RejectedMessage
+from everlog.sync.carriers.http_messages import PREFIX, content_type, error_of, method_of
+from everlog.sync.wire import MESSAGE_BYTES_MAX
+
+TIMEOUT_S = 10.0
+WINDOW_BYTES = 16 * 1024
+ATTEMPTS = 4
+
+Sign = Callable[[str, str, bytes], Mapping[str, str]]
+"""Returns the headers that sign a request, by its method, path and body."""
+
+
+class HttpPeer:
+    """Asks a peer at a URL. A request that fails is tried again, after a pause that grows and varies."""
+
+    def __init__(
+        self, url: str, *, sign: Sign | None = None, attempts: int = ATTEMPTS, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.url = url.rstrip("/").removesuffix(PREFIX.rstrip("/"))
+        self._sign = sign
+        self._attempts = attempts
+        self._timeout_s = timeout_s
+        self._client = httpx.Client(
+            timeout=timeout_s, follow_redirects=False, headers={"accept-encoding": "identity"}, trust_env=False
+        )
+
+    def __call__(self, request: str, body: bytes) -> bytes:
+        for attempt in stamina.retry_context(
+            on=PeerUnavailable, attempts=self._attempts, wait_initial=0.2, wait_max=5.0, timeout=60.0
+        ):
+            with attempt:
+                return self._ask(request, body)
+        raise AssertionError  # stamina raises the last error
+
+    def _ask(self, request: str, body: bytes) -> bytes:
+        method, path = method_of(request), PREFIX + request
+        headers = {"content-type": content_type(request)} if body else {}
+        if self._sign is not None:
+            headers.update(self._sign(method, path, body))
+        try:
+            with self._client.stream(method, self.url + path, content=body or None, headers=headers) as response:
+                found = self._body(response)
+                if response.status_code != 200:
+                    raise error_of(response.status_code, found, self.url)
+                return found
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise RejectedMessage(
+                f"{self.url} is not the address of a peer", why=str(error), hint="everlog sync http://HOST:PORT"
+            ) from error
+        except httpx.HTTPError as error:
+            raise PeerUnavailable(
+                f"{self.url} does not answer",
+                why=str(error) or type(error).__name__,
+                hint=f"check the address, and that this runs there: everlog sync --listen {self._host}",
+            ) from error
+
+    @property
+    def _host(self) -> str:
+        return self.url.partition("://")[2] or self.url
+
+    def _body(self, response: httpx.Response) -> bytes:
+        """Return the body; end it when it is too large, or arrives too slowly."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise RejectedMessage(
+                f"{self.url} compressed its answer", why="this node did not ask for it", hint="everlog peers list"
+            )
+        found = bytearray()
+        until, moved = time.monotonic() + self._timeout_s, 0
+        for piece in response.iter_raw():
+            found += piece
+            moved += len(piece)
+            if len(found) > MESSAGE_BYTES_MAX:
+                raise RejectedMessage(
+                    f"{self.url} sent an answer that is too large",
+                    why=f"{MESSAGE_BYTES_MAX:,} bytes are allowed",
+                    hint="everlog peers list",
+                )
+            if moved >= WINDOW_BYTES:
+                until, moved = time.monotonic() + self._timeout_s, 0
+            elif time.monotonic() > until:
+                raise PeerUnavailable(f"{self.url} answers too slowly", hint="try again later")
+        return bytes(found)
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,247 @@
+"""The requests of a node and the answers of its peer, as functions of bytes. A carrier only moves them.
+
+    ours                                        the peer's
+    heads   ────────────────────────────────>   what it has of each chain, with hashes
+            compare: wants, gives
+    wants   numbers of chains, or hashes ───>   a batch of events        repeated until nothing is left
+    events  a batch of events ──────────────>   one outcome per event    repeated until nothing is left
+    ranges  if heads cannot tell ───────────>   the differences by hash, then wants and events again
+
+The node that asks does both directions, so a peer behind a firewall can sync with one that is not. The peer keeps no
+state between two requests: a node that is interrupted asks again, and gets only what is still missing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
+
+import msgspec
+
+from everlog.core.codec import Packed, header_bytes, header_hash
+from everlog.core.event import Purged
+from everlog.errors import Conflict, RejectedMessage
+from everlog.log.log import Log
+from everlog.sync import ranges
+from everlog.sync.batches import batches
+from everlog.sync.heads import compare, proven_equal, without
+from everlog.sync.holdings import Holdings, Places
+from everlog.sync.intake import TakenIn, take_in
+from everlog.sync.wire import WANTS_MAX, Events, Heads, Received, Rejected, Span, Wants, decode, encode
+
+HEADS, WANTS, EVENTS, RANGES = REQUESTS = ("heads", "wants", "events", "ranges")
+
+Ask = Callable[[str, bytes], bytes]
+"""Sends a request to a peer, by its name and body, and returns the answer."""
+
+_ROUNDS_MAX = 1_000
+_REASONS_MAX = 100
+
+
+class Synced(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sync did. `equal`: both nodes have the same events now, proven by their heads."""
+
+    sent_count: int
+    received_count: int
+    duration_ms: int
+    round_trips: int
+    equal: bool
+    held: int = 0
+    rejected: list[Rejected] = []  # the first hundred of what either side did not take
+
+
+class Node:
+    """One log that takes part. Its methods may be called by several threads."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.log_id = log.identity.log_id
+        self._holdings = Holdings(log.stored)
+        self._lock = threading.Lock()
+
+    def heads(self) -> Heads:
+        with self._lock:
+            self._holdings.refresh()
+            return self._holdings.heads()
+
+    # ---- answering
+
+    def answer(self, request: str, body: bytes, *, peer: str = "peer:unknown") -> bytes:
+        """Return the answer to a request of a peer."""
+        if request == HEADS:
+            return encode(self.heads())
+        if request == WANTS:
+            return self._answer_wants(decode(body, Wants))
+        if request == EVENTS:
+            return self._answer_events(decode(body, Events), peer=peer)
+        if request == RANGES:
+            return ranges.answer(self._items(), body)
+        raise RejectedMessage(
+            "a peer asked for something that is not known here", why=request[:80], hint="everlog peers list"
+        )
+
+    def _answer_wants(self, wanted: Wants) -> bytes:
+        self.require_same(wanted.community_id)
+        found = self.batches(wanted.wants, wanted.hashes)
+        return encode(next(found, Events(community_id=self.log_id, events=[])))
+
+    def _answer_events(self, message: Events, *, peer: str) -> bytes:
+        self.require_same(message.community_id)
+        taken = self.take(message, peer=peer)
+        return encode(
+            Received(
+                accepted=taken.recorded + taken.known,
+                rejected=len(taken.rejected),
+                rejected_reasons=taken.rejected,
+                new_head=self.heads().head,
+            )
+        )
+
+    # ---- what both sides do
+
+    def take(self, message: Events, *, peer: str) -> TakenIn:
+        """Take in a batch of events."""
+        return take_in(self.log, message, peer=peer)
+
+    def batches(self, spans: Sequence[Span], hashes: Collection[bytes] = ()) -> Iterator[Events]:
+        """Return events by their numbers and by their hashes, in order of position."""
+        with self._lock:
+            self._holdings.refresh()
+            places = self._holdings.places_of(spans)
+            if hashes:
+                places += self._holdings.places_of_hashes(hashes)
+                places.sort(key=lambda each: each.position)
+        return batches(self.log_id, self._slots(places))
+
+    def all_spans(self) -> list[Span]:
+        """Return the numbers of everything that is here."""
+        with self._lock:
+            self._holdings.refresh()
+            chains = self._holdings.chains
+            return [Span(origin, 1, chain.greatest.origin_seq) for origin, chain in chains.items()]
+
+    def _slots(self, places: Sequence[Places]) -> Iterator[Packed | Purged]:
+        return chain.from_iterable(self._holdings.slots_at(each) for each in places)
+
+    def _items(self) -> ranges.Items:
+        with self._lock:
+            self._holdings.refresh()
+            return self._holdings.items()
+
+    def require_same(self, log_id: str) -> None:
+        """Refuse what belongs to another log."""
+        if log_id != self.log_id:
+            raise Conflict(
+                f"a peer has the log {log_id[:64]}, and this is the log {self.log_id}",
+                why="only copies of one log are synced",
+                hint="everlog join URL makes a copy of the peer's log",
+            )
+
+    # ---- asking
+
+    def sync_with(self, ask: Ask, *, peer: str = "peer:unknown") -> Synced:
+        """Exchange with a peer whatever either side lacks."""
+        return _Session(self, ask, peer).run()
+
+    def plan(self, theirs: Heads) -> tuple[Heads, list[Span], list[Span], bool]:
+        """Return our heads, what we want, what the peer lacks, and whether ranges must find the rest."""
+        with self._lock:
+            self._holdings.refresh()
+            ours = self._holdings.heads()
+            return ours, *compare(self._holdings, ours, theirs)
+
+
+class _Session:
+    """One sync with one peer."""
+
+    def __init__(self, node: Node, ask: Ask, peer: str) -> None:
+        self._node = node
+        self._ask_peer = ask
+        self._peer = peer
+        self._trips = 0
+        self._sent = 0
+        self._received = 0
+        self._held = 0
+        self._rejected: list[Rejected] = []
+
+    def run(self) -> Synced:
+        began = time.monotonic()
+        theirs = self._heads()
+        ours, wants, gives, unclear = self._node.plan(theirs)
+        equal = proven_equal(ours, theirs)
+        if wants or gives or unclear:
+            self._fetch(wants)
+            self._send(self._node.batches(gives))
+            if unclear:
+                self._by_ranges()
+            equal = proven_equal(self._node.heads(), self._heads())
+        return Synced(
+            sent_count=self._sent,
+            received_count=self._received,
+            duration_ms=int((time.monotonic() - began) * 1000),
+            round_trips=self._trips,
+            equal=equal,
+            held=self._held,
+            rejected=self._rejected[:_REASONS_MAX],
+        )
+
+    def _ask(self, request: str, body: bytes = b"") -> bytes:
+        self._trips += 1
+        return self._ask_peer(request, body)
+
+    def _heads(self) -> Heads:
+        theirs = decode(self._ask(HEADS), Heads)
+        self._node.require_same(theirs.community_id)
+        return theirs
+
+    def _fetch(self, wants: list[Span], hashes: Sequence[bytes] = ()) -> None:
+        """Ask for events until the peer has no more of them."""
+        left, left_hashes = list(wants), list(hashes)
+        for _ in range(_ROUNDS_MAX):
+            if not left and not left_hashes:
+                return
+            asked = Wants(community_id=self._node.log_id, wants=left[:WANTS_MAX], hashes=left_hashes[:WANTS_MAX])
+            message = decode(self._ask(WANTS, encode(asked)), Events)
+            self._node.require_same(message.community_id)
+            taken = self._node.take(message, peer=self._peer)
+            self._received += taken.recorded
+            self._took(taken.rejected, taken.held)
+            came = [(event.origin, event.origin_seq) for event in taken.events]
+            came += [(stub.origin, stub.origin_seq) for stub in message.purged]
+            before = len(left_hashes), left
+            left = without(left, came)
+            if left_hashes:
+                gone = {header_hash(header_bytes(event)) for event in taken.events}
+                gone.update(stub.hash for stub in message.purged)
+                left_hashes = [digest for digest in left_hashes if digest not in gone]
+            if not message.more or before == (len(left_hashes), left):  # the peer has no more of these
+                left, left_hashes = left[WANTS_MAX:], left_hashes[WANTS_MAX:]
+
+    def _send(self, found: Iterator[Events]) -> None:
+        for message in found:
+            received = decode(self._ask(EVENTS, encode(message)), Received)
+            self._sent += min(received.accepted, len(message.events))
+            self._took(received.rejected_reasons, sum(each.held for each in received.rejected_reasons))
+
+    def _by_ranges(self) -> None:
+        """Find the differences by hash, then exchange them."""
+        items = self._node._items()
+        message: bytes | None = ranges.first_message(items)
+        have: list[bytes] = []
+        need: list[bytes] = []
+        for _ in range(_ROUNDS_MAX):
+            if message is None:
+                break
+            found = ranges.next_message(items, self._ask(RANGES, message))
+            have += found.have
+            need += found.need
+            message = found.message
+        self._fetch([], list(dict.fromkeys(need)))
+        for start in range(0, len(have), WANTS_MAX):
+            self._send(self._node.batches([], have[start : start + WANTS_MAX]))
+
+    def _took(self, rejected: Sequence[Rejected], held: int) -> None:
+        self._held += held
+        self._rejected += rejected[: _REASONS_MAX - len(self._rejected)]

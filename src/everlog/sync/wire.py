@@ -1,0 +1,206 @@
+"""What travels between two nodes: shapes and limits.
+
+Everything is one JSON object per message, in the shapes of seed 002, except for the messages of `ranges`, which are
+bytes. Limits are applied before anything is made of a message: its size before it is parsed, then the number of
+things in it. An event stays text until its turn comes, so that a bad one is refused alone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from everlog.core.canonical import NUMBER_MAX, canonical
+from everlog.core.codec import EventObject
+from everlog.core.event import EVENT_FIELDS, Event
+from everlog.errors import NotCanonical, RejectedMessage
+
+BATCH_EVENTS = 1_000
+BATCH_BYTES = 4_000_000
+MESSAGE_BYTES_MAX = 8 * 1024 * 1024
+"""A batch ends with the event that exceeds `BATCH_BYTES`, so a message is a little larger than that at the most."""
+
+ORIGINS_MAX = 10_000
+"""A node with more chains than this is compared by ranges, and its heads list none of them."""
+
+WANTS_MAX = 50_000
+TYPES_MAX = 10_000
+RUNS_MAX = 100
+"""How many runs beyond a hole are listed per chain. What is in later ones is found by ranges."""
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+_Text = Annotated[str, msgspec.Meta(max_length=256)]
+_Hash = Annotated[bytes, msgspec.Meta(max_length=32)]
+
+T = TypeVar("T")
+
+
+class RunHead(msgspec.Struct, frozen=True, array_like=True):
+    """Events of a chain without a missing number: the first, the last, and the hash of the last."""
+
+    first: _Number
+    last: _Number
+    hash: _Hash
+
+
+class OriginHead(msgspec.Struct, frozen=True, array_like=True):
+    """What a node has of one chain: its contiguous end with its hash, and what lies beyond holes."""
+
+    end: _Number
+    hash: _Hash
+    beyond: Annotated[list[RunHead], msgspec.Meta(max_length=RUNS_MAX)] = []
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """The first and the last number of each run."""
+        first = [(1, self.end)] if self.end else []
+        return first + [(run.first, run.last) for run in self.beyond]
+
+    @property
+    def holes(self) -> list[tuple[int, int]]:
+        """The missing numbers up to the greatest known one."""
+        found, before = [], 0
+        for first, last in self.runs:
+            if first > before + 1:
+                found.append((before + 1, first - 1))
+            before = last
+        return found
+
+
+class ForkHead(msgspec.Struct, frozen=True, array_like=True):
+    """A number of a chain that two events have, and the hash of the one that arrived later."""
+
+    origin: _Text
+    origin_seq: _Number
+    hash: _Hash
+
+
+class Heads(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a node has. Two nodes with equal origins and forks have the same events."""
+
+    community_id: _Text
+    head: _Number
+    heads_by_type: Annotated[dict[_Text, _Number], msgspec.Meta(max_length=TYPES_MAX)]
+    origins: Annotated[dict[_Text, OriginHead], msgspec.Meta(max_length=ORIGINS_MAX)]
+    forks: Annotated[list[ForkHead], msgspec.Meta(max_length=ORIGINS_MAX)] = []
+    count: _Number = 0
+    fingerprint: Annotated[bytes, msgspec.Meta(max_length=16)] = b""  # of all hashes: see `ranges`
+    origin: _Text = ""  # under which the node writes
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Numbers of one chain, the first and the last."""
+
+    origin: _Text
+    first: _Number
+    last: _Number
+
+
+class Wants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a node asks for: numbers of chains, or events by their hashes."""
+
+    community_id: _Text
+    wants: Annotated[list[Span], msgspec.Meta(max_length=WANTS_MAX)] = []
+    hashes: Annotated[list[_Hash], msgspec.Meta(max_length=WANTS_MAX)] = []
+
+
+class TravellingGroup(msgspec.Struct, frozen=True):
+    """The signature of a group whose events travel together: see `everlog.trust.groups`."""
+
+    origin: _Text
+    first_seq: _Number
+    count: _Number
+    signature: Annotated[bytes, msgspec.Meta(max_length=64)]
+
+
+class Stub(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a purge left of an event."""
+
+    id: _Text
+    origin: _Text
+    origin_seq: _Number
+    hash: _Hash
+    previous: _Hash
+    lamport: _Number
+    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
+    first_seq: _Number = 0
+    count: _Number = 0
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A batch of events."""
+
+    community_id: _Text
+    events: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=BATCH_EVENTS)]
+    groups: Annotated[list[TravellingGroup], msgspec.Meta(max_length=BATCH_EVENTS)] = []
+    purged: Annotated[list[Stub], msgspec.Meta(max_length=BATCH_EVENTS)] = []
+    more: bool = False  # the sender has more of what was asked for
+
+
+class Rejected(msgspec.Struct, frozen=True, omit_defaults=True):
+    event_id: str
+    reason: str
+    held: bool = False
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of a batch."""
+
+    accepted: _Number
+    rejected: _Number
+    rejected_reasons: Annotated[list[Rejected], msgspec.Meta(max_length=2 * BATCH_EVENTS)]
+    new_head: _Number
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    return _encode(message)
+
+
+def decode(data: bytes, shape: type[T]) -> T:
+    """Return a message of a peer; refuse one that is too large, or not of this shape."""
+    if len(data) > MESSAGE_BYTES_MAX:
+        raise _refused(shape, f"it has {len(data):,} bytes, and {MESSAGE_BYTES_MAX:,} are allowed")
+    try:
+        return msgspec.json.decode(data, type=shape)
+    # A value that is nested too deeply, and a number of many thousand digits, end in errors of Python.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
+        raise _refused(shape, str(error)[:200] or type(error).__name__) from error
+
+
+def _refused(shape: type[Any], why: str) -> RejectedMessage:
+    return RejectedMessage(
+        f"a peer sent {shape.__name__.lower()} that cannot be read", why=why, hint="everlog peers list"
+    )
+
+
+def event_text(event: Event, *, proof: bool) -> msgspec.Raw:
+    """Return an event as it travels. Without `proof` it leaves out its signature, which travels with its group."""
+    left_out = () if proof else ("signature", "path")
+    fields = {name: getattr(event, name) for name in EventObject.__struct_fields__ if name not in left_out}
+    return msgspec.Raw(_encode(EventObject(**fields)))
+
+
+def event_of(text: msgspec.Raw) -> Event:
+    """Return the event of its text; refuse anything else."""
+    try:
+        found = msgspec.json.decode(text, type=EventObject)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
+        raise NotCanonical("$", f"it is not an event: {str(error)[:200]}") from error
+    canonical(found.payload)  # refuses what has no single JSON form
+    return Event(*[getattr(found, name) for name in EVENT_FIELDS])
+
+
+def claimed_id(text: msgspec.Raw) -> str:
+    """Return the id that a refused event claims to have, for the answer to its sender."""
+    try:
+        return msgspec.json.decode(text, type=_WithId).id[:64]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError):
+        return ""
+
+
+class _WithId(msgspec.Struct):
+    id: str = ""

@@ -1,0 +1,72 @@
+"""Standing: up to which number the chain of an origin counts, decided from the signed history alone.
+
+    open          every chain counts
+    pinned        the chains of some keys count
+    community     the chains of members count, as the community's own history says (`everlog.programs.community`)
+
+Only origins that are keys are judged: anybody can write events under another name. A fork ends a chain whatever the
+standing of its origin is: see `everlog.trust.forks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+import msgspec
+
+from everlog.core.event import Event
+from everlog.trust.keys import key_of
+
+
+class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The last number of a chain that counts, and the code that explains why no later one does."""
+
+    upto: int
+    code: str
+
+
+class Rights(Protocol):
+    """What one state of the history says of every origin."""
+
+    def limit(self, origin: str) -> Limit | None:
+        """Return how far the chain of an origin counts; None if it has no end."""
+        ...
+
+
+class Standing(Protocol):
+    @property
+    def deciding(self) -> Collection[str]:
+        """The types of the events that decide; empty if none does."""
+        ...
+
+    def rights(self, history: Iterable[Event]) -> Rights:
+        """Return what follows from the events that decide, in whatever order they are given."""
+        ...
+
+
+class Open:
+    """Every chain counts."""
+
+    deciding: Collection[str] = ()
+
+    def rights(self, history: Iterable[Event]) -> Rights:
+        return self
+
+    def limit(self, origin: str) -> Limit | None:
+        return None
+
+
+class Pinned:
+    """The chains of these keys count, and no others."""
+
+    deciding: Collection[str] = ()
+
+    def __init__(self, keys: Collection[str]) -> None:
+        self._origins = frozenset(key_of(key).origin for key in keys)
+
+    def rights(self, history: Iterable[Event]) -> Rights:
+        return self
+
+    def limit(self, origin: str) -> Limit | None:
+        return None if origin in self._origins else Limit(0, "unknown_author")

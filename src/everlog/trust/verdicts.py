@@ -1,0 +1,66 @@
+"""What was decided on chains, as it is kept beside the events.
+
+    fork/ORIGIN    the proof of its lowest fork (`everlog.trust.forks`)
+    standing       the chains of which more was recorded than counts, and up to where they count
+
+An event that lost its standing stays at its position. Views leave it out, and sync does not compare it. The row is
+missing as long as every recorded event counts, which is so in nearly every log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from everlog.core.event import Event
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
+from everlog.trust.forks import ForkProof
+from everlog.trust.standing import Limit
+
+_FORKS, _STANDING = "fork/", "standing"
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """The chains of which not every recorded event counts, with the last number that does."""
+
+    limits: Mapping[str, Limit] = {}
+
+    def counts(self, event: Event) -> bool:
+        """Return whether an event counts."""
+        limit = self.limits.get(event.origin)
+        return limit is None or event.origin_seq <= limit.upto
+
+    def __bool__(self) -> bool:
+        return bool(self.limits)
+
+    def __str__(self) -> str:
+        """The same text for the same verdicts."""
+        return msgspec.json.encode(self.limits, order="sorted").decode() if self.limits else ""
+
+
+EVERYTHING_COUNTS = Verdicts()
+
+_fork = msgspec.json.Decoder(ForkProof)
+_limits = msgspec.json.Decoder(dict[str, Limit])
+
+
+def verdicts_in(state: RowReader) -> Verdicts:
+    """Return what was decided last."""
+    text = read_note(state, _STANDING)
+    return EVERYTHING_COUNTS if text is None else Verdicts(_limits.decode(text))
+
+
+def put_verdicts(write: OpenWrite, verdicts: Verdicts) -> None:
+    write.put(NOTES, {_STANDING: str(verdicts).encode() if verdicts else None})
+
+
+def forks_in(state: RowReader) -> dict[str, ForkProof]:
+    """Return the proofs of forks, by origin."""
+    found = [_fork.decode(text) for text in read_notes(state, _FORKS).values()]
+    return {fork.origin: fork for fork in found}
+
+
+def put_fork(write: OpenWrite, fork: ForkProof) -> None:
+    write.put(NOTES, {_FORKS + fork.origin: msgspec.json.encode(fork)})

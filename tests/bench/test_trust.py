@@ -1,0 +1,18 @@
+"""The benchmark of proofs runs, and every row has a limit that is compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import trust
+
+
+def test_the_quick_benchmark_measures_every_part_and_leaves_nothing(tmp_path: Path) -> None:
+    shown: list[str] = []
+    rows = list(trust.proofs(trust.Setup(tmp_path, 1, True, shown.append)))
+    assert {row.store for row in rows} == set(trust.STORES)
+    assert len(rows) == 6 * len(trust.STORES)
+    assert all(row.value > 0 for row in rows)
+    assert [row.name for row in rows if row.must is None] == ["build the tree"] * len(trust.STORES)
+    assert trust.Row("a", "b", 2, "ms", 3).met
+    assert not trust.Row("a", "b", 2, "ms", 3, at_most=False).met
