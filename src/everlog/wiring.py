@@ -381,14 +381,15 @@ class _Beside:
 
     def __init__(self, settings: Settings, url: str, base: Path, *, own: bool = False) -> None:
         self.url = url
-        self._path = store_path(url, base=base)
+        path = store_path(url, base=base)
+        self._path = None if path is None else path.absolute()
         self.keys: Path | None = None
         if settings.keys_folder:
             self.keys = (base / settings.keys_folder).absolute()
         elif own and url != "memory:":
             self.keys = (base / "keys").absolute()
         elif self._path is not None:
-            self.keys = self._path.with_name(self._path.name + ".keys").absolute()
+            self.keys = self._path.with_name(self._path.name + ".keys")
         self._passphrase_file = base / settings.passphrase_file if settings.passphrase_file else None
         self._made: Keys | None = None
         self.snapshots: Path | None = None
@@ -397,10 +398,10 @@ class _Beside:
         elif self._path is None:
             self.snapshots = (base / "snapshots").absolute() if own and url != "memory:" else None
         elif url.startswith("sqlite:"):
-            self.snapshots = self._path.with_name(self._path.name + ".snapshots").absolute()
+            self.snapshots = self._path.with_name(self._path.name + ".snapshots")
         else:
             inside = self._path / "local" if url.startswith("jsonl:") else self._path
-            self.snapshots = (inside / "snapshots").absolute()
+            self.snapshots = inside / "snapshots"
 
     def own_keys(self) -> Keys:
         """Return the keys that the log signs with; those of a log in memory are in memory."""

@@ -34,7 +34,9 @@ def test_a_copy_keeps_everything(tmp_path: Path, postgres_url: str, opened: Open
 
     assert everything(store) == everything(source)
     assert store.identity == copied.identity
-    assert (verify(store).digest, verify(store).ok) == (verify(source).digest, True)
+    report = verify(store)
+    assert report.digest == verify(source).digest
+    assert {problem.code for problem in report.problems} == {"signature_unexpected"}  # one is made up
 
 
 @pytest.mark.parametrize("places", [1, 60, 200, 300])
@@ -72,7 +74,9 @@ def test_one_log_through_every_store_has_one_digest(tmp_path: Path, postgres_url
         copy_log(source, target_in(tmp_path, url))
         source = open_store(url, base=tmp_path, create=False)
         report = verify(source)
-        assert (report.digest, list(report.problems)) == (digest, []), url
+        assert (report.digest, {problem.code for problem in report.problems}) == (digest, {"signature_unexpected"}), (
+            url
+        )
         assert everything(source) == first, url
         source.close()
         source = opened(url)

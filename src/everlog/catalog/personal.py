@@ -40,7 +40,7 @@ def personal_fields(
 ) -> dict[str, Personal]:
     """Return the personal fields of a model by the names that payloads have; raise TypeError if one cannot work.
 
-    `names` are the names in payloads by those in Python, and `fits` tells whether a value has a type.
+    `names` are the names in payloads by those in Python, and `fits` returns whether a value has a type.
     """
     found: dict[str, Personal] = {}
     for name, hint in get_type_hints(model, include_extras=True).items():

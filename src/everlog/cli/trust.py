@@ -10,6 +10,7 @@ import click
 
 from everlog.cli.output import Answer, Output, safe
 from everlog.cli.session import Session, common_options, pass_session
+from everlog.core.text import counted
 from everlog.errors import NoLogHere
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def checkpoint_command(session: Session, out: str | None) -> None:
     note = make_checkpoint(log, log.signing_key())
     made = parse_checkpoint(note.text)
     facts = {"size": made.size, "root": made.root.hex(), "origin": made.origin, "signed": bool(note.signatures)}
-    _give(session, out, str(note), facts, "checkpoint", f"checkpoint of {made.size:,} positions")
+    _give(session, out, str(note), facts, "checkpoint", f"checkpoint of {counted(made.size, 'position')}")
     if not note.signatures:
         session.out.hint(UNSIGNED)
 

@@ -203,7 +203,7 @@ class KeyFolder:
         if found & 0o077:
             raise NoKey(
                 f"{path} can be read by others: its mode is {found:04o}",
-                why="whoever reads a private key can sign as this log",
+                why="anyone who reads a private key can sign as this log",
                 hint=f"chmod {mode:o} {path}; if others had access, also: everlog keys rotate",
                 path=str(path),
             )

@@ -36,7 +36,7 @@ from everlog.trust.notes import (
 from everlog.trust.witness import cosign_checkpoint
 
 _OWN, _SEEN = "checkpoint", "checkpoint-seen "
-"""The notes beside a log: the last checkpoint of its own, and the last of each other log that it cosigned."""
+"""The notes beside a log: the last checkpoint that it made, and the last of each other log that it cosigned."""
 
 UNSIGNED = "this log has no key, so nobody else can check who wrote this; everlog init --signed makes a log with one"
 

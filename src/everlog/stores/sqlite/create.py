@@ -40,7 +40,8 @@ def make_log(files: Files, lock: Lock, path: Path, identity: Identity, *, allowe
 def _refuse_lone_journal(files: Files, path: Path) -> None:
     """Refuse to begin a log beside the write-ahead log of another one: SQLite would replay it into the new file."""
     journal = path.with_name(path.name + "-wal")
-    if files.exists(journal):
+    found = files.stamp(journal)
+    if found is not None and found.size:  # a log that was closed leaves an empty one
         raise Damaged(
             f"{path} is gone, and {journal.name} is still there",
             why="it holds the last writes of a log that was removed, renamed or not restored with it",
