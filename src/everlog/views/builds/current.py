@@ -157,8 +157,9 @@ class CurrentBuild:
             return OpenBuild(self._log, self._small_state, self.view, mine[-1], live=mine[-1].complete)
         build = self._seed(self.view)
         if build is None:
+            standing = str(self._log.verdicts())  # not within the change: an append with a view would wait for it
             with self._small_state.change() as change:
-                build = begin_build(change, self.view, str(self._log.verdicts()))
+                build = begin_build(change, self.view, standing)
         return OpenBuild(self._log, self._small_state, self.view, build, live=False)
 
     def _warn_of_other_code(self, build: Build) -> None:

@@ -178,6 +178,7 @@ def activate(log: Log, small_state: SmallState, opened: OpenBuild) -> bool | Non
     with opened.lock:
         if opened.save() is Advance.GONE:
             return None
+        epochs = _other_epochs(log.stored)
         with small_state.change() as change:
             build = read_build(change, opened.view.name, opened.build.number)
             if build is None:
@@ -188,7 +189,7 @@ def activate(log: Log, small_state: SmallState, opened: OpenBuild) -> bool | Non
                 put_build(change, replace(build, complete=True, revision=build.revision + 1))
                 switched = False
             else:
-                _switch(small_state, change, build, old, _other_epochs(log.stored))
+                _switch(small_state, change, build, old, epochs)
                 switched = True
         return None if opened.reload() is Advance.GONE else switched
 
@@ -245,6 +246,7 @@ def roll_back(small_state: SmallState, name: str) -> Build:
 
 def _beside(log: Log, small_state: SmallState, view: View, *, fresh: bool) -> tuple[OpenBuild, Position]:
     """Return a build that does not answer yet: one that was begun and not finished, or a new one."""
+    standing = str(log.verdicts())  # not within the change: an append with a view would wait for it
     with small_state.change() as change:
         names = read_names(change, view.name)
         begun = [
@@ -259,7 +261,7 @@ def _beside(log: Log, small_state: SmallState, view: View, *, fresh: bool) -> tu
         # A build must not be made half by one code and half by another. What other code has begun may continue in
         # another process, and is removed when a later build is activated.
         mine = [build for build in begun if build.is_of(view)]
-        build = mine[-1] if mine else begin_build(change, view, str(log.verdicts()))
+        build = mine[-1] if mine else begin_build(change, view, standing)
     return OpenBuild(log, small_state, view, build, live=False), build.position
 
 
