@@ -190,7 +190,7 @@ class LiveView(CurrentBuild):
             if there and self._refreshed(opened) is None:  # another process may have emptied the build meanwhile
                 continue
             reached = opened.cursor.position
-            if reached >= wanted:
+            if reached >= wanted and opened.live:  # a first build is not stored as the one that answers until then
                 return reached
             if opened.stopped_at and opened.stopped_at <= wanted:
                 raise _stopped(self.view.name, opened.stopped_at)

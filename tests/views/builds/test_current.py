@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from tests.at_once import at_once
 from tests.views.conftest import Said, Total
 from tests.views.said import from_nothing, say
 
-from everlog.errors import ReadOnly
+from everlog.errors import Busy, ReadOnly, ViewBehind
 from everlog.log.log import Log
-from everlog.views.builds import purge
+from everlog.views.builds import current, purge
 from everlog.views.builds.build import BUILDS, builds_of
 from everlog.views.live import LiveView
-from everlog.views.rebuild.blue_green import rebuild
+from everlog.views.rebuild.blue_green import activate, rebuild
 from everlog.views.registry import live_view
 
 # ---- another copy, other processes, a damaged small_state
@@ -136,6 +137,60 @@ def test_after_waiting_for_a_view_its_stored_states_have_the_position(
         purge._forget(other, other.views.small_state, build, lambda name: None)
         log.wait_for(Total, position, 20)
         assert log.view(Total).get("all", fresh=False).state["count"] == 3
+
+
+def test_waiting_for_a_new_view_is_over_when_its_first_build_answers(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that keeps it has applied everything before, and other processes do not see its build until then."""
+    position, goes_on = say(log, 1), threading.Event()
+
+    def late(*asked: Any) -> bool | None:
+        assert goes_on.wait(20)
+        return activate(*asked)
+
+    monkeypatch.setattr(current, "activate", late)
+    log.views.register(Total, mode="async")
+    with pytest.raises(ViewBehind):
+        log.wait_for(Total, position, 0.5)
+    goes_on.set()
+    log.wait_for(Total, position, 20)
+    assert log.view(Total).build() is not None
+
+
+def test_an_answer_of_a_new_view_comes_when_its_build_is_stored(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may be about to let the build answer."""
+    say(log, 1)
+    there, goes_on = threading.Event(), threading.Event()
+
+    def late(*asked: Any) -> bool | None:
+        if not there.is_set():  # the first thread
+            there.set()
+            assert goes_on.wait(20)
+        return activate(*asked)
+
+    monkeypatch.setattr(current, "activate", late)
+    log.views.register(Total, mode="async")
+    assert there.wait(20)
+    assert log.view(Total).get("all").state["values"] == [1]
+    assert log.view(Total).build() is not None
+    goes_on.set()
+
+
+def test_a_new_build_that_could_not_be_activated_is_activated_with_the_next_answer(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(log, 1)
+
+    def refuse(*asked: Any) -> bool | None:
+        raise Busy("another process is writing views there")
+
+    monkeypatch.setattr(current, "activate", refuse)
+    with pytest.raises(Busy):
+        log.view(Total).get("all")
+    monkeypatch.undo()
+    assert log.view(Total).get("all").state["values"] == [1]
+    assert log.view(Total).build() is not None
 
 
 QUESTIONS: dict[str, Callable[[LiveView], object]] = {

@@ -99,10 +99,8 @@ class CurrentBuild:
             opened, known = known or self.current(), None
             try:
                 found = opened.catch_up(upto=upto, stop=self._stop.is_set, limit=limit, progress=progress)
-                if found not in ENDS and not opened.live:
-                    opened.live = True
-                    if activate(self._log, self._small_state, opened) is None:
-                        found = Advance.GONE
+                if found not in ENDS and not opened.live and activate(self._log, self._small_state, opened) is None:
+                    found = Advance.GONE
             except DamagedRecord as damaged:
                 self._forget(damaged)
                 continue

@@ -191,7 +191,10 @@ def activate(log: Log, small_state: SmallState, opened: OpenBuild) -> bool | Non
             else:
                 _switch(small_state, change, build, old, epochs)
                 switched = True
-        return None if opened.reload() is Advance.GONE else switched
+        if opened.reload() is Advance.GONE:
+            return None
+        opened.live = True  # now that it is stored: another thread takes it for the build that answers
+        return switched
 
 
 def go_back(log: Log, small_state: SmallState, view: View) -> bool:
