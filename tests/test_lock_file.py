@@ -293,7 +293,7 @@ class LockFileDeletedAfterUse(LockFile):  # F10, G13: whoever waited on the old 
         self.path.unlink()
         super().release()
 
-    def _has_its_name(self) -> bool:
+    def has_its_name(self) -> bool:
         return True
 
 

@@ -56,6 +56,10 @@ class Lock(Protocol):
 
     def close(self) -> None: ...
 
+    def has_its_name(self) -> bool:
+        """Return whether the lock that is held is the one that others see."""
+        ...
+
     def place(self) -> str:
         """Return what tells the files of the lock from any copy of them, or "" if nothing does."""
         ...

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from everlog.errors import Busy
-from everlog.os_errors import ExplainedErrors
+from everlog.os_errors import ExplainedErrors, raise_explained
 
 FILE_MODE = 0o640
 
@@ -58,7 +58,7 @@ class LockFile:
                 if not self._take(deadline):
                     pid, who = _holder_of(self._inode)
                     raise self._busy(f"{who} holds it", pid, timeout)
-                if self._has_its_name():
+                if self.has_its_name():
                     break
                 self._close_descriptors()
             self._held = True
@@ -153,11 +153,15 @@ class LockFile:
             fcntl.flock(self._file, fcntl.LOCK_UN)
             fcntl.flock(self._queue, fcntl.LOCK_UN)
 
-    def _has_its_name(self) -> bool:
+    def has_its_name(self) -> bool:
+        """Return whether the file that is locked is the one that others see under its name."""
         try:
             found = os.stat(self._name)  # noqa: PTH116 - a Path would cost more than the call itself
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise_explained(error, "look at", self.path)
+            raise
         return (found.st_dev, found.st_ino) == self._inode
 
     def _close_descriptors(self) -> None:

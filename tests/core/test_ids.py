@@ -156,7 +156,7 @@ ORIGIN = "z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
 
 
 def test_an_id_of_a_signed_log_has_the_first_52_bits_of_the_hash_of_its_origin() -> None:
-    (made,) = OriginIds(lambda: NOW_MS).take(1, ORIGIN, 40)
+    (made,) = OriginIds().take(1, ORIGIN, 40, NOW_MS)
     bits = bin(int.from_bytes(hashlib.sha256(ORIGIN.encode()).digest(), "big"))[2:].zfill(256)
     text = bin(id_value(made))[2:].zfill(128)
     assert int(text[:48], 2) == NOW_MS
@@ -170,7 +170,7 @@ def test_an_id_of_a_signed_log_has_the_first_52_bits_of_the_hash_of_its_origin()
 
 def test_an_id_matches_its_own_origin_and_no_other() -> None:
     other = ORIGIN[:-1] + "L"
-    for made in OriginIds(lambda: NOW_MS).take(300, ORIGIN, 2**22 - 150):
+    for made in OriginIds().take(300, ORIGIN, 2**22 - 150, NOW_MS):
         assert id_matches(made, ORIGIN)
         assert not id_matches(made, other)
         value = id_value(made)
@@ -180,15 +180,19 @@ def test_an_id_matches_its_own_origin_and_no_other() -> None:
 
 
 def test_ids_of_a_signed_log_grow_when_the_clock_stands_still_and_the_counter_is_exhausted() -> None:
-    ids = OriginIds(lambda: NOW_MS)
-    made = [*ids.take(2, ORIGIN, 2**22 - 3), *ids.take(3, ORIGIN, 2**22 - 1), *ids.take(1, ORIGIN, 2**22 + 2)]
-    made += ids.take(1, ORIGIN[:-1] + "L", 0)  # the log took another key
-    made += ids.take(2, ORIGIN[:-1] + "L", 0)  # the write before was undone
+    ids = OriginIds()
+    made = [
+        *ids.take(2, ORIGIN, 2**22 - 3, NOW_MS),
+        *ids.take(3, ORIGIN, 2**22 - 1, NOW_MS),
+        *ids.take(1, ORIGIN, 2**22 + 2, NOW_MS),
+    ]
+    made += ids.take(1, ORIGIN[:-1] + "L", 0, NOW_MS)  # the log took another key
+    made += ids.take(2, ORIGIN[:-1] + "L", 0, NOW_MS)  # the write before was undone
     assert made == sorted(set(made))
     assert [id_time_ms(each) - NOW_MS for each in made] == [0, 0, 1, 1, 1, 1, 2, 3, 3]
 
 
 def test_ids_of_two_processes_in_one_millisecond_differ_because_their_numbers_do() -> None:
-    one, other = OriginIds(lambda: NOW_MS), OriginIds(lambda: NOW_MS)
-    made = [*one.take(3, ORIGIN, 0), *other.take(3, ORIGIN, 3), *one.take(3, ORIGIN, 6)]
+    one, other = OriginIds(), OriginIds()
+    made = [*one.take(3, ORIGIN, 0, NOW_MS), *other.take(3, ORIGIN, 3, NOW_MS), *one.take(3, ORIGIN, 6, NOW_MS)]
     assert len(set(made)) == 9

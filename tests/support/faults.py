@@ -337,6 +337,9 @@ class MemoryLock:
         if self._held:
             self.release()
 
+    def has_its_name(self) -> bool:
+        return True
+
     def place(self) -> str:
         return ""  # a disk in memory is never copied
 

@@ -356,7 +356,7 @@ def packed(event_type: str, model: type[Any]) -> Any:
     module, so its declaration is sent. A msgspec class of a script or a function has neither; pickled by value it
     would arrive without its fields and refuse everything, so it is refused here.
     """
-    if _has_its_name(model) or not issubclass(model, msgspec.Struct):
+    if has_its_name(model) or not issubclass(model, msgspec.Struct):
         return model
     declared: Mapping[str, str] | None = model.__dict__.get("__declared__")
     if declared is not None:
@@ -377,7 +377,7 @@ def unpacked(event_type: str, found: Any) -> type[Any]:
     return model_of(event_type, found.fields, found.doc)
 
 
-def _has_its_name(model: type[Any]) -> bool:
+def has_its_name(model: type[Any]) -> bool:
     """Return True when another process finds the same class under its name."""
     found: Any = sys.modules.get(model.__module__)
     if found is None or model.__module__ == "__main__":

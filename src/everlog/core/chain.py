@@ -49,8 +49,9 @@ class Chain(msgspec.Struct, frozen=True, array_like=True, gc=False):
     @property
     def end(self) -> Link:
         """The contiguous end."""
-        run = self.contiguous
-        return BEGINNING if run is None else Link(run.last, run.hash)
+        for run in self.runs:  # not `contiguous`: this is asked for in every append
+            return Link(run.last, run.hash) if run.first == 1 and not run.previous else BEGINNING
+        return BEGINNING
 
     @property
     def contiguous(self) -> Run | None:
@@ -88,6 +89,10 @@ class Chain(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def joined(self, new: Run) -> Chain:
         """Return the chain with a run of new events."""
         runs = list(self.runs)
+        if runs and new.first == runs[-1].last + 1 and new.previous == runs[-1].hash:  # as nearly always
+            before = runs[-1]
+            runs[-1] = Run(before.first, before.previous, new.last, new.hash, new.position)
+            return Chain(tuple(runs), self.forks)
         place = bisect_right(runs, new.first, key=lambda run: run.first)
         overlaps = (place > 0 and runs[place - 1].last >= new.first) or (
             place < len(runs) and runs[place].first <= new.last

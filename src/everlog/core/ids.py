@@ -144,9 +144,12 @@ class IdSource:
         self._counter = 0
         self._prefix, self._prefix_of = "", -1
 
-    def take(self, count: int) -> list[EventId]:
-        """Return `count` new ids in growing order, of one millisecond unless the counter is exhausted."""
-        now = self._now_ms()
+    def take(self, count: int, now_ms: int | None = None) -> list[EventId]:
+        """Return `count` new ids in growing order, of one millisecond unless the counter is exhausted.
+
+        `now_ms` is the time, if the caller knows it.
+        """
+        now = self._now_ms() if now_ms is None else now_ms
         if now > self._ms:
             self._begin(now)
         ids: list[EventId] = []
@@ -194,20 +197,18 @@ def id_matches(event_id: str, origin: str) -> bool:
 class OriginIds:
     """Creates the ids of a signed log. It has no lock: the one writer of a log owns it."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(self) -> None:
         self._ms = -1
         self._counter = 0
         self._origin = ""
 
-    def take(self, count: int, origin: str, after: int) -> list[EventId]:
+    def take(self, count: int, origin: str, after: int, now_ms: int) -> list[EventId]:
         """Return ids in growing order for the events of an origin after a number.
 
         They are of one millisecond unless the counter starts again from 0 in it.
         """
-        now = self._now_ms()
-        if now > self._ms:
-            self._ms, self._counter = now, -1
+        if now_ms > self._ms:
+            self._ms, self._counter = now_ms, -1
         elif origin != self._origin:
             self._ms, self._counter = self._ms + 1, -1
         self._origin = origin

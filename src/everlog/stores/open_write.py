@@ -51,7 +51,7 @@ def erased(event: Event, by: str) -> Event:
     return replace(whole(event), payload={}, salt=b"", erased_by=by)
 
 
-_ORIGIN_SEQ = Event.__struct_fields__.index("origin_seq")
+_LAMPORT, _ORIGIN_SEQ = map(Event.__struct_fields__.index, ("lamport", "origin_seq"))
 
 
 class OpenWrite:
@@ -79,7 +79,7 @@ class OpenWrite:
         self._ids: dict[EventId, bytes] = {}  # of the first `_parts_with_ids` parts
         self._parts_with_ids = 0
         self.now_us = now_us  # what its events carry as their time of arrival
-        self.position = head
+        self.before = self.position = head
         self.clock = clock  # the Lamport clock
         self.chains: dict[str, Chain] = {}  # as this write leaves them, of the origins that it adds to
         self._parts: list[OwnEvents | list[Record]] = []  # what each append has staged, in order
@@ -89,9 +89,7 @@ class OpenWrite:
         self.erasures: dict[Position, Erasure] = {}
         self.staged_claims: dict[bytes, Claim] = {}
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
-        self.state_changes: StateChanges | None = (
-            None  # derived state that commits with this write, if the store has it
-        )
+        self.state_changes: StateChanges | None = None  # of views, if the store commits them with this write
         self._lasting_notes: set[str] = set()  # those that no power cut may take back
         self.clock_before = self.clock
 
@@ -258,15 +256,19 @@ class OpenWrite:
         staged = self._staged_ids()
         return found | {one: Known(staged[one], purged=False) for one in event_ids if one in staged}
 
-    def learn(self, streams: Collection[str], origin: str) -> Link:
-        """Ask the store at once for the ends of streams and of a chain; return the end of the chain."""
+    def learn(self, streams: Collection[str], origin: str) -> tuple[Link, dict[str, int]]:
+        """Return the end of a chain and the last sequences of streams. The store is asked for all of them at once."""
+        staged, known = self._sequences, self._known_sequences
         if not self._known_chains:  # as for nearly every write: nothing is known yet
             ends = self._store.ends(streams=streams, origins=(origin,))
-            self._known_sequences.update(ends.sequences)
+            known.update(ends.sequences)
             self._known_chains.update(ends.chains)
         else:
             self._learn_streams(streams)
-        return self.link(origin)
+        sequences: dict[str, int] = {}
+        for stream in streams:  # not a comprehension, which would be a call
+            sequences[stream] = staged[stream] if stream in staged else known[stream]
+        return self.chain(origin).end, sequences
 
     def _learn_streams(self, streams: Collection[str]) -> None:
         new = [stream for stream in streams if stream not in self._known_sequences]
@@ -295,23 +297,19 @@ class OpenWrite:
             found = self._known_sequences[stream]
         return found
 
-    def sequences_of(self, streams: Collection[str]) -> dict[str, int]:
-        """Return the last sequences of streams that this write has asked for, what is staged included."""
-        staged, known = self._sequences, self._known_sequences
-        return {stream: staged[stream] if stream in staged else known[stream] for stream in streams}
-
     def append_own(self, events: OwnEvents, sequences: Mapping[str, int]) -> None:
         """Record new events of this log. They continue its chain, and `sequences` are those of their streams then.
 
-        Their ids must be new.
+        Their ids must be new, and each moves the clock by one.
         """
         staged, undo = self._sequences, self._undo
-        undo.extend([(staged, stream, staged.get(stream)) for stream in sequences])
+        for stream in sequences:  # not a comprehension, which would be a call
+            undo.append((staged, stream, staged.get(stream)))
         staged.update(sequences)
         self._parts.append(events)
-        self.position = events.last
-        first, last = events.rows[0][3], events.rows[-1][3]
-        run = Run(first[_ORIGIN_SEQ], events.link_hash, last[_ORIGIN_SEQ], events.hashes[-1], self.position)
+        first, (last_position, _, _, last) = events.rows[0][3], events.rows[-1]
+        self.position, self.clock = last_position, last[_LAMPORT]
+        run = Run(first[_ORIGIN_SEQ], events.link_hash, last[_ORIGIN_SEQ], events.hashes[-1], last_position)
         self._join(events.origin, run)
 
     def append(self, events: Sequence[Encoded], *, fresh: bool = False) -> list[Recorded]:
@@ -352,7 +350,9 @@ class OpenWrite:
         return new
 
     def _join(self, origin: str, run: Run) -> None:
-        self._set(self.chains, origin, self.chain(origin).joined(run))
+        chains = self.chains
+        self._undo.append((chains, origin, chains.get(origin)))
+        chains[origin] = self.chain(origin).joined(run)
 
     # ---- signatures, for the stage `seal`
 
@@ -364,8 +364,7 @@ class OpenWrite:
     def groups(self) -> list[StagedGroup]:
         """Return the events of this write as they are stored: see `everlog.core.group`."""
         if len(self._parts) == 1 and isinstance(self._parts[0], OwnEvents) and not self.placed_purged:
-            events, signatures = self._parts[0], self.signatures
-            return list(events.groups(GROUP_MAX, lambda first: signatures.get((events.origin, first), (0, b""))[1]))
+            return self._parts[0].groups(GROUP_MAX, self.signatures)
         return staged_groups(self.records, self.signatures, self.placed_purged)
 
     def sign(self, group: StagedGroup, signature: bytes) -> None:
@@ -493,8 +492,9 @@ class OpenWrite:
 
     def claim(self, claims: Mapping[bytes, Claim]) -> None:
         """Claim the events of requests; the same as a `put` of their rows."""
-        staged = self.staged_claims
-        self._undo.extend([(staged, name, staged.get(name)) for name in claims])
+        staged, undo = self.staged_claims, self._undo
+        for name in claims:  # not a comprehension, which would be a call
+            undo.append((staged, name, staged.get(name)))
         staged.update(claims)
 
     def put(

@@ -12,10 +12,10 @@ from typing import Any, overload
 import msgspec
 from msgspec.structs import force_setattr
 
-from everlog.core.event import Event, Position, Recorded, moment
+from everlog.core.event import Event, Recorded, moment
 from everlog.core.group import GroupFacts, SignedGroup
 from everlog.stores.contract import Encoded
-from everlog.stores.staged_group import Record, StagedGroup, payload_text
+from everlog.stores.staged_group import Record, Signatures, StagedGroup, payload_text
 
 _ORIGIN, _ORIGIN_SEQ, _OCCURRED_AT, _COMMITMENT = 5, 6, 7, 15
 
@@ -52,15 +52,13 @@ class OwnEvents:
         return len(self.rows)
 
     @property
-    def last(self) -> Position:
-        return Position(self.rows[-1][0])
-
-    @property
     def records(self) -> list[Record]:
         """The events as objects, with the bytes of each. They are made once, so that all who ask get the same."""
         if self._records is None:
-            now = moment(self.received_us)
-            self._records = [self._record(index, now) for index in range(len(self.rows))]
+            now, made = moment(self.received_us), []
+            for index in range(len(self.rows)):
+                made.append(self._record(index, now))  # noqa: PERF401 - a comprehension would be a call
+            self._records = made
             for start, end, signed in self._signed:
                 self._give(self._records[start:end], signed)
         return self._records
@@ -92,18 +90,18 @@ class OwnEvents:
         encoded = Encoded(event, self.headers[index], self.bodies[index], self.hashes[index])
         return Recorded(position, sequence, self.received_us, event), encoded
 
-    def groups(self, size: int, signatures: Callable[[int], bytes]) -> Iterator[StagedGroup]:
-        """Return the events in groups of this size. `signatures` returns the signature of a group, by its first
-        number."""
-        previous = self.link_hash
+    def groups(self, size: int, signatures: Signatures) -> list[StagedGroup]:
+        """Return the events in groups of this size."""
+        origin, previous = self.origin, self.link_hash
+        groups: list[StagedGroup] = []
         for start in range(0, len(self.rows), size):
             rows = self.rows[start : start + size]
             first_seq, last_hash = rows[0][3][_ORIGIN_SEQ], self.hashes[start + len(rows) - 1]
-            facts = GroupFacts(
-                self.received_us, self.origin, first_seq, len(rows), previous, last_hash, signatures(first_seq)
-            )
-            yield OwnGroup(facts, self, start, rows)
+            signature = signatures[origin, first_seq][1] if (origin, first_seq) in signatures else b""
+            facts = GroupFacts(self.received_us, origin, first_seq, len(rows), previous, last_hash, signature)
+            groups.append(OwnGroup(facts, self, start, rows))
             previous = last_hash
+        return groups
 
 
 class OwnGroup(StagedGroup):
@@ -112,7 +110,9 @@ class OwnGroup(StagedGroup):
     __slots__ = ("_events", "_rows", "_start")
 
     def __init__(self, facts: GroupFacts, events: OwnEvents, start: int, rows: list[tuple[Any, ...]]) -> None:
-        super().__init__(facts, rows[0][0], rows[-1][0], ())
+        self.facts = facts
+        self.first = rows[0][0]
+        self.last = rows[-1][0]
         self._events = events
         self._start = start
         self._rows = rows
@@ -162,6 +162,8 @@ class OwnRecords(Sequence[Recorded]):
     def __getitem__(self, index: slice) -> Sequence[Recorded]: ...
 
     def __getitem__(self, index: int | slice) -> Recorded | Sequence[Recorded]:
+        if self._read is None and isinstance(index, int):
+            return self._events.records[range(self._start, self._end)[index]][0]
         return self._made()[index]
 
     def __iter__(self) -> Iterator[Recorded]:

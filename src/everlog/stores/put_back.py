@@ -30,13 +30,13 @@ class OwnEnd(NamedTuple):
     origin_seq: int
 
 
-def remember_end(lock: Lock, end: OwnEnd) -> None:
+def remember_end(lock: Lock, origin: str, origin_seq: int) -> None:
     """Keep the end of the own chain. The events are on the disk, so a failure is only logged."""
-    text = f"{end.origin} {end.origin_seq:016}"
+    text = f"{origin} {origin_seq:016}"
     try:
         lock.remember(f"{text} {zlib.crc32(text.encode()):08x}\n".encode())
     except OSError as error:
-        _logger.warning("the last number of origin %s could not be kept in the lock file: %s", end.origin, error)
+        _logger.warning("the last number of origin %s could not be kept in the lock file: %s", origin, error)
 
 
 def remembered_end(lock: Lock) -> OwnEnd | None:

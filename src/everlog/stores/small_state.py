@@ -120,6 +120,7 @@ class StoreState:
     ) -> None:
         self.waiting = waiting  # lines that go into the notes with the next write; a server needs no such file
         self._beside = beside
+        self.claims = beside.claims
         self._make_derived = make_derived
         self._derived: SmallState | None = None
 
@@ -136,9 +137,6 @@ class StoreState:
 
     def get(self, space: str, key: str) -> bytes | None:
         return self.rows(space, (key,)).get(key)
-
-    def claims(self, names: Collection[bytes]) -> Mapping[bytes, Claim]:
-        return self._beside.claims(names)
 
     def rows(self, space: str, keys: Collection[str]) -> dict[str, bytes]:
         if space == CLAIMS:

@@ -95,7 +95,7 @@ class Bench(Committer):
 
     def is_held_up(self) -> bool:
         """True for the first caller, which leaves the queue at once and is held up inside the store."""
-        return self._leading and not self._waiting and self.bench_store.entered.is_set()
+        return self.busy and not self._waiting and self.bench_store.entered.is_set()
 
 
 @pytest.fixture
@@ -373,7 +373,7 @@ def test_an_interrupted_follower_holds_nobody_up(
     assert isinstance(callers.results["interrupted"], KeyboardInterrupt)
     assert (callers.results["a"], callers.results["b"]) == ("a", "b")
     assert set(read_notes(store.small_state, "")) == {"first", "a", "b"}
-    assert not committer._leading
+    assert not committer.busy
 
 
 def test_who_is_interrupted_before_a_leader_has_made_his_work_ready_leaves_nothing(

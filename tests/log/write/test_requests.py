@@ -18,6 +18,7 @@ from everlog.log.log import Log
 from everlog.log.write import requests
 from everlog.log.write.committer import Committer
 from everlog.log.write.draft import Draft
+from everlog.log.write.group import Item
 from everlog.log.write.prepare import is_quick, prepare
 from everlog.stores.memory import MemoryStore
 
@@ -286,9 +287,20 @@ def test_who_says_what_was_asked_or_is_to_be_answered_makes_that_ready_himself(
 
 def busy_log(monkeypatch: pytest.MonkeyPatch) -> Log:
     """A log in which somebody seems to write, and is done the next moment."""
-    monkeypatch.setattr(Committer, "busy", True)
+    commit = Committer.commit
+
+    def done_by_now(committer: Committer, item: Item) -> Any:
+        committer.busy = False
+        try:
+            return commit(committer, item)
+        finally:
+            committer.busy = True
+
+    monkeypatch.setattr(Committer, "commit", done_by_now)
     CATALOG.validate("thing.said", {"text": "known"})
-    return Log(MemoryStore(), CATALOG)
+    log = Log(MemoryStore(), CATALOG)
+    monkeypatch.setattr(log.writer._committer, "busy", True)
+    return log
 
 
 def test_who_need_not_wait_after_all_makes_ready_what_he_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,6 +253,9 @@ class _NoLock:
     def close(self) -> None:
         return None
 
+    def has_its_name(self) -> bool:
+        raise AssertionError("it was never held")
+
     def place(self) -> str:
         raise AssertionError("it was never held")
 

@@ -105,11 +105,11 @@ NUMBER_CHARS = "0123456789abcdefABCDEF-"
 _STEMS = tuple(
     sorted(
         {
-            fold(group[-1].encode()).rstrip(NUMBER_CHARS).lstrip('"')
+            group[-1].lower().rstrip(NUMBER_CHARS).lstrip('"')
             for pattern in (*PATTERNS, ADDRESS)
             for group in pattern.markers
         }
-        | {fold(name) for name in (b"passw", b"passp", b"pwd", b"token", b"secret", b"key", b"aws")}
+        | {"passw", "passp", "pwd", "token", "secret", "key", "aws"}
     )
 )
 innocent_words: set[str] = set()
@@ -123,9 +123,9 @@ def innocent(text: str) -> bool:
     if text.isalnum() and text.isascii():
         return len(text) < RUN_CHARS_MIN or not fold(text[:8].encode()).startswith(_BARE)
     word = text.rstrip(NUMBER_CHARS)
-    folded = fold(word.encode())
+    lowered = word.lower()  # not folded: "aws" and "cause" have no more in common than three letters
     for stem in _STEMS:  # not any() of a generator, which would double the cost
-        if stem in folded:
+        if stem in lowered:
             return False
     if len(innocent_words) >= _CLEARED_MAX:
         innocent_words.clear()
@@ -174,8 +174,9 @@ def clear_texts(payloads: Sequence[Mapping[str, Any]], bodies: Sequence[bytes]) 
     if not new:
         return True
     texts = {value for value in new if type(value) is str}
-    if not all(-NUMBER_MAX <= value <= NUMBER_MAX for value in new - texts if value is not None):
-        return False
+    for value in new - texts if len(texts) < len(new) else ():
+        if value is not None and not -NUMBER_MAX <= value <= NUMBER_MAX:
+            return False
     if not texts:
         return True
     looked_at = [

@@ -62,7 +62,7 @@ class Committer:
         self.forked: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._waiting: deque[Item] = deque()
-        self._leading = False
+        self.busy = False  # a caller leads, so that another one is likely to wait; it may be over the next moment
         self._leader = 0  # the thread that leads
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -97,19 +97,14 @@ class Committer:
             raise item.error
         return item.result
 
-    @property
-    def busy(self) -> bool:
-        """True while a caller leads, so that another one is likely to wait. It may be over the next moment."""
-        return self._leading
-
     def _begin(self, item: Item) -> bool:
         """Return True if nobody leads: then this caller does. Otherwise the item waits its turn."""
         with self._lock:
-            self._require_open()
-            if not self._leading:
-                self._leading = True
+            if not self.busy and not self._closed:
+                self.busy = True
                 self._leader = get_ident()
                 return True
+            self._require_open()
             if self._leader == get_ident():
                 raise RuntimeError("this thread already has an open write on this log; a second one would deadlock")
             item.gate = threading.Lock()
@@ -123,16 +118,16 @@ class Committer:
             item.waker = waker
         with HeldBack(), self._lock:
             self._require_open()
-            if items and not self._leading:
+            if items and not self.busy:
                 self._wake_thread()  # may fail if no thread can be had; then nothing was accepted
-                self._leading = True
+                self.busy = True
             self._waiting.extend(items)
 
     def close(self) -> None:
         """Refuse further work and end the thread. What was submitted before is committed first."""
         while True:
             with HeldBack(), self._lock:
-                idle = not self._waiting and not self._leading
+                idle = not self._waiting and not self.busy
                 self._closed = self._closed or idle
                 if self._closed:
                     break
@@ -146,7 +141,7 @@ class Committer:
         """Refuse everything from here on: a child process opens the log again, it does not share it."""
         self._lock = threading.Lock()
         self._waiting.clear()
-        self._leading = False
+        self.busy = False
         self._thread = None
         self._closed = True
         self.forked()
@@ -211,32 +206,26 @@ class Committer:
                 raise
 
     def _write(self, group: list[Item], held: HeldBack) -> None:
-        """Carry out a group. This may take long, because it may wait for another process: it can be interrupted."""
-        held.patience = PATIENCE_S
-        try:
-            self._carry_out(group)
-        finally:
-            held.patience = _ALWAYS
-
-    def _carry_out(self, group: list[Item]) -> None:
         """Carry out a group in one write. This is the only place where a write is opened and its stages run.
 
-        An item that is alone in its group raises its own refusal, which undoes the write. With several, each is
-        refused alone, and an exception concerns all of them.
+        This may take long, because it may wait for another process: it can be interrupted. An item that is alone in
+        its group raises its own refusal, which undoes the write. With several, each is refused alone, and an
+        exception concerns all of them.
         """
-        first = group[0]
-        if len(group) > 1:
-            prepare_all(group)
-            group = [item for item in group if item.error is None]
-            if not group:
-                return
-            first = group[0]  # the first one may have been refused
-        elif not first.ready:
-            first.prepare(group)
-            if first.error is not None:
-                raise first.error
+        held.patience = PATIENCE_S
         stages: tuple[Stage, ...] = ()
+        first = group[0]
         try:
+            if len(group) > 1:
+                prepare_all(group)
+                group = [item for item in group if item.error is None]
+                if not group:
+                    return
+                first = group[0]  # the first one may have been refused
+            elif not first.ready:
+                first.prepare(group)
+                if first.error is not None:
+                    raise first.error
             with self._store.open_write() as write:
                 if len(group) == 1:
                     first.result = first.do(write)
@@ -248,14 +237,17 @@ class Committer:
         except BaseException:
             undone(stages)
             raise
-        if stages:
-            committed(stages)
+        else:
+            if stages:
+                committed(stages)
+        finally:
+            held.patience = _ALWAYS
 
     def _pass_the_lead(self) -> None:
         with self._lock:
             self._leader = 0
             if not self._waiting:
-                self._leading = False
+                self.busy = False
             elif (gate := self._waiting[0].gate) is not None:
                 self._waiting[0].asked = True
                 gate.release()

@@ -20,7 +20,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import canonical, canonical_pair, encode_plain
 from everlog.core.codec import SALT_BYTES, commitment
 from everlog.core.fields import TEXT_CHARS_MAX, require_shape, require_tags, require_text
-from everlog.core.ids import parse_id
+from everlog.core.ids import EventId, parse_id
 from everlog.errors import EventTooLarge, InvalidField, NoKey
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.secrets.first_look import (
@@ -54,7 +54,8 @@ def prepare(
     except Exception:
         # Something is wrong with one of them, or only unusual. One by one, the first that is wrong is refused.
         found = None
-    found = found or _one_by_one(drafts, catalog, actor, limits, keys)
+    if found is None:
+        found = _one_by_one(drafts, catalog, actor, limits, keys)
     if catalog.personal and any(draft.type in catalog.personal for draft in drafts):
         _seal(found, catalog, limits, sealing)
     return found
@@ -111,8 +112,7 @@ def _all_at_once(
             _require_names(stream, by, scope)
     if not scopes.issuperset(columns[_SCOPE]):
         return None
-    texts = (*columns[_REQUEST], *columns[_CAUSATION], *columns[_CORRELATION], *keys)
-    _check_texts([text for text in texts if text != ""])
+    _check_texts((*columns[_REQUEST], *columns[_CAUSATION], *columns[_CORRELATION], *keys))
     types = columns[_TYPE]
     if types.count(types[0]) == count:
         version, check_all = catalog.at_once[types[0]]
@@ -126,7 +126,9 @@ def _all_at_once(
         return None
     salts = _salts.take(count)
     commitments = [_sha256(salt + body).digest() for salt, body in zip(salts, bodies, strict=True)]
-    ids = [parse_id(text) if text else None for text in columns[_ID]]
+    ids: list[EventId | None] = [None] * count
+    if any(columns[_ID]):
+        ids = [parse_id(text) if text else None for text in columns[_ID]]
     return Prepared(drafts, versions, payloads, bodies, salts, commitments, actors, ids)
 
 
@@ -148,15 +150,13 @@ def _checked_by_type(
 
 def _check_texts(texts: Sequence[str]) -> None:
     """Raise InvalidField if a text may be too long, not printable or a secret: then each is looked at alone."""
-    together = "".join(texts)
-    if not together.isprintable() or max(map(len, texts), default=0) > TEXT_CHARS_MAX:
+    if not "".join(texts).isprintable() or max(map(len, texts)) > TEXT_CHARS_MAX:
         raise InvalidField("a text needs a closer look")
-    words = [text.rstrip(NUMBER_CHARS) for text in texts]
-    one_of = dict(zip(words, texts, strict=True))
-    for word in one_of.keys() - innocent_words:
-        innocent(one_of[word])  # which remembers the word, unless it may begin a secret
-    doubtful = [text for text, word in zip(texts, words, strict=True) if word not in innocent_words]
-    if any(doubtful) and suspicious(_quoted(doubtful)):
+    words, doubtful = innocent_words, []
+    for text in texts:
+        if text and text.rstrip(NUMBER_CHARS) not in words and not innocent(text):
+            doubtful.append(text)  # noqa: PERF401 - a comprehension would be a call
+    if doubtful and suspicious(_quoted(doubtful)):
         raise InvalidField("a text needs a closer look")
 
 

@@ -216,10 +216,9 @@ class Refusals:
         """Write what waits, here and in the file, within a write that records something anyway."""
         if write is self._written_in:
             return
-        self.undone()  # an earlier write that failed before its stages ran has left something
-        if not write.dirty:
-            return
-        if not self._waiting and (self._file is None or not self._file.is_there()):
+        if self._written_in is not None:
+            self.undone()  # an earlier write that failed before its stages ran has left something
+        if not write.dirty or not (self._waiting or (self._file is not None and self._file.is_there())):
             return
         try:
             with write.attempt():

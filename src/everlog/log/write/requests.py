@@ -71,12 +71,12 @@ class Recorder:
         self._keys_kept_us = keys_kept_us
         self._now_us = now_us
         self.replays = idempotency.Replays(catalog, actor=actor, keys_kept_us=keys_kept_us, now_us=now_us)
-        self._ids = Ids(lambda: now_us() // 1000, signer)
+        self._ids = Ids(signer)
 
     def prepare(self, requests: Sequence[Request]) -> None:
         """Validate requests and apply their guards, all at once. A request that is refused gets an `error`."""
         try:
-            self._prepare(requests)
+            self.require_valid(requests)
             return
         except Exception as refusal:
             if len(requests) == 1:
@@ -101,7 +101,8 @@ class Recorder:
         request.ready = False
         return True
 
-    def _prepare(self, requests: Sequence[Request]) -> None:
+    def require_valid(self, requests: Sequence[Request]) -> None:
+        """Prepare requests, all at once, or raise the first refusal: then none of them is ready."""
         drafts: Sequence[Draft] = requests[0].drafts
         if len(requests) > 1:
             drafts = [draft for request in requests for draft in request.drafts]
@@ -113,8 +114,12 @@ class Recorder:
                     hint="give drafts, or append one event with append(type, stream=…, payload=…)",
                     field="drafts",
                 )
-        keys = [request.key for request in requests if request.key != ""]
-        for key in keys:
+        keys = []
+        for request in requests:
+            key = request.key
+            if key == "":
+                continue
+            keys.append(key)
             if type(key) is not str or len(key) > TEXT_CHARS_MAX or not key.isprintable():
                 require_text("idempotency key", key)
         if not drafts:
@@ -150,27 +155,26 @@ class Recorder:
                 canonical(request.request)
                 if suspicious(b'{"response":%b}' % canonical(request.response)):
                     refuse_secrets("the response", {"response": request.response})
-        request.given_ids = any(prepared.ids[start:end])
+        request.given_ids = prepared.ids.count(None) < len(prepared.ids) and any(prepared.ids[start:end])
         expects = has_expectations(prepared.drafts[start:end], self._catalog)
         request.can_batch = not (request.given_ids or request.dry_run or expects or prepared.stored is not None)
 
     def record(self, request: Request, writer: OpenWrite) -> Receipt:
         """Carry out one request inside a write."""
-        prepared = request.prepared
         if request.claim and (request.request is not None or writer.claims((request.claim,))):
             found = self._replayed(request, writer)
             if found is not None:
                 return found
         if request.given_ids:
-            found = self.replays.with_same_ids(writer, prepared)
+            found = self.replays.with_same_ids(writer, request.prepared)
             if found is not None:
                 return found
         if request.judged is not None:
             request.judged.require(writer)
-        if prepared.stored is not None:
+        if request.prepared_with.stored is not None:
             self._require_keys(request)
         if not request.can_batch:
-            require_expectations(writer, prepared, self._catalog)
+            require_expectations(writer, request.prepared, self._catalog)
         (receipt,) = self._append([request], writer)
         if request.dry_run:
             raise DryRun(msgspec.structs.replace(receipt, dry_run=True))
@@ -221,9 +225,11 @@ class Recorder:
     def _append(self, requests: Sequence[Request], writer: OpenWrite) -> list[Receipt]:
         """Stamp and stage the events of all the requests in one loop, and claim their keys."""
         prepared = requests[0].prepared_with
-        if len(requests) > 1 or len(prepared) > len(requests[0].drafts):
+        if len(requests) > 1 or len(prepared.drafts) > len(requests[0].drafts):
             prepared = _prepared_of(requests)
-        keys = [request.key for request in requests for _ in request.drafts]
+        keys: list[str] = []
+        for request in requests:
+            keys += [request.key] * len(request.drafts)
         now_us = writer.now_us
         if requests[0].given_ids:
             writer.refuse_known([event_id for event_id in prepared.ids if event_id is not None])

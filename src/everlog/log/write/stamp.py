@@ -6,7 +6,7 @@ the header covers the clock and the chain, and two writers must not share either
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
@@ -23,34 +23,31 @@ from everlog.trust.signer import Signer
 class Ids:
     """The ids of new events. Those of a signed log encode its origin, and only a log that signs gets them."""
 
-    def __init__(self, now_ms: Callable[[], int], signer: Signer | None) -> None:
-        self._plain = IdSource(now_ms)
-        self._of_origin = OriginIds(now_ms)
+    def __init__(self, signer: Signer | None) -> None:
+        self._plain = IdSource()
+        self._of_origin = OriginIds()
         self._signer = signer
 
-    def take(self, count: int, origin: str, after: int) -> list[EventId]:
+    def take(self, count: int, origin: str, after: int, now_ms: int) -> list[EventId]:
         """Return ids for the events of an origin after a number."""
         if not is_key(origin):
-            return self._plain.take(count)
+            return self._plain.take(count, now_ms)
         if self._signer is None:
             raise no_key(origin)
         self._signer.key(origin)
-        return self._of_origin.take(count, origin, after)
+        return self._of_origin.take(count, origin, after, now_ms)
 
 
 def stamp(prepared: Prepared, keys: Sequence[str], write: OpenWrite, ids: Ids) -> OwnEvents:
     """Stage drafts as new events of this log. One loop makes the header, the hash and the stored row of each."""
     drafts, count = prepared.drafts, len(prepared.drafts)
     origin = write.own_origin()
-    streams = {draft.stream for draft in drafts}
-    link = write.learn(streams, origin)
-    sequences = write.sequences_of(streams)
-    new_ids = ids.take(count, origin, link.origin_seq)  # before anything is changed: it may refuse
-    # As many ticks as there are events, in two steps: the values between are theirs, in order.
-    lamport = write.tick() - 1
-    if count > 1:
-        write.tick(seen=lamport + count - 1)
-    position, origin_seq, previous, now = int(write.position), link.origin_seq, link.hash, _moment(write.now_us)
+    streams = (drafts[0].stream,) if count == 1 else {draft.stream for draft in drafts}
+    link, sequences = write.learn(streams, origin)
+    # Before anything is changed: it may refuse.
+    new_ids = ids.take(count, origin, link.origin_seq, write.now_us // 1000)
+    position, lamport, now = int(write.position), write.clock, _moment(write.now_us)
+    origin_seq, previous = link.origin_seq, link.hash
     events = OwnEvents(origin, write.now_us, previous)
     events.bodies, events.commitments = prepared.bodies, prepared.commitments
     stored = prepared.payloads if prepared.stored is None else prepared.stored

@@ -105,9 +105,7 @@ class Writer:
                     recorder, tuple(drafts), key or "", operation, request, response, dry_run, key_scope, decided
                 )
                 if not (self._committer.busy and recorder.leave_to_others(made)):
-                    recorder.prepare([made])
-                    if made.error is not None:
-                        raise made.error
+                    recorder.require_valid((made,))
                 receipt: Receipt = self._committer.commit(made)
                 return receipt
             except DryRun as answer:

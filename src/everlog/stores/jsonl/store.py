@@ -36,7 +36,7 @@ from everlog.stores.jsonl.index.update import IndexUpdater
 from everlog.stores.jsonl.lines_of_write import LinesOfWrite
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.put_back import OwnEnd, remember_end
+from everlog.stores.put_back import remember_end
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateFile
 from everlog.stores.waiting_lines import WaitingLines
@@ -402,7 +402,7 @@ class JsonlStore:
         self._chains.update(staged.chains)
         origin = self._updater.origin
         if self._settled and (own := staged.chains.get(origin)) is not None:
-            remember_end(self._lock, OwnEnd(origin, own.end.origin_seq))
+            remember_end(self._lock, origin, own.end.origin_seq)
         for recorded, _ in staged.records:
             self._sequences[recorded.event.stream] = recorded.sequence
         self._remembered_at = self._updater.seen
@@ -512,7 +512,7 @@ class JsonlStore:
             place = self._lock.place() if identity is None else ""
             self._folder.make(made, place)
             if place:
-                remember_end(self._lock, OwnEnd(made.origin, 0))
+                remember_end(self._lock, made.origin, 0)
             return made.epoch
         finally:
             self._lock.release()

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from everlog.core.event import Position
 from everlog.errors import Busy, LogClosed, NotFound, Unavailable, WriterStopped
 from everlog.files import DiskFiles, Files
 from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Identity
 from everlog.stores.identity import Origins, continued, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.put_back import OwnEnd, remember_end, settle
+from everlog.stores.put_back import remember_end, settle
 from everlog.stores.segments.archive import remove_superseded
 from everlog.stores.segments.format.frame import SWEPT
 from everlog.stores.segments.format.layout import (
@@ -67,7 +68,6 @@ class OpenLog:
         self._writer: Writer | None = None
         self._writing = False
         self._failed: BaseException | None = None
-        self._lock_inode: tuple[int, int] | None = None
         self._closed = False
         self._why_closed = "open it again"
         self._sequences: dict[str, int] = {}
@@ -75,18 +75,14 @@ class OpenLog:
         self.origins = Origins()
         self._before: tuple[Identity, str] | None = None  # identity and place, if this write changes them
         rows = SmallRows(self._query, now_us=now_us, claims_kept_us=max(claims_kept_us, CLAIMS_KEPT_US_MIN))
-        waiting = WaitingLines(self.files, self.layout.refusals, lambda: self._identity.log_id)
+        waiting = WaitingLines(self.files, self.layout.refusals, lambda: self.identity.log_id)
         self.small_state = StoreState(rows.beside(), self._open_derived, waiting)
         if not self.layout.numbers(self.files):
             self._begin(create, identity)
-        self._identity, newest = identity_of(self.files, self.layout)
-        self.state = LogState(self.files, self.layout, self._identity, newest=newest)
+        self.identity, newest = identity_of(self.files, self.layout)
+        self.state = LogState(self.files, self.layout, self.identity, newest=newest)
         self.state.again = self._look_again
         abandon_in_forks(self)
-
-    @property
-    def identity(self) -> Identity:
-        return self._identity
 
     def _open_derived(self) -> SmallState:
         """Open the file of what views derive. Most logs here never need its library."""
@@ -120,7 +116,7 @@ class OpenLog:
         with self._mutex:
             while True:
                 try:
-                    return ask(self._now())
+                    return ask(self.state if self._writing else self._now())
                 except SegmentReplaced:
                     self._reload()
 
@@ -151,6 +147,19 @@ class OpenLog:
             raise LogClosed(f"{self.path} is closed", hint=self._why_closed)
 
     def _begin_write(self) -> Writer:
+        writer = self._writer
+        if writer is None or self._closed or self._writing or not self._goes_on(writer):
+            writer = self._new_writer()
+        self._require_the_lock()
+        refuse_lost_file(writer)
+        return writer
+
+    def _goes_on(self, writer: Writer) -> bool:
+        """Return whether a writer may write, as far as this process knows."""
+        return self._failed is None and not (writer.unsure or writer.outdated or writer.stopped is not None)
+
+    def _new_writer(self) -> Writer:
+        """Return a writer that knows the files as they are, or raise why this handle may not write."""
         self._require_open()
         if self._writing:
             raise RuntimeError("a write is open already in this thread")
@@ -161,8 +170,6 @@ class OpenLog:
             self._become_writer()
             self._refuse_if_stopped()
         assert self._writer is not None
-        self._require_the_lock()
-        refuse_lost_file(self._writer)
         return self._writer
 
     def _stop(self, error: BaseException) -> None:
@@ -185,7 +192,7 @@ class OpenLog:
     def _require_the_lock(self) -> None:
         """The lock that is held must be the one that others see. If its file was removed, another writer may be
         there, and what this one says from now on is worth nothing."""
-        if self.files.inode(self.layout.lock) == self._lock_inode:
+        if self._lock.has_its_name():
             return
         self._failed = WriterStopped(
             f"{self.path} takes no more writes from this process",
@@ -204,7 +211,7 @@ class OpenLog:
                 hint="a segments log has one writer at a time: wait until it is closed, or send it your events",
                 **error.details,
             ) from error
-        self._lock_inode, self._settled = self.files.inode(self.layout.lock), False
+        self._settled = False
         try:
             self.state.load()
             self._sequences.clear()
@@ -234,12 +241,12 @@ class OpenLog:
             raise
 
     def _manifest(self) -> Manifest:
-        return Manifest(self._identity, self.state.live.number, self.state.place)
+        return Manifest(self.identity, self.state.live.number, self.state.place)
 
     def _settle_origin(self) -> None:
         """See that own events continue the chain: a log that was put back takes a new origin with this write."""
-        state, before = self.state, (self._identity, self.state.place)
-        link, now_us = state.chain(self._identity.origin).end, self._now_us()
+        state, before = self.state, (self.identity, self.state.place)
+        link, now_us = state.chain(self.identity.origin).end, self._now_us()
         settled = settle(self._lock, *before, link=link, head=state.head, now_us=now_us, origins=self.origins)
         if settled != before:
             self._before = before
@@ -247,23 +254,24 @@ class OpenLog:
         self._settled = bool(state.place)
 
     def _continue_as(self, origin: str) -> None:
-        self._before = self._before or (self._identity, self.state.place)
-        self._identify(continued(self._identity, origin, head=self.state.head), self.state.place)
+        self._before = self._before or (self.identity, self.state.place)
+        self._identify(continued(self.identity, origin, head=self.state.head), self.state.place)
 
     def _identify(self, identity: Identity, place: str) -> None:
-        self._identity = self.state.identity = identity
+        self.identity = self.state.identity = identity
         self.state.place = place
 
     def _unsettle(self) -> None:
         """Take back what settling the origin changed: the write was undone."""
-        if self._before is not None:
-            self._identify(*self._before)
-            self._before = None
-            self._settled = False
+        assert self._before is not None
+        self._identify(*self._before)
+        self._before = None
+        self._settled = False
 
     def _commit(self, writer: Writer, staged: OpenWrite) -> None:
         try:
-            self._refuse_if_stopped()
+            if not self._goes_on(writer):
+                self._refuse_if_stopped()
             if writer.outdated:
                 refuse_damage(self.layout, self.state)
                 raise Unavailable(
@@ -271,13 +279,15 @@ class OpenLog:
                     why="a segment was packed or rewritten, and reading it failed; nothing was recorded",
                     hint="write it again",
                 )
-            removed = {gone.position for _, purged in staged.staged_purges for gone in purged} | set(staged.erasures)
+            removed: set[Position] = set(staged.erasures)
+            for _, purged in staged.staged_purges:
+                removed.update([gone.position for gone in purged])
             if removed:
                 refuse_damage_under(self.state, removed)
             if self._before is not None:
                 write_manifest(self.files, self.layout, self._manifest())
                 self._before = None
-            touched = writer.commit(staged, self._now_us())
+            touched = writer.commit(staged)
             self._require_the_lock()  # before the caller gets a receipt: this process may have slept
             if removed:
                 self._sweep(writer)
@@ -288,8 +298,8 @@ class OpenLog:
             elif writer.outdated:
                 self._step_back(writer)
             raise
-        if self._settled and (own := staged.chains.get(self._identity.origin)) is not None:
-            remember_end(self._lock, OwnEnd(self._identity.origin, own.end.origin_seq))
+        if self._settled and (own := staged.chains.get(self.identity.origin)) is not None:
+            remember_end(self._lock, self.identity.origin, own.end.origin_seq)
         self._sequences.update(touched)
         for purge, _ in staged.staged_purges:
             self._sequences.pop(purge.stream, None)
@@ -329,7 +339,7 @@ class OpenLog:
                 place = self._lock.place() if identity is None else ""
                 begin_log(self.files, self.layout, made, place=place, now_us=now_us)
                 if place:
-                    remember_end(self._lock, OwnEnd(made.origin, 0))
+                    remember_end(self._lock, made.origin, 0)
         finally:
             self._lock.release()
 

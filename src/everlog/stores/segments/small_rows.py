@@ -29,18 +29,7 @@ class SmallRows:
 
     def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
         since_us = self._now_us() - self._claims_kept_us
-        if len(names) == 1:  # as for nearly every append with a key
-            (name,) = names
-            claim = self._find_claim(name, since_us)
-            return {} if claim is None else {name: claim}
-        wanted = self._ask(lambda state: state.claimed_among(names, since_us=since_us))
-        if not wanted:
-            return {}
-        found = {name: self._find_claim(name, since_us) for name in wanted}
-        return {name: claim for name, claim in found.items() if claim is not None}
-
-    def _find_claim(self, name: bytes, since_us: int) -> Claim | None:
-        return self._ask(lambda state: state.claim(name, since_us=since_us))
+        return self._ask(lambda state: state.claims(names, since_us=since_us))
 
     def _find_note(self, key: str) -> str | None:
         value, expires = self._ask(lambda state: state.notes.get(key, (None, None)))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from everlog.core.codec import HEADER_FIELDS, header_bytes, payload_bytes
@@ -21,28 +23,27 @@ from everlog.stores.staged_group import StagedGroup, payload_value
 _ID, _TYPE, _STREAM, _ORIGIN_SEQ, _SCOPE = map(HEADER_FIELDS.index, ("id", "type", "stream", "origin_seq", "scope"))
 
 
-class StagedFrame(NamedTuple):
+class StagedFrame(msgspec.Struct, gc=False):
     facts: GroupFacts | None
     rows: Sequence[Any]  # the records as they are stored
     rest: Rest | None
     before: Position
     head: Position
     last: Position  # of the last event of the group
-
-    @property
-    def entries(self) -> list[Entry]:
-        """What the index needs of the records."""
-        return [
-            (position, sequence, event[_ID], event[_TYPE], event[_STREAM], event[_SCOPE])
-            for position, sequence, _, event in self.rows
-        ]
+    entries: Sequence[Entry]  # what the index needs of the records
 
 
-def frames_of(staged: OpenWrite, before: Position) -> list[StagedFrame]:
-    """Return the frames of a write to a log with this head. Refuse an event that would not be read back as it is."""
-    own, now_us = staged.identity.origin, staged.now_us
-    frames, ends = [], Ends()
-    spans = list(_spans(staged.groups(), before, staged.position))
+def frames_of(staged: OpenWrite) -> list[StagedFrame]:
+    """Return the frames of a write. Refuse an event that would not be read back as it is."""
+    before, own, now_us = staged.before, staged.stored.identity.origin, staged.now_us
+    frames: list[StagedFrame] = []
+    ends = Ends()
+    groups = staged.groups()
+    spans: list[tuple[StagedGroup | None, Position, Position]] = []
+    if len(groups) == 1 and groups[0].first == before + 1:  # as nearly always
+        spans.append((groups[0], before, staged.position))
+    else:
+        spans.extend(_spans(groups, before, staged.position))
     for number, (group, start, head) in enumerate(spans):
         facts: GroupFacts | None = None
         rows: Sequence[Any] = ()
@@ -61,17 +62,20 @@ def frames_of(staged: OpenWrite, before: Position) -> list[StagedFrame]:
             rest = _rest(staged, rest or NOTHING_ELSE, start, ends)
         if facts is not None:
             add_group(ends, facts, last)
-        frames.append(StagedFrame(facts, rows, rest, start, head, last))
+        entries = [
+            (position, sequence, event[_ID], event[_TYPE], event[_STREAM], event[_SCOPE])
+            for position, sequence, _, event in rows
+        ]
+        frames.append(StagedFrame(facts, rows, rest, start, head, last, entries))
     chains = unshown(ends, staged.chains)
     if chains:
-        closing = frames[-1]
-        frames[-1] = closing._replace(rest=replace(closing.rest or NOTHING_ELSE, chains=chains))
+        frames[-1].rest = replace(frames[-1].rest or NOTHING_ELSE, chains=chains)
     return frames
 
 
 def mark_frame(kind: int, head: Position) -> StagedFrame:
     """Return a frame without events, such as the mark of a clean end."""
-    return StagedFrame(None, (), Rest(kind, head, head), head, head, START)
+    return StagedFrame(None, (), Rest(kind, head, head), head, head, START, ())
 
 
 def _spans(
@@ -96,18 +100,23 @@ def _has_more(staged: OpenWrite) -> bool:
 
 def _rest(staged: OpenWrite, rest: Rest, before: Position, ends: Ends) -> Rest:
     claims = staged.staged_claims
-    removed = [gone for _, gone_with_it in staged.staged_purges for gone in gone_with_it]
+    removed: list[Purged] = []
+    for _, gone_with_it in staged.staged_purges:
+        removed += gone_with_it
     kind = PURGING if removed or staged.erasures else COMMIT
-    if kind == COMMIT:
+    if kind == COMMIT and staged.placed_purged:
         add_purged(ends, staged.placed_purged)
+    places: list[int] = []
+    for claim in claims.values():
+        places += (claim.first - before, claim.count)
     return Rest(
         kind,
         before=rest.before,
         head=rest.head,
         claim_names=b"".join(claims),
-        claim_places=tuple([number for claim in claims.values() for number in (claim.first - before, claim.count)]),
+        claim_places=tuple(places),
         notes=staged.staged_notes,
-        purges=tuple([purge for purge, _ in staged.staged_purges]),
+        purges=tuple(map(itemgetter(0), staged.staged_purges)),
         purged=(*removed, *map(_unsigned, staged.placed_purged)),
         erased=tuple(staged.erasures.values()),
     )

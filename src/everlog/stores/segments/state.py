@@ -153,18 +153,14 @@ class LogState:
     def parts(self) -> list[Part]:
         return [part for segment in self.segments for part in segment.parts]
 
-    def claim(self, name: bytes, *, since_us: int) -> Claim | None:
-        """Return the last claim of a name. Parts with only older claims are not loaded."""
-        for segment in reversed(self.segments):
-            for part in reversed(segment.parts):
-                found = part.claim(name) if part.claims_until_us >= since_us else None
-                if found is not None:
-                    return found
-        return None
-
-    def claimed_among(self, names: Collection[bytes], *, since_us: int) -> set[bytes]:
-        young = [part for part in self.parts if part.claims_until_us >= since_us]
-        return {name for part in young for name in part.claimed_among(names)}
+    def claims(self, names: Collection[bytes], *, since_us: int) -> dict[bytes, Claim]:
+        """Return the last claim of each name that has one. Parts with only older claims are not loaded."""
+        found: dict[bytes, Claim] = {}
+        for segment in self.segments:
+            for part in segment.parts:
+                if part.claims_until_us >= since_us:
+                    part.add_claims(names, found)
+        return found
 
     def chain(self, origin: str) -> Chain:
         return self.chains.get(origin, NO_CHAIN)

@@ -132,7 +132,7 @@ class SegmentsStore(OpenLog):
 
     def check(self) -> Iterator[Problem]:
         self._require_open()
-        yield from check.problems(self.files, self.layout, self._identity)
+        yield from check.problems(self.files, self.layout, self.identity)
 
     def file_of(self, position: Position) -> str:
         return check.file_name_of(self.layout, self._look(), position)
@@ -158,7 +158,8 @@ class SegmentsStore(OpenLog):
                     self._commit(writer, staged)
             finally:
                 self._writing = False
-                self._unsettle()
+                if self._before is not None:
+                    self._unsettle()
 
     def watch(self, callback: Callable[[], None]) -> None:
         """Do nothing: commits of other processes are noticed by looking at the head."""
@@ -185,7 +186,11 @@ class SegmentsStore(OpenLog):
         else:
             with self._mutex:
                 clock = self._now().clock
-        known = {event_id: known for event_id in ids if (known := self._find_known(event_id)) is not None}
+        known: dict[EventId, Known] = {}
+        for event_id in ids:
+            there = self._find_known(event_id)
+            if there is not None:
+                known[event_id] = there
         removable = self._query(lambda state: reader.removable(state, purging)) if purging else None
         return Ends(clock, sequences, chains, known, removable)
 

@@ -31,8 +31,10 @@ from everlog.stores.segments.format.frame import (
 from everlog.stores.segments.format.header import End, SegmentHeader, StartState, encode_header
 from everlog.stores.segments.format.layout import Layout, Manifest, write_manifest
 from everlog.stores.segments.index.live_part import Added, LivePart
+from everlog.stores.segments.index.lookup import Part
 from everlog.stores.segments.index.packed_part import columns_of, file_of
 from everlog.stores.segments.recovery import recover, refuse_damage
+from everlog.stores.segments.segment import Segment
 from everlog.stores.segments.staged_frames import StagedFrame, frames_of, mark_frame
 from everlog.stores.segments.state import LogState
 
@@ -120,13 +122,17 @@ class Writer:
 
     # ---- committing
 
-    def commit(self, staged: OpenWrite, now_us: int) -> dict[str, int]:
+    def commit(self, staged: OpenWrite) -> dict[str, int]:
         """Write everything that was staged under one flush, and return the last sequences of its streams. When this
         returns it is on the disk; if it raises, it is not."""
-        self._rotate_if_due(now_us)
-        frames = frames_of(staged, self._state.head)
+        self._rotate_if_due(staged.now_us)
+        frames = frames_of(staged)
         self._write(frames, staged.clock, claims=staged.staged_claims, chains=staged.chains)
-        return {stream: sequence for frame in frames for _, sequence, _, _, stream, _ in frame.entries}
+        touched: dict[str, int] = {}
+        for frame in frames:
+            for _, sequence, _, _, stream, _ in frame.entries:
+                touched[stream] = sequence  # noqa: PERF403 - a comprehension would be a call
+        return touched
 
     def _write(
         self,
@@ -136,7 +142,8 @@ class Writer:
         claims: Mapping[bytes, Claim] = NOTHING,
         chains: Mapping[str, Chain] = NOTHING,
     ) -> None:
-        start = at = self._state.live.end
+        live = self._state.live
+        start = at = live.parts[-1].end
         pieces, added = [], []
         for left, staged in zip(range(len(frames))[::-1], frames, strict=True):
             batch = None if len(frames) == 1 else (at - start, left)
@@ -148,16 +155,16 @@ class Writer:
             added.append(Added(frame, at, staged.before, staged.head, staged.last, staged.entries))
         self._put(pieces[0] if len(pieces) == 1 else b"".join(pieces), start)
         self._state.chains.update(chains)
-        self._add(added, claims)
+        self._add(live, added, claims)
 
     def _begin(self) -> None:
         """Clear `closed` before the first byte after the saved end."""
-        if not self._begun:
-            take_back_closed(self._files, self._layout, log_id=self._state.identity.log_id)
-            self._begun = True
+        take_back_closed(self._files, self._layout, log_id=self._state.identity.log_id)
+        self._begun = True
 
     def _put(self, data: bytes, at: int) -> None:
-        self._begin()
+        if not self._begun:
+            self._begin()
         end = at + len(data)
         if end > self._space_end:
             self._make_space(end)
@@ -199,10 +206,10 @@ class Writer:
             return False
         return True
 
-    def _add(self, frames: Sequence[Added], claims: Mapping[bytes, Claim]) -> None:
+    def _add(self, live: Segment, frames: Sequence[Added], claims: Mapping[bytes, Claim]) -> None:
         """Add a write that is on the disk to the state, before anything else can fail."""
         state, last = self._state, frames[-1].frame
-        part = state.live.parts[-1]
+        part = live.parts[-1]
         begun = not isinstance(part, LivePart) or part.full
         if begun:
             part = self._next_part()
@@ -220,13 +227,13 @@ class Writer:
         if rest.kind == SWEPT:
             state.swept()
         self.unsure = False
-        self._save_end(closed=False)
+        self._save_end(part, closed=False)
         if begun:
             self.save_index(newest=False)
 
-    def _save_end(self, *, closed: bool) -> None:
-        live = self._state.live
-        known = SavedEnd(self._state.identity.log_id, live.number, live.end, live.head, closed=closed)
+    def _save_end(self, last: Part, *, closed: bool) -> None:
+        """Save the end of the live segment, which is that of its last part."""
+        known = SavedEnd(self._state.identity.log_id, last.number, last.end, last.head, closed=closed)
         try:
             self._end_file.save(known)
         except WriterStopped as error:
@@ -271,14 +278,16 @@ class Writer:
     def _rotate_if_due(self, now_us: int) -> None:
         live = self._state.live
         assert live.header is not None
-        if live.end == live.start or live.head == live.header.before:
+        last = live.parts[-1]
+        if last.end == live.start or last.head == live.header.before:
             return
-        if live.end >= self._segment_bytes_max or now_us - live.header.opened_us >= self._segment_us_max:
+        if last.end >= self._segment_bytes_max or now_us - live.header.opened_us >= self._segment_us_max:
             self.rotate(now_us)
 
     def rotate(self, now_us: int) -> None:
         """Start the next segment. Its head records where the previous one ends."""
-        self._begin()
+        if not self._begun:
+            self._begin()
         state, live = self._state, self._state.live
         number = live.number + 1
         end = End(live.end, self._files.read(self._handle, HASH_BYTES, at=live.end - HASH_BYTES))
@@ -320,7 +329,7 @@ class Writer:
                     self._files.truncate(self._handle, self._state.live.end)
                     self._files.fsync(self._handle)
                 self.save_index(events_min=PART_EVENTS_MIN)
-                self._save_end(closed=True)
+                self._save_end(self._state.live.parts[-1], closed=True)
         except StorageFull as error:
             # Every event is stored; the next process that opens the log reads its end again.
             _logger.warning("%s: closed without the mark of a clean end: %s", self._layout.root, error)

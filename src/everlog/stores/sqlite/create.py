@@ -7,7 +7,7 @@ from pathlib import Path
 from everlog.errors import Damaged, NotFound
 from everlog.files import Files, Lock
 from everlog.stores.contract import Identity
-from everlog.stores.put_back import OwnEnd, remember_end
+from everlog.stores.put_back import remember_end
 from everlog.stores.sqlite import connection
 from everlog.stores.sqlite.identity import identity_hash, write_place
 
@@ -32,7 +32,7 @@ def make_log(files: Files, lock: Lock, path: Path, identity: Identity, *, allowe
             place = lock.place() if stays else ""
             _make_database(files, path, identity, place)
             if place:
-                remember_end(lock, OwnEnd(identity.origin, 0))
+                remember_end(lock, identity.origin, 0)
     finally:
         lock.release()
 

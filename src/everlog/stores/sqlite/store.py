@@ -30,7 +30,7 @@ from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Iden
 from everlog.stores.identity import Origins, continued, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.put_back import OwnEnd, remember_end, settle
+from everlog.stores.put_back import remember_end, settle
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateTable, write_changes
 from everlog.stores.sqlite import check, connection
@@ -435,7 +435,7 @@ class SqliteStore:
         self._chains.update(staged.chains)
         self._identity_before = None
         if self._settled and (own := staged.chains.get(self._identity.origin)) is not None:
-            remember_end(self._lock, OwnEnd(self._identity.origin, own.greatest.origin_seq))
+            remember_end(self._lock, self._identity.origin, own.greatest.origin_seq)
         self._tail.committed(staged, entries)
         self._inserter.committed()
 

@@ -219,7 +219,7 @@ def test_a_claim_on_an_event_of_another_part_counts_as_long_as_that_may(folder: 
                 put_claim(writer, name, Position(EVENTS), 1)
     store.close()
     store = SegmentsStore(folder, now_us=lambda: now[0])
-    (holding,) = [part for part in packed(store) if part.claim(name) is not None]
+    (holding,) = [part for part in packed(store) if name in dict(part.claims())]
     assert max(holding.latest_us) == long_ago
     assert read_claim(store.small_state, name) == Claim(Position(EVENTS), 1)
     assert claimed_among(store.small_state, [name]) == {name}

@@ -9,7 +9,8 @@ has grown it becomes a `PackedPart`: sorted arrays in a file beside the segments
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from everlog.core.chain import Chain
 from everlog.core.event import START, Position, Purge, Purged
@@ -31,7 +32,7 @@ Entry = tuple[int, int, str, str, str, str]
 """Of a record: its position, sequence, id, type, stream and scope."""
 
 
-class Added(NamedTuple):
+class Added(msgspec.Struct, gc=False):  # which is made without a call of Python, as a named tuple is not
     """A frame as the index needs it. Its own records are not looked at."""
 
     frame: Frame
@@ -125,9 +126,9 @@ class LivePart:
         if frame.fence < self.fence:
             self.fence_back = added.head
         self.clock, self.fence = frame.clock, max(frame.fence, self.fence)
-        self.last_write = frame.write_at
+        self.last_write = frame.at if frame.batch is None else frame.write_at
         self._reached = added.end, added.head
-        if frame.is_last:
+        if frame.batch is None or frame.is_last:
             self.publish()
 
     def publish(self) -> None:
@@ -156,11 +157,10 @@ class LivePart:
     def named_blocks(self, family: int) -> Iterable[tuple[str, Sequence[int]]]:
         return list(self.names[family].items())
 
-    def claim(self, name: bytes) -> Claim | None:
-        return self.made.get(name)
-
-    def claimed_among(self, names: Collection[bytes]) -> Collection[bytes]:
-        return () if self.made.keys().isdisjoint(names) else self.made.keys() & set(names)
+    def add_claims(self, names: Collection[bytes], found: dict[bytes, Claim]) -> None:
+        made = self.made
+        if not made.keys().isdisjoint(names):
+            found.update({name: made[name] for name in names if name in made})
 
     def claims(self) -> Iterator[tuple[bytes, Claim]]:
         return iter(list(self.made.items()))
@@ -188,20 +188,34 @@ class LivePart:
         if len(entries) == 1:  # sets of one would cost more than everything else
             ((position, sequence, id, type, stream, scope),) = entries
             self.sequences[stream] = sequence
-            _note_block(types, (type,), block)
-            _note_block(scopes, (scope,), block)
-            _note_block(self.streams, (stream,), block)
-            _note_block(kinds, (stream.partition("/")[0],), block)
-            self._add_ids((position,), (id,))
+            named: tuple[tuple[dict[str, list[int]], Iterable[str]], ...] = (
+                (types, (type,)),
+                (scopes, (scope,)),
+                (self.streams, (stream,)),
+                (kinds, (stream.partition("/")[0],)),
+            )
+            if id > self.id_max:
+                self.id_max = id
+            else:
+                self.strays[id] = position
         else:
             positions, sequences, ids, of_types, streams, of_scopes = zip(*entries, strict=True)
             touched = dict(zip(streams, sequences, strict=True))
             self.sequences.update(touched)
-            _note_block(types, set(of_types), block)
-            _note_block(scopes, set(of_scopes), block)
-            _note_block(self.streams, touched, block)
-            _note_block(kinds, {stream.partition("/")[0] for stream in touched}, block)
+            named = (
+                (types, set(of_types)),
+                (scopes, set(of_scopes)),
+                (self.streams, touched),
+                (kinds, {stream.partition("/")[0] for stream in touched}),
+            )
             self._add_ids(positions, ids)
+        for holder, names in named:
+            for name in names:
+                blocks = holder.get(name)
+                if blocks is None:
+                    holder[name] = [block]
+                elif blocks[-1] != block:
+                    blocks.append(block)
         assert added.frame.facts is not None  # a frame with records has them
         received_us = added.frame.facts.received_us
         if received_us < self.earliest_us[block]:
@@ -210,7 +224,7 @@ class LivePart:
             self.latest_us[block] = received_us
 
     def _add_ids(self, positions: Sequence[int], ids: Sequence[str]) -> None:
-        if ids[0] > self.id_max and (len(ids) == 1 or list(ids) == sorted(ids)):
+        if ids[0] > self.id_max and list(ids) == sorted(ids):
             self.id_max = ids[-1]
             return
         for position, id in zip(positions, ids, strict=True):
@@ -228,12 +242,3 @@ def _claims(rest: Rest, before: Position) -> dict[bytes, Claim]:
         )
         for number in range(len(names) // CLAIM_BYTES)
     }
-
-
-def _note_block(holder: dict[str, list[int]], names: Iterable[str], block: int) -> None:
-    for name in names:
-        blocks = holder.get(name)
-        if blocks is None:
-            holder[name] = [block]
-        elif blocks[-1] != block:
-            blocks.append(block)

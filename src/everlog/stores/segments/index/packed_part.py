@@ -197,11 +197,14 @@ class PackedPart:
     def named_blocks(self, family: int) -> Iterable[tuple[str, Sequence[int]]]:
         return [(name, numbers("H", blocks)) for name, blocks in self._names[family].items()]
 
-    def claim(self, name: bytes) -> Claim | None:
-        return self._tables().claim(name) if self._has_claims else None
-
-    def claimed_among(self, names: Collection[bytes]) -> Collection[bytes]:
-        return [name for name in names if self.claim(name) is not None] if self._has_claims else ()
+    def add_claims(self, names: Collection[bytes], found: dict[bytes, Claim]) -> None:
+        if not self._has_claims:
+            return
+        tables = self._tables()
+        for name in names:
+            claim = tables.claim(name)
+            if claim is not None:
+                found[name] = claim
 
     def claims(self) -> Iterator[tuple[bytes, Claim]]:
         return self._tables().claims() if self._has_claims else iter(())
