@@ -314,12 +314,16 @@ def _signer(store: Store, settings: Settings, beside: _Beside) -> Signer | None:
 def _ring(keys: Path | None, url: str) -> KeyRing:
     """Return the key ring of a log: in its folder for keys, or in memory for a log in memory."""
     if keys is None and url != "memory:":
-        raise NoKey(
-            f"there is no place for the keys of persons beside {url}",
-            why="a log in PostgreSQL that is opened by its URL has no folder",
-            hint="everlog config set keys_folder FOLDER, or open it from a .everlog folder",
-        )
+        raise _no_place(url)
     return KeyRing(None if keys is None else keys / "ring")
+
+
+def _no_place(url: str) -> NoKey:
+    return NoKey(
+        f"there is no place for keys beside {url}",
+        why="a log in memory, or in PostgreSQL and opened by its URL, has no folder",
+        hint="everlog config set keys_folder FOLDER, or open it from a .everlog folder",
+    )
 
 
 def _guards(catalog: Catalog, own: Sequence[Program], log: Callable[[], Log]) -> Guards:
@@ -390,7 +394,7 @@ class _Beside:
             self.keys = (base / "keys").absolute()
         elif self._path is not None:
             self.keys = self._path.with_name(self._path.name + ".keys")
-        self._passphrase_file = base / settings.passphrase_file if settings.passphrase_file else None
+        self.passphrase_file = base / settings.passphrase_file if settings.passphrase_file else None
         self._made: Keys | None = None
         self.snapshots: Path | None = None
         if settings.snapshots:
@@ -406,7 +410,7 @@ class _Beside:
     def own_keys(self) -> Keys:
         """Return the keys that the log signs with; those of a log in memory are in memory."""
         if self._made is None and self.keys is not None:
-            self._made = key_folder(self.keys, self._passphrase_file)
+            self._made = key_folder(self.keys, self.passphrase_file)
         elif self._made is None:
             from everlog.trust.signer import KeysInMemory
 
@@ -425,12 +429,21 @@ class _Beside:
         return sum(stamp.size for stamp in map(files.stamp, found) if stamp is not None)
 
 
+def keys_of(settings: Settings, base: Path, *, own: bool) -> KeyFolder:
+    """Return the private keys of the log that settings name. `own`: the base is its .everlog folder."""
+    beside = _Beside(settings, settings.store, base, own=own)
+    if beside.keys is None:
+        raise _no_place(shown_url(beside.url))
+    return key_folder(beside.keys, beside.passphrase_file)
+
+
 def key_folder(path: Path, passphrase_file: Path | None = None) -> KeyFolder:
     """Return the private keys of a folder. A passphrase comes from a file, or from the terminal."""
     from everlog.trust.key_files import KeyFolder
     from everlog.trust.passphrases import asked_for
 
-    return KeyFolder(path, passphrase=asked_for(passphrase_file))
+    ask, ask_twice = asked_for(passphrase_file)
+    return KeyFolder(path, passphrase=ask, new_passphrase=ask_twice)
 
 
 def _claims_kept_us(settings: Settings) -> int:

@@ -155,6 +155,7 @@ def everlog_arguments(command: str) -> list[str]:
 
 
 VARIES = [
+    (re.compile(r"\bz6Mk[1-9A-HJ-NP-Za-km-z]{44}\b"), "KEY"),
     (re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b"), "ID"),
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"\b(\d{4}-)?\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?\b"), "TIME"),

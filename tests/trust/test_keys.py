@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,22 @@ def test_a_malleated_signature_is_refused() -> None:
     assert not key.public.has_signed(b"one", bytes(32) + signature[32:])
     assert not key.public.has_signed(b"one", signature[:-1])
     assert not key.public.has_signed(b"one", signature + b"\0")
+
+
+# The published vectors of ed25519-speccheck ("Taming the many EdDSAs"), one per line: message, key, signature. Each
+# is accepted by some library: small order, mixed order, S too great, or another encoding of a point.
+_SPECCHECK = [line.split() for line in Path(__file__).with_name("ed25519_speccheck.txt").read_text().splitlines()]
+_SOUND_KEYS = (6, 7)  # of these, the signature alone is what must be refused
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_signature_about_which_libraries_disagree_is_refused(number: int) -> None:
+    message, raw, signature = (bytes.fromhex(text) for text in _SPECCHECK[number])
+    if number in _SOUND_KEYS:
+        assert not PublicKey(raw).has_signed(message, signature)
+    else:
+        with pytest.raises(InvalidField, match="is not a public key"):
+            PublicKey(raw)
 
 
 def test_a_private_key_does_not_show_itself() -> None:

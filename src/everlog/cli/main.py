@@ -48,6 +48,7 @@ COMMANDS = {
     "checkpoint": ("Trust", "trust", "Write a signed checkpoint of the log."),
     "prove": ("Trust", "trust", "Write a proof that an event is in the log."),
     "heads": ("Trust", "trust", "List the end of every origin's chain, signed."),
+    "keys": ("Trust", "keys", "Keys of a signed log: new, list, show, rotate, export, import."),
     "doctor": ("Check", "doctor", "Check for problems, and show how to fix them."),
     "index": ("Check", "store_files", "The index of a JSONL log: rebuild."),
     "dump": ("Check", "store_files", "Show the content of segment files, frame by frame."),

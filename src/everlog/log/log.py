@@ -369,6 +369,15 @@ class Log:
             raise no_key(origin)
         return self._signer.key(origin)
 
+    def rotate_key(self, *, to: str = "", actor: str = "") -> Recorded:
+        """End the chain of the log's key with `origin.succeeded`, and continue under a new key.
+
+        `to` names a key that is among the keys of this log already. Return the last event of the old chain.
+        """
+        from everlog.log.write.rotate import rotate_key  # few logs ever do
+
+        return rotate_key(self.writer, self._signer, lambda: self.identity, to=to, actor=actor or self.actor)
+
     @property
     def tree(self) -> Tree:
         """The Merkle tree over all positions, which checkpoints and proofs are made of: see docs/trust.md."""

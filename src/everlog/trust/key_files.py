@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from everlog.errors import BadFile, EverlogError, NoKey, shown
+from everlog.errors import BadFile, Conflict, EverlogError, NoKey, NotFound, shown
 from everlog.files import DiskFiles, Files, Handle, replace_file
 from everlog.stores.identity import no_key
 from everlog.trust.keys import KEY_BYTES, PrivateKey, key_of
@@ -63,9 +63,18 @@ class KeyInFolder(msgspec.Struct, frozen=True):
 class KeyFolder:
     """The keys of a folder. `passphrase` is asked when a protected key is loaded or made."""
 
-    def __init__(self, path: Path, *, passphrase: Passphrase | None = None, files: Files | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        passphrase: Passphrase | None = None,
+        new_passphrase: Passphrase | None = None,
+        files: Files | None = None,
+    ) -> None:
+        """`new_passphrase` is asked for that of a key that is written, so that somebody can type it twice."""
         self.path = path
         self._passphrase = passphrase
+        self._new_passphrase = new_passphrase or passphrase
         self._files = files or DiskFiles()
         self._ends: dict[tuple[str, str], Handle] = {}
 
@@ -100,20 +109,24 @@ class KeyFolder:
             raise no_key(origin, why=f"a signed log signs every event, and {self.path} has no key of this origin")
         self._require_mode(self.path, _FOLDER_MODE)
         path = self._key_path(origin)
-        found = self._read(path)
-        try:
-            key = PrivateKey(self._seed(found, origin))
-        except (ValueError, TypeError) as error:
-            raise _bad(path, "it has no private key") from error
-        if not (found.public == origin == key.public.origin):
-            raise _bad(path, "it has another key than its name says")
-        return key
+        return self._key_in(self._read(path), origin, path)
 
     def export(self, origin: str, target: Path) -> Path:
         """Copy the file of a key, protected as it is. Nothing is overwritten."""
-        self.load(origin) if not self._described(origin).protected else None
+        if not self._has(origin):
+            raise no_key(origin, why=f"{self.path} has no key of this origin")
+        if not self._described(origin).protected:
+            self.load(origin)
         data = self._files.read_all(self._key_path(origin))
-        handle = self._files.open(target, exclusive=True, mode=_FILE_MODE)
+        try:
+            handle = self._files.open(target, exclusive=True, mode=_FILE_MODE)
+        except FileExistsError:
+            raise Conflict(
+                f"{target} is there already",
+                why="a private key never overwrites a file",
+                hint="choose another name",
+                path=str(target),
+            ) from None
         try:
             self._files.write_all(handle, data, at=0)
             self._files.fsync(handle)
@@ -124,11 +137,15 @@ class KeyFolder:
 
     def import_file(self, source: Path, *, protect: bool = False) -> PrivateKey:
         """Keep the key of a file: one that `export` wrote, or an Ed25519 key of OpenSSH."""
+        if not self._files.exists(source):
+            raise NotFound(f"there is no file {source}", hint="check the path; a key of OpenSSH is ~/.ssh/id_ed25519")
+        if source.is_dir():
+            raise _bad(source, "it is a directory")
         self._require_mode(source, _FILE_MODE)
         data = self._files.read_all(source)
         if data.startswith(b"{"):
             found = self._read(source)
-            key = PrivateKey(self._seed(found, key_of(found.public).origin))
+            key = self._key_in(found, key_of(found.public).origin, source)
             protect = protect or found.protection is not None
         else:
             key = PrivateKey(read_openssh(data, lambda: self._asked(str(source))))
@@ -198,6 +215,15 @@ class KeyFolder:
             raise _bad(path, "it was written by another program, or by a newer everlog")
         return found
 
+    def _key_in(self, found: _KeyFile, origin: str, path: Path) -> PrivateKey:
+        try:
+            key = PrivateKey(self._seed(found, origin))
+        except (ValueError, TypeError):
+            raise _bad(path, "it has no private key") from None
+        if not (found.public == origin == key.public.origin):
+            raise _bad(path, "it has another key than it names")
+        return key
+
     def _require_mode(self, path: Path, mode: int) -> None:
         found = stat.S_IMODE(path.stat().st_mode)
         if found & 0o077:
@@ -208,14 +234,15 @@ class KeyFolder:
                 path=str(path),
             )
 
-    def _asked(self, name: str) -> bytes:
-        if self._passphrase is None:
+    def _asked(self, name: str, *, new: bool = False) -> bytes:
+        ask = self._new_passphrase if new else self._passphrase
+        if ask is None:
             raise NoKey(
                 f"the key {name} has a passphrase, and nobody can be asked for it",
                 why="it is read from the terminal or from a file",
                 hint="set [trust] passphrase_file, or run the command on a terminal",
             )
-        return self._passphrase(name)
+        return ask(name)
 
     def _encoded(self, key: PrivateKey, protect: bool) -> bytes:
         origin = key.public.origin
@@ -225,7 +252,7 @@ class KeyFolder:
 
             salt, nonce = os.urandom(pwhash.argon2id.SALTBYTES), os.urandom(24)
             made = _Protection(salt, pwhash.argon2id.OPSLIMIT_MODERATE, pwhash.argon2id.MEMLIMIT_MODERATE, nonce)
-            wrapping = _derived(self._asked(origin), made)
+            wrapping = _derived(self._asked(origin, new=True), made)
             sealed = bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(key.seed, origin.encode(), nonce, wrapping)
             found = _KeyFile(origin, sealed, made, "key", 1)
         return msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"

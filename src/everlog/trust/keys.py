@@ -40,7 +40,7 @@ class PublicKey(msgspec.Struct, frozen=True, gc=False):
         if not _is_sound(self.raw):
             raise InvalidField(
                 f"{self.raw.hex()[:64]} is not a public key",
-                why="an Ed25519 key is 32 bytes, canonical, and not of small order",
+                why="an Ed25519 key is 32 bytes: a point of the group of prime order, in its canonical form",
                 hint="everlog keys list prints the keys of this folder",
                 field="key",
             )

@@ -6,6 +6,7 @@ Never an argument or the environment, which other processes can read.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from everlog.errors import NoKey
@@ -15,16 +16,20 @@ from everlog.trust.key_files import Passphrase
 _BYTES_MAX = 4096
 
 
-def asked_for(file: Path | None) -> Passphrase:
-    """Return what gives passphrases. They are remembered in this process."""
+def asked_for(file: Path | None) -> tuple[Passphrase, Passphrase]:
+    """Return what gives the passphrases of keys, and what gives those of new keys, which are typed twice.
+
+    They are remembered in this process, and a file is read once: it may be a pipe.
+    """
     known: dict[str, bytes] = {}
 
-    def ask(name: str) -> bytes:
-        if name not in known:
-            known[name] = _from_file(file) if file is not None else _from_terminal(name)
-        return known[name]
+    def ask(name: str, *, twice: bool = False) -> bytes:
+        place = "" if file is not None else name
+        if place not in known:
+            known[place] = _from_file(file) if file is not None else _from_terminal(name, twice=twice)
+        return known[place]
 
-    return ask
+    return ask, partial(ask, twice=True)
 
 
 def _from_file(path: Path) -> bytes:
@@ -38,7 +43,9 @@ def _from_file(path: Path) -> bytes:
             found += _from_pipe(handle.number)
     finally:
         files.close(handle)
-    return bytes(found).rstrip(b"\r\n")
+    if not (passphrase := bytes(found).rstrip(b"\r\n")):
+        raise NoKey(f"{path} has no passphrase", why="the file is empty", hint="write the passphrase into it")
+    return passphrase
 
 
 def _from_pipe(descriptor: int) -> bytes:
@@ -50,7 +57,7 @@ def _from_pipe(descriptor: int) -> bytes:
     return found
 
 
-def _from_terminal(name: str) -> bytes:
+def _from_terminal(name: str, *, twice: bool) -> bytes:
     if not sys.stdin.isatty():
         raise NoKey(
             f"the key {name} has a passphrase, and there is no terminal to ask for it",
@@ -59,4 +66,11 @@ def _from_terminal(name: str) -> bytes:
         )
     import getpass
 
-    return getpass.getpass(f"passphrase of {name}: ").encode()
+    passphrase = getpass.getpass(f"passphrase of {name}: ")
+    if twice and (not passphrase or getpass.getpass("the same passphrase again: ") != passphrase):
+        raise NoKey(
+            "the new key was not written",
+            why="the passphrase is empty, or the two that were typed differ",
+            hint="try again",
+        )
+    return passphrase.encode()

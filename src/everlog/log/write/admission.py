@@ -29,6 +29,7 @@ from everlog.trust.forks import ForkProof, Leaf, fork_of, leaf_of
 from everlog.trust.groups import proof_of
 from everlog.trust.keys import is_key
 from everlog.trust.standing import Limit, Open, Rights, Standing
+from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in, with_successors
 from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, verdicts_in
 
 
@@ -64,11 +65,14 @@ class Gate:
 
     def rights(self, write: OpenWrite, forks: Mapping[str, ForkProof]) -> Rights:
         """Return what the history says now. It is read again only if it changed."""
+        forked = {origin: fork.origin_seq for origin, fork in forks.items()}
+        return with_successors(self._rights(write, forked), successions_in(write), forked)
+
+    def _rights(self, write: OpenWrite, ends: Mapping[str, int]) -> Rights:
         if not self.deciding:
             return self._standing.rights(())
         query = Query(types=frozenset(self.deciding))
         last = next(write.read(query, limit=1, newest_first=True), None)
-        ends = {origin: fork.origin_seq for origin, fork in forks.items()}
         key = (write.epoch, 0 if last is None else last.position, len(write.purges()), tuple(sorted(ends.items())))
         if self._known is None or self._known[0] != key:
             events = [recorded.event for recorded in write.read(query)]
@@ -108,6 +112,7 @@ class _Batch:
         self._changed = not gate.settled  # what counts may have changed
         self._recorded = False
         self._new_ids: set[str] = set()
+        self._again: set[str] = set()  # origins that named a successor: what follows is judged by that
         self._too_far: set[str] = set()  # origins that wait for the clock
 
     # ---- the batch
@@ -216,6 +221,8 @@ class _Batch:
             if self._decided:
                 self._decided, self._changed = False, True
                 dirty = self._with_new_rights()
+            dirty += [origin for origin in sorted(self._again) if origin not in dirty]
+            self._again.clear()
             if self._write.clock > clock:
                 dirty += [origin for origin in self._too_far if origin not in dirty]
             if not dirty:
@@ -247,6 +254,9 @@ class _Batch:
             run.append(found)
             ids.add(found.event.id)
             end = Link(found.event.origin_seq, found.hash)
+            if found.event.type == SUCCEEDED:
+                self._again.add(origin)
+                break
         if run:
             self._record(origin, run)
 
@@ -320,7 +330,16 @@ class _Batch:
         self._write.append(events, fresh=True)
         self._recorded = True
         deciding = self._gate.deciding
-        if deciding and any(encoded.event.type in deciding for encoded in events):
+        for encoded in events:
+            if encoded.event.type == SUCCEEDED:
+                self._end_chain(encoded.event)
+            elif encoded.event.type in deciding:
+                self._decided = True
+
+    def _end_chain(self, event: Event) -> None:
+        stated = succession_of(self._write.identity.log_id, event)
+        if stated is not None and stated.origin not in successions_in(self._write):
+            put_succession(self._write, stated)
             self._decided = True
 
     def _hold_the_rest(self) -> None:

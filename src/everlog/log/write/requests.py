@@ -254,6 +254,10 @@ class Recorder:
             writer.claim(claims)
         return receipts
 
+    def stamp(self, prepared: Prepared, writer: OpenWrite) -> OwnRecords:
+        """Stage prepared drafts of the log itself."""
+        return OwnRecords(stamp(prepared, [""] * len(prepared), writer, self._ids), 0, len(prepared), None)
+
     def _replayed(self, request: Request, writer: OpenWrite) -> Receipt | None:
         return self.replays.of_request(writer, request.claim, request.key, request.prepared, request.request)
 

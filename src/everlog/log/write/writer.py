@@ -18,7 +18,7 @@ from everlog.errors import Damaged, EverlogError, Unavailable
 from everlog.log.read.follow import Waiters
 from everlog.log.write.admit import admit
 from everlog.log.write.committer import Committer
-from everlog.log.write.draft import Draft, Receipt
+from everlog.log.write.draft import Draft, Prepared, Receipt
 from everlog.log.write.group import Waker
 from everlog.log.write.guard import ATTEMPTS, Overtaken, pause_s
 from everlog.log.write.outcomes import Outcome, refused
@@ -202,6 +202,14 @@ class Writer:
                     context={"id": outcome.id, "origin": str(event.origin)},
                 )
         return [found[place] for place in range(len(events))]
+
+    def stamp(self, prepared: Prepared, write: OpenWrite) -> Sequence[Recorded]:
+        """Stage events that the log itself makes, of types that no caller can append."""
+        return self._recorder.stamp(prepared, write)
+
+    def settle(self, write: OpenWrite) -> None:
+        """Look again at what counts, because this write has something that decides on it."""
+        self._gate.settle(write)
 
     @property
     def _gate(self) -> Gate:
