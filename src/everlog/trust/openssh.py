@@ -50,17 +50,15 @@ def _plain(parts: _Parts, public: bytes) -> bytes:
 
 def _decrypted(data: bytes, passphrase: Callable[[], bytes]) -> bytes:
     try:
-        from cryptography.exceptions import InvalidKey, InvalidTag
+        from cryptography.exceptions import InvalidKey, InvalidTag, UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError as error:
-        raise Unavailable(
-            "an OpenSSH key with a passphrase needs the library cryptography",
-            why=str(error),
-            hint="pip install 'everlog[ssh]', or remove the passphrase of a copy with ssh-keygen -p",
-        ) from error
+        raise _needs_the_extra(error) from error
     try:
         key = serialization.load_ssh_private_key(data, passphrase())
+    except UnsupportedAlgorithm as error:  # without bcrypt
+        raise _needs_the_extra(error) from error
     except (ValueError, TypeError, InvalidKey, InvalidTag):
         raise NoKey(
             "the OpenSSH key was not opened",
@@ -70,6 +68,14 @@ def _decrypted(data: bytes, passphrase: Callable[[], bytes]) -> bytes:
     if not isinstance(key, Ed25519PrivateKey):
         raise _refused("it is not an Ed25519 key")
     return bytes(key.private_bytes_raw())
+
+
+def _needs_the_extra(error: Exception) -> Unavailable:
+    return Unavailable(
+        "an OpenSSH key with a passphrase needs the libraries cryptography and bcrypt",
+        why=str(error),
+        hint="pip install 'everlog[ssh]', or remove the passphrase of a copy with ssh-keygen -p",
+    )
 
 
 class _Parts:
