@@ -13,6 +13,8 @@ from everlog.catalog.catalog import Catalog
 from everlog.log.log import Log
 from everlog.stores.identity import new_identity
 from everlog.sync.exchange import Node
+from everlog.testing.signing import key, signer
+from everlog.trust.keys import PrivateKey
 
 CATALOG = Catalog()
 STORES = ("memory", "sqlite", "jsonl", "segments")
@@ -29,14 +31,36 @@ def new_log_id() -> str:
 
 
 def open_node(
-    store: str, folder: Path, log_id: str, name: str, *, url: str = "", catalog: Catalog = CATALOG, **log: Any
+    store: str,
+    folder: Path,
+    log_id: str,
+    name: str,
+    *,
+    url: str = "",
+    catalog: Catalog = CATALOG,
+    keys: Sequence[PrivateKey] = (),
+    **log: Any,
 ) -> Node:
-    """Open a node, created if it is missing: a copy of the log with this id, under its own origin."""
+    """Open a node, created if it is missing: a copy of the log with this id, under its own origin.
+
+    With `keys` it is signed: the first one is its origin.
+    """
     if not url:
         url = "memory:" if store == "memory" else f"{store}:{folder / name}"
-    identity = msgspec.structs.replace(new_identity(_STARTED_US), log_id=log_id)
+    own = keys[0].public.origin if keys else ""
+    identity = msgspec.structs.replace(new_identity(_STARTED_US, own), log_id=log_id)
     opened = wiring.open_store(url, base=Path(), identity=identity)
+    if keys:
+        log["signer"] = signer(opened, keys)
     return Node(Log(opened, catalog, actor=f"user:{name}", **log))
+
+
+def signed_nodes(store: str, folder: Path, count: int, **log: Any) -> list[Node]:
+    """Open nodes that sign, the first with key 1."""
+    log_id = new_log_id()
+    return [
+        open_node(store, folder, log_id, f"s{number}", keys=[key(number)], **log) for number in range(1, count + 1)
+    ]
 
 
 def nodes(store: str, folder: Path, count: int) -> list[Node]:

@@ -153,7 +153,7 @@ def test_a_fork_of_an_unsigned_chain_is_found_by_ranges(opened: Open) -> None:
     done = one.sync_with(other.answer)
     assert done.received_count == done.sent_count == 1
     assert {each.event.id for each in one.log.read()} == {each.event.id for each in other.log.read()}
-    assert one.heads().fingerprint == other.heads().fingerprint
+    assert done.equal
 
 
 def test_a_bad_event_is_refused_alone(opened: Open) -> None:
@@ -168,11 +168,11 @@ def test_a_bad_event_is_refused_alone(opened: Open) -> None:
     reply = decode(other.answer("events", encode(msgspec.structs.replace(message, events=events))), Received)
     assert (reply.accepted, reply.rejected) == (8, 2)
     assert {(each.event_id, each.reason) for each in reply.rejected_reasons} == {
-        (broken["id"], "commitment_mismatch"),
-        ("01H", "not_canonical"),
+        (broken["id"], "invalid_signature"),
+        ("01H", "schema_unknown"),
     }
-    assert {refusal.code for refusal in other.log.refusals()} >= {"commitment_mismatch", "not_canonical"}
-    assert {refusal.operation for refusal in other.log.refusals()} == {"sync"}
+    assert {refusal.code for refusal in other.log.refusals()} == {"invalid_signature", "schema_unknown"}
+    assert {refusal.operation for refusal in other.log.refusals()} == {"admit"}
 
 
 def test_another_log_is_refused(opened: Open, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_heads_have_the_shape_of_the_seed(opened: Open) -> None:
     assert found["head"] == 1
     assert found["heads_by_type"] == {"note.written": 1}
     assert set(found["origins"]) == {one.log.identity.origin, other.log.identity.origin}
-    assert decode(one.answer("heads", b""), Heads) == one.heads()
+    assert decode(one.answer("heads", b""), Heads).origins == one.heads().origins
 
 
 @pytest.mark.parametrize(

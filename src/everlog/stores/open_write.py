@@ -241,9 +241,12 @@ class OpenWrite:
             settle()
         store = self._store
         origin = store.identity.origin
-        if not store.origins.fits(origin, self.link):
-            return self.continue_as(store.origins.new(self.now_us, before=origin))
-        return origin
+        return origin if store.origins.fits(origin, self.link) else self.take_new_origin()
+
+    def take_new_origin(self) -> str:
+        """Have the log continue under an origin that no log has had, and return that origin."""
+        store = self._store
+        return self.continue_as(store.origins.new(self.now_us, before=store.identity.origin))
 
     def continue_as(self, origin: str) -> str:
         """Have the log continue under a new origin, from its next own event on, and return that origin."""

@@ -19,9 +19,9 @@ from everlog.sync.wire import (
     MESSAGE_BYTES_MAX,
     Events,
     Stub,
-    TravellingGroup,
     event_text,
 )
+from everlog.trust.groups import GroupSignature
 
 _ENVELOPE_BYTES = 600  # about as much as names, signature and path add to the header and the payload
 
@@ -71,7 +71,7 @@ def _batch(log_id: str, piece: list[Packed | Purged], *, more: bool) -> Events:
     return Events(
         community_id=log_id,
         events=texts,
-        groups=[TravellingGroup(*group) for group in sorted(whole)],
+        groups=[GroupSignature(*group) for group in sorted(whole)],
         purged=[_stub(slot) for slot in piece if isinstance(slot, Purged)],
         more=more,
     )

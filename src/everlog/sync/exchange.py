@@ -1,8 +1,8 @@
 """The requests of a node and the answers of its peer, as functions of bytes. A carrier only moves them.
 
     ours                                        the peer's
-    heads   ────────────────────────────────>   what it has of each chain, with hashes
-            compare: wants, gives
+    heads   ────────────────────────────────>   what counts of each chain, with hashes; proofs of forks
+            take the forks, compare: wants, gives
     wants   numbers of chains, or hashes ───>   a batch of events        repeated until nothing is left
     events  a batch of events ──────────────>   one outcome per event    repeated until nothing is left
     ranges  if heads cannot tell ───────────>   the differences by hash, then wants and events again
@@ -24,18 +24,20 @@ from everlog.core.codec import Packed, header_bytes, header_hash
 from everlog.core.event import Purged
 from everlog.errors import Conflict, RejectedMessage
 from everlog.log.log import Log
+from everlog.log.write.quarantine import held_rows
 from everlog.sync import ranges
 from everlog.sync.batches import batches
-from everlog.sync.heads import compare, proven_equal, without
+from everlog.sync.heads import compare, forks_that_lack, proven_equal, without
 from everlog.sync.holdings import Holdings, Places
 from everlog.sync.intake import TakenIn, take_in
-from everlog.sync.wire import WANTS_MAX, Events, Heads, Received, Rejected, Span, Wants, decode, encode
+from everlog.sync.wire import FORKS_MAX, WANTS_MAX, Events, Heads, Received, Rejected, Span, Wants, decode, encode
 
 HEADS, WANTS, EVENTS, RANGES = REQUESTS = ("heads", "wants", "events", "ranges")
 
 Ask = Callable[[str, bytes], bytes]
 """Sends a request to a peer, by its name and body, and returns the answer."""
 
+_PASSES_MAX = 3
 _ROUNDS_MAX = 1_000
 _REASONS_MAX = 100
 
@@ -58,13 +60,16 @@ class Node:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.log_id = log.identity.log_id
-        self._holdings = Holdings(log.stored)
+        self._holdings = Holdings(log.stored, log.verdicts)
         self._lock = threading.Lock()
 
     def heads(self) -> Heads:
         with self._lock:
-            self._holdings.refresh()
-            return self._holdings.heads()
+            return self._heads()
+
+    def _heads(self) -> Heads:
+        self._holdings.refresh()
+        return self._holdings.heads(self.log.forks(), time_ms=time.time_ns() // 1_000_000)
 
     # ---- answering
 
@@ -104,6 +109,12 @@ class Node:
     def take(self, message: Events, *, peer: str) -> TakenIn:
         """Take in a batch of events."""
         return take_in(self.log, message, peer=peer)
+
+    def take_forks(self, theirs: Heads, *, peer: str) -> None:
+        """Take in the proofs of forks that a peer lists and this node lacks."""
+        new = forks_that_lack(self.heads(), theirs.forks) if theirs.forks else []
+        if new:
+            self.log.admit_each([], forks=new, sender=peer)
 
     def batches(self, spans: Sequence[Span], hashes: Collection[bytes] = ()) -> Iterator[Events]:
         """Return events by their numbers and by their hashes, in order of position."""
@@ -145,12 +156,18 @@ class Node:
         """Exchange with a peer whatever either side lacks."""
         return _Session(self, ask, peer).run()
 
-    def plan(self, theirs: Heads) -> tuple[Heads, list[Span], list[Span], bool]:
-        """Return our heads, what we want, what the peer lacks, and whether ranges must find the rest."""
+    def plan(self, theirs: Heads, *, peer: str) -> tuple[Heads, list[Span], list[Span], bool]:
+        """Take the forks that a peer lists; return our heads, what we want, what the peer lacks, and whether ranges
+        must find the rest."""
+        self.take_forks(theirs, peer=peer)
         with self._lock:
-            self._holdings.refresh()
-            ours = self._holdings.heads()
-            return ours, *compare(self._holdings, ours, theirs)
+            ours = self._heads()
+            wants, gives, unclear = compare(self._holdings, ours, theirs)
+        return ours, without(wants, self._waiting()) if wants else [], gives, unclear
+
+    def _waiting(self) -> list[tuple[str, int]]:
+        """Return the numbers of the events that wait beside the log: they are not fetched again."""
+        return [(origin, held.origin_seq) for origin, rows in held_rows(self.log.writer.small_state) for held in rows]
 
 
 class _Session:
@@ -169,14 +186,23 @@ class _Session:
     def run(self) -> Synced:
         began = time.monotonic()
         theirs = self._heads()
-        ours, wants, gives, unclear = self._node.plan(theirs)
-        equal = proven_equal(ours, theirs)
-        if wants or gives or unclear:
+        equal = False
+        for _ in range(_PASSES_MAX):
+            before = len(self._node.log.forks())
+            ours, wants, gives, unclear = self._node.plan(theirs, peer=self._peer)
+            equal = proven_equal(ours, theirs)
+            lacks = self._send_forks(theirs)
+            if not (wants or gives or unclear or lacks):
+                break
             self._fetch(wants)
             self._send(self._node.batches(gives))
             if unclear:
                 self._by_ranges()
-            equal = proven_equal(self._node.heads(), self._heads())
+            theirs = self._heads()
+            equal = proven_equal(self._node.heads(), theirs)
+            # A fork that was found meanwhile changes what counts on both sides.
+            if equal or len(self._node.log.forks()) == before == len(theirs.forks):
+                break
         return Synced(
             sent_count=self._sent,
             received_count=self._received,
@@ -195,6 +221,12 @@ class _Session:
         theirs = decode(self._ask(HEADS), Heads)
         self._node.require_same(theirs.community_id)
         return theirs
+
+    def _send_forks(self, theirs: Heads) -> bool:
+        forks = forks_that_lack(theirs, self._node.log.forks())
+        if forks:
+            self._send(iter([Events(community_id=self._node.log_id, events=[], forks=forks[:FORKS_MAX])]))
+        return bool(forks)
 
     def _fetch(self, wants: list[Span], hashes: Sequence[bytes] = ()) -> None:
         """Ask for events until the peer has no more of them."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from everlog.sync.holdings import Holdings
 from everlog.sync.wire import RUNS_MAX, Heads, OriginHead, Span
+from everlog.trust.forks import ForkProof
 
 HEADS_ORIGINS_MAX = 1_000
 """Above this many chains, ranges are cheaper than heads."""
@@ -27,25 +28,38 @@ class Plan(NamedTuple):
 
 
 def proven_equal(ours: Heads, theirs: Heads) -> bool:
-    """Return whether two nodes have the same events: every end with its hash is equal, and nothing forked."""
-    listed = len(ours.origins) > 0 or ours.count == 0
+    """Return whether the same events count on two nodes: equal ends with equal hashes, and the same forks.
+
+    Fingerprints alone prove nothing: somebody may have made events for which they are equal.
+    """
     return (
-        listed
+        not _unlisted(ours)
         and ours.origins == theirs.origins
-        and ours.forks == theirs.forks
+        and _forked(ours) == _forked(theirs)
         and (ours.count, ours.fingerprint) == (theirs.count, theirs.fingerprint)
     )
 
 
+def _forked(heads: Heads) -> set[tuple[str, int]]:
+    """Return where chains forked. Two proofs of one fork may show different branches."""
+    return {(fork.origin, fork.origin_seq) for fork in heads.forks}
+
+
+def forks_that_lack(heads: Heads, forks: Iterable[ForkProof]) -> list[ForkProof]:
+    """Return the proofs that a node with these heads lacks: of chains that forked nowhere there, or only later."""
+    listed = {fork.origin: fork.origin_seq for fork in heads.forks}
+    return [fork for fork in forks if fork.origin_seq < listed.get(fork.origin, fork.origin_seq + 1)]
+
+
 def compare(holdings: Holdings, ours: Heads, theirs: Heads) -> Plan:
     """Return what each side lacks."""
-    if proven_equal(ours, theirs) or (ours.count, ours.fingerprint) == (theirs.count, theirs.fingerprint):
+    if ours.origins == theirs.origins and (ours.count, ours.fingerprint) == (theirs.count, theirs.fingerprint):
         return Plan([], [], False)
     if max(len(ours.origins), len(theirs.origins)) > HEADS_ORIGINS_MAX or _unlisted(ours) or _unlisted(theirs):
         return Plan([], [], True)
     wants: list[Span] = []
     gives: list[Span] = []
-    unclear = bool(ours.forks or theirs.forks)
+    unclear = False
     for origin in sorted({*ours.origins, *theirs.origins}):
         own, other = ours.origins.get(origin, _NOTHING), theirs.origins.get(origin, _NOTHING)
         if own == other:

@@ -1,13 +1,14 @@
-"""What one log has: its chains, where each number is, and the sum of all hashes.
+"""What counts in one log: its chains, where each number is, and the sum of all hashes.
 
 A log is read once from its beginning, and from then on only what is new in it. Nothing is maintained when an event is
-recorded. Purged events count as events: their numbers and hashes stay.
+recorded. Purged and erased events count: their numbers and hashes stay. An event that lost its standing does not: it
+is neither compared nor sent. When the verdicts on chains change, the log is read again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import islice
 from typing import NamedTuple
@@ -15,10 +16,14 @@ from typing import NamedTuple
 from everlog.core.chain import NO_CHAIN, Chain, Run
 from everlog.core.codec import Packed, header_columns, header_hash
 from everlog.core.event import START, Position, Purged
+from everlog.core.merkle import path
 from everlog.stores.contract import Stored
 from everlog.stores.copied import Runs
 from everlog.sync.ranges import FINGERPRINT_BYTES, HASH_BYTES, Items, item, varint
-from everlog.sync.wire import ORIGINS_MAX, RUNS_MAX, ForkHead, Heads, OriginHead, RunHead, Span
+from everlog.sync.wire import FORKS_MAX, ORIGINS_MAX, RUNS_MAX, Heads, OriginHead, RunHead, Span
+from everlog.trust.forks import ForkProof
+from everlog.trust.standing import Limit
+from everlog.trust.verdicts import Verdicts
 
 _PIECE = 1_000
 _SUM_MAX = (1 << (8 * HASH_BYTES)) - 1
@@ -41,8 +46,10 @@ class Places(NamedTuple):
 
 
 class Holdings:
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: Stored, verdicts: Callable[[], Verdicts]) -> None:
         self._stored = stored
+        self._verdicts = verdicts
+        self._limits: Mapping[str, Limit] = {}
         self._begin("")
 
     def _begin(self, epoch: str) -> None:
@@ -57,12 +64,16 @@ class Holdings:
         self._keys: list[bytes] | None = None
         self._places: list[int] = []
         self._items: Items | None = None
+        self._digests: dict[str, tuple[Chain, bytes]] = {}
 
     def refresh(self) -> None:
-        """Read what is new in the log. A log whose positions changed is read from its beginning."""
-        epoch = self._stored.identity.epoch
-        if epoch != self._epoch:
+        """Read what is new in the log. If positions or verdicts changed, it is read from its beginning."""
+        epoch, limits = self._stored.identity.epoch, self._verdicts().limits
+        if epoch != self._epoch or limits != self._limits:
+            with_keys = self._keys is not None
             self._begin(epoch)
+            self._limits = limits
+            self._keys = [] if with_keys else None
         slots = self._stored.slots(after=self.position)
         runs = Runs(lambda origin: self.chains.get(origin, NO_CHAIN), self._join)
         while piece := list(islice(slots, _PIECE)):
@@ -88,6 +99,9 @@ class Holdings:
             else:
                 type_, lamport, origin, number, previous = next(rows)
                 digest = header_hash(slot.header)
+            if origin in self._limits and number > self._limits[origin].upto:
+                continue
+            self.count += 1
             runs.add(origin, number, previous, digest, slot.position)
             self._place(origin, number, slot.position)
             self._total += int.from_bytes(digest, "little")
@@ -99,7 +113,6 @@ class Holdings:
                 self._keys.append(item(lamport, digest))
                 self._places.append(slot.position)
         self._total &= _SUM_MAX
-        self.count += len(piece)
         self.position = piece[-1].position
         self._items = None
 
@@ -123,7 +136,7 @@ class Holdings:
         total = self._total.to_bytes(HASH_BYTES, "little")
         return sha256(total + varint(self.count)).digest()[:FINGERPRINT_BYTES]
 
-    def heads(self) -> Heads:
+    def heads(self, forks: Iterable[ForkProof] = (), *, time_ms: int = 0) -> Heads:
         """Return what this node reports of itself."""
         identity = self._stored.identity
         listed = self.chains if len(self.chains) <= ORIGINS_MAX else {}
@@ -131,16 +144,30 @@ class Holdings:
             community_id=identity.log_id,
             head=self.head,
             heads_by_type=dict(sorted(self.by_type.items())),
-            origins={origin: _origin_head(chain) for origin, chain in sorted(listed.items())},
-            forks=[
-                ForkHead(origin, fork.origin_seq, fork.hash)
-                for origin, chain in sorted(listed.items())
-                for fork in sorted(chain.forks, key=lambda fork: (fork.origin_seq, fork.hash))
-            ],
+            origins={origin: self._origin_head(origin, chain) for origin, chain in sorted(listed.items())},
+            forks=list(islice(forks, FORKS_MAX)),
             count=self.count,
             fingerprint=self.fingerprint,
             origin=identity.origin,
+            time_ms=time_ms,
         )
+
+    def _origin_head(self, origin: str, chain: Chain) -> OriginHead:
+        if chain.forks:  # only of an origin that is no key: which branch came first differs from node to node
+            return OriginHead(chain.greatest.origin_seq, self._digest(origin, chain))
+        end = chain.end
+        beyond = [run for run in chain.runs if run is not chain.contiguous]
+        runs = [RunHead(run.first, run.last, run.hash) for run in beyond[:RUNS_MAX]]
+        return OriginHead(end.origin_seq, end.hash, runs)
+
+    def _digest(self, origin: str, chain: Chain) -> bytes:
+        """Return a hash of all events of a chain that forked, in whatever order they came."""
+        known = self._digests.get(origin)
+        if known is None or known[0] != chain:
+            places = self.places_of([Span(origin, 1, chain.greatest.origin_seq)])
+            hashes = sorted(_hash(slot) for each in places for slot in self.slots_at(each))
+            known = self._digests[origin] = (chain, sha256(b"".join(hashes)).digest())
+        return known[1]
 
     def items(self) -> Items:
         """Return all events as items of `ranges`. The first call reads the whole log."""
@@ -157,8 +184,10 @@ class Holdings:
         found: set[Places] = set()
         for span in spans:
             stretches = self._stretches.get(span.origin, [])
-            start = bisect_right(stretches, span.first, key=lambda stretch: stretch.first)
-            for stretch in stretches[max(start - 1, 0) :]:
+            start = bisect_right(stretches, span.first, key=lambda stretch: stretch.first) - 1
+            if start < 0 or self.chains[span.origin].forks:  # stretches of a chain that forked overlap
+                start = 0
+            for stretch in stretches[start:]:
                 first, last = max(span.first, stretch.first), min(span.last, stretch.last)
                 if stretch.first > span.last:
                     break
@@ -188,11 +217,18 @@ class Holdings:
         """Return the hash of one event; nothing if it is not here."""
         for places in self.places_of([Span(origin, number, number)]):
             for slot in self.slots_at(places):
-                return slot.hash if isinstance(slot, Purged) else header_hash(slot.header)
+                return _hash(slot)
         return b""
 
+    def group_path(self, slot: Purged) -> tuple[bytes, ...] | None:
+        """Return the path from a purged event to the root of its signed group; None if not all of it is here."""
+        first, count = slot.signed_with
+        places = self.places_of([Span(slot.origin, first, first + count - 1)])
+        hashes = [_hash(found) for each in places for found in self.slots_at(each)]
+        if not count or len(hashes) != count or hashes[slot.origin_seq - first] != slot.hash:
+            return None
+        return path(hashes, slot.origin_seq - first)
 
-def _origin_head(chain: Chain) -> OriginHead:
-    end = chain.end
-    beyond = [run for run in chain.runs if run is not chain.contiguous]
-    return OriginHead(end.origin_seq, end.hash, [RunHead(run.first, run.last, run.hash) for run in beyond[:RUNS_MAX]])
+
+def _hash(slot: Packed | Purged) -> bytes:
+    return slot.hash if isinstance(slot, Purged) else header_hash(slot.header)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from everlog.core.event import Event
-from everlog.errors import EverlogError, NotCanonical
+from everlog.errors import EverlogError
 from everlog.log.log import Log
+from everlog.log.write.outcomes import Outcome, refused
 from everlog.sync.wire import Events, Rejected, claimed_id, event_of
-
-
-class Outcome(NamedTuple):
-    """What became of one event: recorded, known, held or refused."""
-
-    id: str
-    kind: str
-    code: str = ""
-    reason: str = ""
 
 
 class TakenIn(NamedTuple):
@@ -41,8 +32,9 @@ def take_in(log: Log, message: Events, *, peer: str) -> TakenIn:
         try:
             events.append(event_of(text))
         except EverlogError as error:
-            outcomes.append(_refused(log, claimed_id(text), error, peer=peer))
-    outcomes += _admit_each(log, events, peer=peer)
+            outcomes.append(_unreadable(log, claimed_id(text), error, peer=peer))
+    if events or message.forks:
+        outcomes += log.admit_each(events, message.groups, message.forks, sender=peer, sent_for=message.community_id)
     return TakenIn(
         events,
         sum(outcome.kind == "recorded" for outcome in outcomes),
@@ -55,24 +47,16 @@ def take_in(log: Log, message: Events, *, peer: str) -> TakenIn:
     )
 
 
-def _admit_each(log: Log, events: Sequence[Event], *, peer: str) -> list[Outcome]:
-    """Admit all events at once; if one of them is refused, one by one, so that the others are recorded."""
-    if not events:
-        return []
-    try:
-        new = {recorded.event.id for recorded in log.admit(events)}
-        return [Outcome(event.id, "recorded" if event.id in new else "known") for event in events]
-    except EverlogError as error:
-        if error.retryable:
-            raise
-        if len(events) == 1:
-            return [_refused(log, events[0].id, error, peer=peer, event=events[0])]
-    half = len(events) // 2
-    return _admit_each(log, events[:half], peer=peer) + _admit_each(log, events[half:], peer=peer)
-
-
-def _refused(log: Log, event_id: str, error: EverlogError, *, peer: str, event: Event | None = None) -> Outcome:
-    stream, type_ = (event.stream, event.type) if event is not None else ("", "")
-    log.writer.refusals.record(error, operation="sync", stream=stream, type=type_, actor=peer)
-    code = "not_canonical" if isinstance(error, NotCanonical) else error.code
-    return Outcome(event_id, "refused", code, str(error))
+def _unreadable(log: Log, event_id: str, error: EverlogError, *, peer: str) -> Outcome:
+    """Refuse what is not an event, and record that as `Log.admit_each` records its refusals."""
+    outcome = refused(event_id, error)
+    log.writer.refusals.keep(
+        code=outcome.code,
+        reason=outcome.reason,
+        operation="admit",
+        stream="",
+        type="",
+        actor=peer,
+        context={"id": event_id},
+    )
+    return outcome

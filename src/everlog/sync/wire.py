@@ -15,6 +15,8 @@ from everlog.core.canonical import NUMBER_MAX, canonical
 from everlog.core.codec import EventObject
 from everlog.core.event import EVENT_FIELDS, Event
 from everlog.errors import NotCanonical, RejectedMessage
+from everlog.trust.forks import ForkProof
+from everlog.trust.groups import GroupSignature
 
 BATCH_EVENTS = 1_000
 BATCH_BYTES = 4_000_000
@@ -26,6 +28,7 @@ ORIGINS_MAX = 10_000
 
 WANTS_MAX = 50_000
 TYPES_MAX = 10_000
+FORKS_MAX = 1_000
 RUNS_MAX = 100
 """How many runs beyond a hole are listed per chain. What is in later ones is found by ranges."""
 
@@ -68,25 +71,22 @@ class OriginHead(msgspec.Struct, frozen=True, array_like=True):
         return found
 
 
-class ForkHead(msgspec.Struct, frozen=True, array_like=True):
-    """A number of a chain that two events have, and the hash of the one that arrived later."""
-
-    origin: _Text
-    origin_seq: _Number
-    hash: _Hash
+Forks = Annotated[list[ForkProof], msgspec.Meta(max_length=FORKS_MAX)]
+"""Proofs of forks. Each is valid no matter who delivers it."""
 
 
 class Heads(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a node has. Two nodes with equal origins and forks have the same events."""
+    """What counts on a node. Two nodes with equal origins and the same forks have the same events."""
 
     community_id: _Text
     head: _Number
     heads_by_type: Annotated[dict[_Text, _Number], msgspec.Meta(max_length=TYPES_MAX)]
     origins: Annotated[dict[_Text, OriginHead], msgspec.Meta(max_length=ORIGINS_MAX)]
-    forks: Annotated[list[ForkHead], msgspec.Meta(max_length=ORIGINS_MAX)] = []
+    forks: Forks = []
     count: _Number = 0
     fingerprint: Annotated[bytes, msgspec.Meta(max_length=16)] = b""  # of all hashes: see `ranges`
     origin: _Text = ""  # under which the node writes
+    time_ms: _Number = 0  # of the node's clock, so that one that is wrong is noticed
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -105,15 +105,6 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hashes: Annotated[list[_Hash], msgspec.Meta(max_length=WANTS_MAX)] = []
 
 
-class TravellingGroup(msgspec.Struct, frozen=True):
-    """The signature of a group whose events travel together: see `everlog.trust.groups`."""
-
-    origin: _Text
-    first_seq: _Number
-    count: _Number
-    signature: Annotated[bytes, msgspec.Meta(max_length=64)]
-
-
 class Stub(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a purge left of an event."""
 
@@ -126,6 +117,7 @@ class Stub(msgspec.Struct, frozen=True, omit_defaults=True):
     signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
     first_seq: _Number = 0
     count: _Number = 0
+    path: tuple[_Hash, ...] = ()
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -133,8 +125,9 @@ class Events(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     community_id: _Text
     events: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=BATCH_EVENTS)]
-    groups: Annotated[list[TravellingGroup], msgspec.Meta(max_length=BATCH_EVENTS)] = []
+    groups: Annotated[list[GroupSignature], msgspec.Meta(max_length=BATCH_EVENTS)] = []
     purged: Annotated[list[Stub], msgspec.Meta(max_length=BATCH_EVENTS)] = []
+    forks: Forks = []  # those that the other node does not list
     more: bool = False  # the sender has more of what was asked for
 
 

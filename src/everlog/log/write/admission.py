@@ -10,6 +10,7 @@ An origin that is no key is recorded as it comes: anybody can write under its na
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from msgspec.structs import force_setattr, replace
@@ -20,6 +21,7 @@ from everlog.core.event import Event, Link, Purged
 from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.merkle import path
 from everlog.core.query import Query
+from everlog.errors import NoKey
 from everlog.log.write.intake import Intake, WholeGroup
 from everlog.log.write.outcomes import CODES, Kind, Outcome
 from everlog.log.write.quarantine import Held, Quarantine
@@ -236,7 +238,7 @@ class _Batch:
 
     def _advance(self, origin: str) -> None:
         self._too_far.discard(origin)
-        if origin == self._own:
+        if origin == self._own and not self._left_own_chain(origin):
             return  # only this log adds to its chain
         end, limit = self._write.link(origin), self._limit(origin)
         by_number: dict[int, list[_Candidate]] = {}
@@ -259,6 +261,18 @@ class _Batch:
                 break
         if run:
             self._record(origin, run)
+
+    def _left_own_chain(self, origin: str) -> bool:
+        """Continue under a new origin if this log's key has signed events elsewhere that are not here.
+
+        Then this log was restored from an older copy, or copied together with its key, and would fork its chain.
+        """
+        end = self._write.link(origin).origin_seq
+        if origin not in self._forks and all(number <= end for number, _ in self._candidates(origin)):
+            return False
+        with suppress(NoKey):  # without its key it only reads, and what came waits
+            self._own = self._write.take_new_origin()
+        return self._own != origin
 
     def _candidates(self, origin: str) -> Iterator[tuple[int, _Candidate]]:
         batch = self._waiting.get(origin, {})
@@ -412,6 +426,8 @@ class _Batch:
             self._forks[fork.origin] = fork
             self._changed = True
             self._rights = self._gate.rights(self._write, self._forks)
+            if fork.origin == self._own:
+                self._left_own_chain(fork.origin)
 
 
 def recorded_leaf(write: OpenWrite, origin: str, number: int) -> Leaf | None:

@@ -49,6 +49,7 @@ def sync_file(node: Node, path: Path, *, peer: str, files: Files | None = None) 
             if isinstance(part, Heads):
                 node.require_same(part.community_id)
                 theirs = part
+                node.take_forks(part, peer=peer)
                 continue
             node.require_same(part.community_id)
             taken = node.take(part, peer=peer)
@@ -58,7 +59,7 @@ def sync_file(node: Node, path: Path, *, peer: str, files: Files | None = None) 
     ours = node.heads()
     spans, whole = node.all_spans(), theirs is None
     if theirs is not None:
-        _, _, gives, unclear = node.plan(theirs)
+        _, _, gives, unclear = node.plan(theirs, peer=peer)
         spans = spans if unclear else gives
         whole = unclear
     sent = 0
