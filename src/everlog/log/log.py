@@ -46,6 +46,8 @@ from everlog.log.derived import ViewName, ViewOfLog, ViewsOfLog
 from everlog.log.read import follow, pages
 from everlog.log.read.accounting import accounted
 from everlog.log.read.upcast import count_readable, upcast, upcast_all, with_typed_payloads
+from everlog.log.records import TYPES as RECORDED
+from everlog.log.records import types_of_records
 from everlog.log.verify.verify import Report, upgraded_head, verify
 from everlog.log.write.admit import refuse_unacceptable
 from everlog.log.write.draft import Draft, Limits, typed_payload
@@ -93,6 +95,7 @@ class Log:
         """`sealing` has the keys of personal fields, and opens them for everyone who reads with this catalog."""
         self._store = store
         self.catalog = catalog
+        catalog.include_later(RECORDED, types_of_records)
         self.sealing = sealing
         if sealing is not None:
             catalog.open_sealed = sealing.open_value
@@ -457,7 +460,7 @@ class Log:
         return list(found)
 
     def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:
-        return verify(self._store, upgraded=upgraded_head(self._store), progress=progress)
+        return verify(self._store, upgraded=upgraded_head(self._store), records=True, progress=progress)
 
     def close(self) -> None:
         """Commit what was submitted, end views and followers, close the store."""

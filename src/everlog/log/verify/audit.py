@@ -22,6 +22,7 @@ from everlog.core.codec import Packed, commitment, header_bytes, header_hash, un
 from everlog.core.event import BEGINNING, START, Event, Link, Position, Purge, Purged
 from everlog.core.group import EventLink, GroupFacts, StoredEvent
 from everlog.errors import Damaged, NotCanonical
+from everlog.log.verify.removals import Erased, Removals
 from everlog.log.verify.signatures import Signatures
 from everlog.stores.contract import Problem
 from everlog.stores.formats import FORMAT
@@ -87,6 +88,7 @@ class Verifier:
         self._upgraded = upgraded
         self._hash = hash
         self.signatures = Signatures(log_id) if log_id else None
+        self.removals = Removals(self._made_here)
         self._purges = {purge.reserved: purge for purge in purges}
         self._reserved = sorted(self._purges)
         self._ids = Spill()
@@ -100,6 +102,7 @@ class Verifier:
                 self.events += 1
             else:
                 self.purged += 1
+                self.removals.add_stub(place)
             self.saw(place.hash)
             if self._upgraded is not None and place.hash_format != FORMAT:
                 self._check_format(place, self._upgraded)
@@ -132,6 +135,7 @@ class Verifier:
         if self.signatures is not None:
             for problem in self.signatures.of_slot(place, event, digest):
                 self.report(problem)
+        self._note_erased(place.position, event, event.origin, digest)
         self.look_at(place, event)
         self.check_identity(place.position, event.id)
         self.check_sequence(place.position, event.stream, place.sequence)
@@ -146,11 +150,16 @@ class Verifier:
         if not event.salt and not stored.payload:
             if origin in self._made_here and not event.erased_by:
                 self.report(Problem(position, "payload_missing", PAYLOAD_GONE))
+            self._note_erased(position, event, origin, link.hash)
         elif event.commitment is not None and commitment(event.salt, stored.payload) != link.commitment:
             self.report(Problem(position, "payload_changed", OTHER_PAYLOAD))
         self.check_identity(position, event.id)
         self.check_sequence(position, event.stream, stored.recorded.sequence)
         self.check_chain(position, origin, event.origin_seq, link.previous, link.hash)
+
+    def _note_erased(self, position: Position, event: Event, origin: str, digest: bytes) -> None:
+        if event.erased_by and not event.salt:
+            self.removals.erased.append(Erased(position, origin, event.origin_seq, digest, event.erased_by))
 
     def take_run(self, linked: Sequence[tuple[StoredEvent, EventLink]], facts: GroupFacts) -> None:
         """Take the events of a stored group, all at once if nothing about them needs a closer look."""
@@ -297,10 +306,13 @@ class Verifier:
 
     def report_link(self, origin: str, wrong: Problem) -> None:
         """Report a broken link: damage in a chain that was made here, and a fault of its origin in any other."""
+        self.report_of(origin, wrong if origin in self._made_here else replace(wrong, code="chain_fault"))
+
+    def report_of(self, origin: str, wrong: Problem) -> None:
         if origin in self._made_here:
             self.report(wrong)
         elif len(self.faults) < PROBLEMS_MAX:
-            self.faults.append(replace(wrong, code="chain_fault", reason=f"{wrong.reason}, {origin}"))
+            self.faults.append(replace(wrong, reason=f"{wrong.reason}, {origin}"))
 
     def report(self, problem: Problem) -> None:
         if len(self.problems) < PROBLEMS_MAX:

@@ -41,6 +41,8 @@ class Report(msgspec.Struct, frozen=True):
     unlisted: int = 0  # problems beyond PROBLEMS_MAX
     faults: tuple[Problem, ...] = ()
     """Broken links in chains of other origins. Their events are as they were admitted: this log is not damaged."""
+    erased: int = 0
+    """Events whose payload was erased, with a record that allowed it. They are among `events`."""
 
     def __post_init__(self) -> None:
         ordered = sorted(self.problems, key=lambda problem: FOLLOWING.get(problem.code, 0))
@@ -49,6 +51,20 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         return not self.problems
+
+    @property
+    def tampered(self) -> int:
+        """The number of positions that are not as they were recorded, or that nothing accounts for."""
+        found, reached = 0, 0
+        for first, last in sorted((problem.position, problem.last) for problem in self.problems if problem.position):
+            found += max(0, last - max(first - 1, reached))
+            reached = max(reached, last)
+        return found
+
+    @property
+    def present(self) -> int:
+        """Events that are here with their payloads, as they were recorded."""
+        return max(0, self.events - self.erased - self.tampered)
 
 
 def upgraded_head(store: Store) -> int | None:
@@ -71,20 +87,21 @@ def verify(
     store: Stored,
     *,
     upgraded: int | None = None,
+    records: bool = False,
     progress: Callable[[int], None] = lambda position: None,
 ) -> Report:
     """Read every byte of a log again and report all that is wrong with it, up to its head of this moment.
 
-    With `upgraded`, an event that was purged in an older format must be at or below that position. The log may be
+    With `records`, what was erased or purged must be listed in an event that allowed it. With `upgraded`, an event that was purged in an older format must be at or below that position. The log may be
     written, purged and packed meanwhile. What is found then counts only if a second look finds it too.
     """
-    seen = _Look(store, progress, upgraded=upgraded)
+    seen = _Look(store, progress, upgraded=upgraded, records=records)
     for _ in range(LOOKS_MAX - 1):
         if not seen.failure and not seen.problems:
             break
         if not seen.moved():
             break
-        seen = _Look(store, progress, upgraded=upgraded, before=seen)
+        seen = _Look(store, progress, upgraded=upgraded, records=records, before=seen)
     return seen.report()
 
 
@@ -97,6 +114,7 @@ class _Look:
         progress: Callable[[int], None],
         *,
         upgraded: int | None = None,
+        records: bool = False,
         before: _Look | None = None,
     ) -> None:
         self._store = store
@@ -119,6 +137,9 @@ class _Look:
         try:
             with closing(self._audit):
                 self._take(progress)
+                if records and not self._hides:
+                    for origin, problem in self._audit.removals.without_record(store, self._head):
+                        self._audit.report_of(origin, problem)
                 self._audit.end(self._head)
                 self.problems = with_those_of(store, self._audit.problems)
         except Damaged as error:
@@ -147,7 +168,12 @@ class _Look:
             unseen,
             unlisted,
             tuple(audit.faults),
+            self._count_erased(),
         )
+
+    def _count_erased(self) -> int:
+        wrong = {one.position for one in (*self.problems, *self._audit.faults) if one.code == "erasure_unrecorded"}
+        return sum(one.position not in wrong for one in self._audit.removals.erased)
 
     def _take(self, progress: Callable[[int], None]) -> None:
         if isinstance(self._store, Grouped):

@@ -15,6 +15,7 @@ from everlog.core.fields import require_shape, require_text
 from everlog.core.query import Query
 from everlog.log.dead_letters import forget_letters
 from everlog.log.derived import ViewsOfLog
+from everlog.log.records import PURGED, PURGES, StreamPurged, listed
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.write.draft import Draft
 from everlog.log.write.idempotency import forget_responses
@@ -22,6 +23,7 @@ from everlog.log.write.refusals import forget_refusals
 from everlog.log.write.requests import Request
 from everlog.log.write.writer import Writer
 from everlog.stores.open_write import OpenWrite
+from everlog.trust.keys import is_key
 
 _logger = logging.getLogger("everlog")
 
@@ -52,14 +54,14 @@ def purge_stream(
         # Before anything is removed: it may load code of the user, and that may end the program.
         with suppress(Exception):  # raised again when the views are needed
             views()
-    done = writer.write(lambda write: _purge(write, stream, left, actor=actor, reason=reason), exclusive=True)
+    done = writer.write(lambda write: _purge(writer, write, stream, left, actor=actor, reason=reason), exclusive=True)
     if views is not None:
         _forget_derived(views, stream)
     return done
 
 
 def _purge(
-    write: OpenWrite, stream: str, left: Request | None, *, actor: str, reason: str
+    writer: Writer, write: OpenWrite, stream: str, left: Request | None, *, actor: str, reason: str
 ) -> tuple[Purge, tuple[Recorded, ...]]:
     gone = {recorded.event.id for recorded in write.read(Query(stream=stream))}
     records: tuple[Recorded, ...] = ()
@@ -70,10 +72,26 @@ def _purge(
         if receipt.replayed:  # somebody with the same key was faster
             return next(done for done in reversed(write.purges()) if done.stream == stream), records
     done = write.purge(stream, actor=actor, reason=reason)
+    if is_key(write.own_origin()):
+        _record(writer, write, actor=actor)
     forget_refusals(write, stream)
     forget_letters(write, stream)
     forget_responses(write, gone)
     return done, records
+
+
+def _record(writer: Writer, write: OpenWrite, *, actor: str) -> None:
+    """Record a purge in a signed log, so that other nodes can follow it: a position of this log means nothing there."""
+    purge, stubs = write.staged_purges[-1]
+    drafts = [
+        Draft(PURGED, PURGES, StreamPurged(purge.stream, purge.reason, removed), actor)
+        for removed in listed((stub.origin, stub.origin_seq, stub.hash) for stub in stubs)
+    ]
+    request = writer.request(drafts, "", "purge", decided=True)
+    writer.prepare([request])
+    if request.error is not None:
+        raise request.error
+    request.do(write)
 
 
 def _forget_derived(views: Callable[[], ViewsOfLog], stream: str) -> None:
