@@ -55,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sign: Literal["off", "required"] = "off"
     keys_folder: str = ""
     passphrase_file: str = ""
+    emergency: bool = False
     demo: bool = False
 
 
@@ -79,6 +80,7 @@ DOCS = {
     "sign": "required: every event that this log makes is signed, or refused; off: only if its origin is a key",
     "keys_folder": "the folder of the private keys; empty means keys in the .everlog folder, or beside the log",
     "passphrase_file": "a file with the passphrase of the key, such as /dev/fd/3; empty means to ask on the terminal",
+    "emergency": "everlog sync --watch syncs every 30 s, and only with peers in this network; else every 5 minutes",
     "demo": "this is the log of a demonstration, which everlog demo may replace",
 }
 
@@ -101,6 +103,7 @@ SECTIONS = {
     "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
     "pipeline": ("lake",),
     "trust": ("sign", "keys_folder", "passphrase_file"),
+    "sync": ("emergency",),
 }
 
 _logger = logging.getLogger("everlog")

@@ -136,6 +136,19 @@ def _open_store(url: str, base: Path, settings: Settings, beside: _Beside, *, cr
     return open_store(url, base=base, identity=identity, **given)
 
 
+def create_store(url: str, *, base: Path, identity: Identity) -> None:
+    """Create a store that has this identity: that of a node of a log that others have, too."""
+    store = open_store(url, base=base, identity=identity)
+    found = store.identity
+    store.close()
+    if found != identity:
+        raise Conflict(
+            f"there is a log at {shown_url(url)} already",
+            why="a node that joins is a new log",
+            hint="choose another directory, or another --store",
+        )
+
+
 def open_store(
     url: str,
     *,

@@ -161,7 +161,7 @@ COMMANDS = (
     ),
     *("state", "diff", "why", "errors", "views", "snapshot", "copy", "export", "import", "git", "merge-driver"),
     *("verify", "doctor", "index", "dump", "segments", "schema", "pipeline", "consumers", "config", "completion"),
-    *("bench", "upgrade", "checkpoint", "prove", "heads"),
+    *("bench", "upgrade", "checkpoint", "prove", "heads", "sync", "peers", "join"),
 )
 """The words after `everlog` that have a meaning. No other program can have one of them as its group."""
 

@@ -245,11 +245,7 @@ class OpenWrite:
 
     def take_new_origin(self) -> str:
         """Have the log continue under an origin that no log has had, and return that origin."""
-        store = self._store
-        return self.continue_as(store.origins.new(self.now_us, before=store.identity.origin))
-
-    def continue_as(self, origin: str) -> str:
-        """Have the log continue under a new origin, from its next own event on, and return that origin."""
+        origin = self._store.origins.new(self.now_us, before=self._store.identity.origin)
         self._continue_as(origin)
         return origin
 

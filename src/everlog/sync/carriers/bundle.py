@@ -6,13 +6,13 @@
 
 A node that reads the file takes in its events. Then it writes the file again: its own heads, and what the node that
 wrote the file lacks. So a file that goes back and forth has only what the other side still needs. A file that was
-never read by anyone has everything.
+never read by anyone has everything. In a folder that several nodes share, each node writes one file.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,9 @@ from everlog.sync.heads import proven_equal
 from everlog.sync.wire import MESSAGE_BYTES_MAX, Events, Heads, Rejected, decode, encode
 
 MAGIC = "bundle 1"
+SUFFIX = ".everlog-sync"
+"""How the names of the files in a shared folder end."""
+
 _CHUNK = 1024 * 1024
 
 
@@ -40,28 +43,55 @@ class _Last(msgspec.Struct):
 def sync_file(node: Node, path: Path, *, peer: str, files: Files | None = None) -> Synced:
     """Take in the events of a file, if it is there, and write what the other side lacks."""
     files = files or DiskFiles()
-    began = time.monotonic()
-    received, held = 0, 0
-    rejected: list[Rejected] = []
-    theirs: Heads | None = None
-    if files.exists(path):
+    read = read_files(node, [path] if files.exists(path) else [], peer=peer, files=files)
+    return write_file(node, path, read, peer=peer, files=files)
+
+
+def sync_folder(node: Node, folder: Path, *, peer: str, files: Files | None = None) -> Synced:
+    """Exchange events by a folder that several nodes share: each writes one file, and reads those of the others."""
+    files = files or DiskFiles()
+    own = folder / f"{node.log.identity.origin}{SUFFIX}"
+    others = [folder / name for name in sorted(files.names(folder)) if name.endswith(SUFFIX) and name != own.name]
+    read = read_files(node, others, peer=peer, files=files)
+    return write_file(node, own, read, peer=peer, files=files)
+
+
+class Read:
+    """What was taken in from files, and the heads of the nodes that wrote them."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.heads: list[Heads] = []
+        self.received = 0
+        self.held = 0
+        self.rejected: list[Rejected] = []
+
+
+def read_files(node: Node, paths: Sequence[Path], *, peer: str, files: Files) -> Read:
+    """Take in the events of files."""
+    found = Read()
+    for path in paths:
         for part in _read(files, path):
+            node.require_same(part.community_id)
             if isinstance(part, Heads):
-                node.require_same(part.community_id)
-                theirs = part
+                found.heads.append(part)
                 node.take_forks(part, peer=peer)
                 continue
-            node.require_same(part.community_id)
             taken = node.take(part, peer=peer)
-            received += taken.recorded
-            held += taken.held
-            rejected += taken.rejected[: 100 - len(rejected)]
+            found.received += taken.recorded
+            found.held += taken.held
+            found.rejected += taken.rejected[: 100 - len(found.rejected)]
+    return found
+
+
+def write_file(node: Node, path: Path, read: Read, *, peer: str, files: Files) -> Synced:
+    """Write what at least one of the nodes lacks whose heads were read; all events if there are none."""
     ours = node.heads()
-    spans, whole = node.all_spans(), theirs is None
-    if theirs is not None:
-        _, _, gives, unclear = node.plan(theirs, peer=peer)
-        spans = spans if unclear else gives
-        whole = unclear
+    spans, whole = node.all_spans(), not read.heads
+    if read.heads:
+        plans = [node.plan(theirs, peer=peer) for theirs in read.heads]
+        whole = any(unclear for _, _, _, unclear in plans)
+        spans = spans if whole else list(dict.fromkeys(span for _, _, gives, _ in plans for span in gives))
     sent = 0
 
     def lines() -> Iterator[bytes]:
@@ -77,12 +107,12 @@ def sync_file(node: Node, path: Path, *, peer: str, files: Files | None = None) 
     replace_file_by(files, path, lines())
     return Synced(
         sent_count=sent,
-        received_count=received,
-        duration_ms=int((time.monotonic() - began) * 1000),
+        received_count=read.received,
+        duration_ms=int((time.monotonic() - read.began) * 1000),
         round_trips=0,
-        equal=theirs is not None and not whole and proven_equal(ours, theirs),
-        held=held,
-        rejected=rejected,
+        equal=not whole and all(proven_equal(ours, theirs) for theirs in read.heads),
+        held=read.held,
+        rejected=read.rejected,
     )
 
 

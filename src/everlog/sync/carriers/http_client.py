@@ -1,33 +1,43 @@
-"""A peer that is asked over HTTP. Nothing that it answers is larger, or takes longer, than the protocol allows."""
+"""A peer that is asked over HTTP. Nothing that it answers is larger, or takes longer, than the protocol allows.
+
+Requests are signed for the key of the peer. A peer whose key is not known names it when it refuses the first request.
+"""
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable, Mapping
 
 import httpx2 as httpx
-import stamina
 
-from everlog.errors import PeerUnavailable, RejectedMessage
+from everlog.errors import NotAuthorized, PeerUnavailable, RejectedMessage
 from everlog.sync.carriers.http_messages import PREFIX, content_type, error_of, method_of
+from everlog.sync.carriers.http_signatures import sign_request
 from everlog.sync.wire import MESSAGE_BYTES_MAX
+from everlog.trust.keys import PrivateKey, is_key
 
 TIMEOUT_S = 10.0
 WINDOW_BYTES = 16 * 1024
 ATTEMPTS = 4
-
-Sign = Callable[[str, str, bytes], Mapping[str, str]]
-"""Returns the headers that sign a request, by its method, path and body."""
+_PAUSE_S, _PAUSE_S_MAX = 0.1, 5.0
 
 
 class HttpPeer:
     """Asks a peer at a URL. A request that fails is tried again, after a pause that grows and varies."""
 
     def __init__(
-        self, url: str, *, sign: Sign | None = None, attempts: int = ATTEMPTS, timeout_s: float = TIMEOUT_S
+        self,
+        url: str,
+        *,
+        key: PrivateKey | None = None,
+        node: str = "",
+        attempts: int = ATTEMPTS,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
+        """`key` signs the requests, and `node` is the key of the peer, if it is known."""
         self.url = url.rstrip("/").removesuffix(PREFIX.rstrip("/"))
-        self._sign = sign
+        self.node = node
+        self._key = key
         self._attempts = attempts
         self._timeout_s = timeout_s
         self._client = httpx.Client(
@@ -35,18 +45,29 @@ class HttpPeer:
         )
 
     def __call__(self, request: str, body: bytes) -> bytes:
-        for attempt in stamina.retry_context(
-            on=PeerUnavailable, attempts=self._attempts, wait_initial=0.2, wait_max=5.0, timeout=60.0
-        ):
-            with attempt:
-                return self._ask(request, body)
-        raise AssertionError  # stamina raises the last error
+        for attempt in range(1, self._attempts):
+            try:
+                return self._signed(request, body)
+            except PeerUnavailable:
+                time.sleep(min(_PAUSE_S_MAX, _PAUSE_S * 2.0**attempt) * (0.5 + random.random()))
+        return self._signed(request, body)
+
+    def _signed(self, request: str, body: bytes) -> bytes:
+        """Ask; a peer whose key is not known names it when it refuses a request that is not signed."""
+        try:
+            return self._ask(request, body)
+        except NotAuthorized as error:
+            named = str(error.details.get("node", ""))
+            if self._key is None or self.node or not is_key(named):
+                raise
+            self.node = named
+            return self._ask(request, body)
 
     def _ask(self, request: str, body: bytes) -> bytes:
         method, path = method_of(request), PREFIX + request
         headers = {"content-type": content_type(request)} if body else {}
-        if self._sign is not None:
-            headers.update(self._sign(method, path, body))
+        if self._key is not None and self.node:
+            headers.update(sign_request(self._key, self.node, method, path, body))
         try:
             with self._client.stream(method, self.url + path, content=body or None, headers=headers) as response:
                 found = self._body(response)

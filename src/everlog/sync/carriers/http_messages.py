@@ -35,6 +35,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     message: str = ""
     why: str = ""
     hint: str = ""
+    node: str = ""  # the key of the node that refuses, so that a request can be signed for it
 
 
 def method_of(request: str) -> str:
@@ -55,7 +56,8 @@ def content_type(request: str) -> str:
 def problem_of(error: EverlogError) -> tuple[int, bytes]:
     """Return the status and the body that report an error."""
     status = STATUS.get(error.code, 503 if error.retryable else 400)
-    return status, msgspec.json.encode(Problem(error.code, error.what, error.why, error.hint))
+    node = str(error.details.get("node", ""))
+    return status, msgspec.json.encode(Problem(error.code, error.what, error.why, error.hint, node))
 
 
 def error_of(status: int, body: bytes, peer: str) -> EverlogError:
@@ -68,7 +70,8 @@ def error_of(status: int, body: bytes, peer: str) -> EverlogError:
     if status >= 500 or status == 429:
         return PeerUnavailable(message, why=problem.why[:500], hint="try again later; everlog peers list")
     kind = {"conflict": errors.Conflict, "not_authorized": errors.NotAuthorized}.get(problem.code, RejectedMessage)
-    return kind(message, why=problem.why[:500], hint=problem.hint[:500] or "everlog peers list")
+    hint = problem.hint[:500] or "everlog peers list"
+    return kind(message, why=problem.why[:500], hint=hint, node=problem.node[:64])
 
 
 def unpacked(body: bytes, encoding: str) -> bytes:
