@@ -449,8 +449,7 @@ class Log:
 
     def counted(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
         """Return the records without those whose origin lost its standing before them: see `verdicts`."""
-        verdicts = self.verdicts()
-        return (one for one in records if verdicts.counts(one.event)) if verdicts else iter(records)
+        return self.verdicts().counted(records)
 
     def refusals(
         self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""

@@ -9,11 +9,11 @@ missing as long as every recorded event counts, which is so in nearly every log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from everlog.core.event import Event
+from everlog.core.event import Event, Recorded
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
 from everlog.trust.forks import ForkProof
@@ -32,6 +32,10 @@ class Verdicts(msgspec.Struct, frozen=True):
         limit = self.limits.get(event.origin)
         return limit is None or event.origin_seq <= limit.upto
 
+    def counted(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
+        """Return the records that count."""
+        return (one for one in records if self.counts(one.event)) if self.limits else iter(records)
+
     def __bool__(self) -> bool:
         return bool(self.limits)
 
@@ -46,10 +50,14 @@ _fork = msgspec.json.Decoder(ForkProof)
 _limits = msgspec.json.Decoder(dict[str, Limit])
 
 
+def verdicts_of(text: str) -> Verdicts:
+    """Return the verdicts with this text."""
+    return Verdicts(_limits.decode(text)) if text else EVERYTHING_COUNTS
+
+
 def verdicts_in(state: RowReader) -> Verdicts:
     """Return what was decided last."""
-    text = read_note(state, _STANDING)
-    return EVERYTHING_COUNTS if text is None else Verdicts(_limits.decode(text))
+    return verdicts_of(read_note(state, _STANDING) or "")
 
 
 def put_verdicts(write: OpenWrite, verdicts: Verdicts) -> None:

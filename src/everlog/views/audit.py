@@ -23,6 +23,7 @@ from everlog.core.event import Position, Recorded
 from everlog.errors import NotCanonical
 from everlog.log.dead_letters import SKIPPED
 from everlog.stores.small_state import SmallState
+from everlog.trust.verdicts import verdicts_of
 from everlog.views.builds.build import Build, read_build
 from everlog.views.builds.content import BLOCK, applied_blocks, dead_letters_of, scan_kept
 from everlog.views.builds.rows import DamagedRows, Row, kept_parts
@@ -101,7 +102,7 @@ def audit(
     build, places, letters = kept.build, kept.places, kept.letters
     found = _Count()
     keys: Counter[str] = Counter()
-    for recorded in log.counted(log.stored.read(view.query, upto=build.position)):
+    for recorded in verdicts_of(build.standing).counted(log.stored.read(view.query, upto=build.position)):
         if recorded.position % _PROGRESS_EVERY == 0:
             progress(recorded.position)
         letter = letters.get(recorded.position)
@@ -195,7 +196,9 @@ def _differing(
     build, left_out = kept.build, kept.letters.keys()
     if not everything:
         streams = history_of_keys.sources_of(small_state, build, chosen, {}, ())
-        records = history_of_keys.history(log, view, chosen, streams, upto=build.position, skipped=left_out)
+        records = history_of_keys.history(
+            log, view, chosen, streams, upto=build.position, standing=build.standing, skipped=left_out
+        )
         return _compared(kept, chosen, _states(log, view, [records]))
     # In rounds, so that the states of one round fit in memory.
     rounds = len(chosen) // ROWS_AT_ONCE + 1
@@ -203,7 +206,7 @@ def _differing(
     for number in range(rounds):
         records_of_round = (
             recorded
-            for recorded in log.counted(log.stored.read(view.query, upto=build.position))
+            for recorded in verdicts_of(build.standing).counted(log.stored.read(view.query, upto=build.position))
             if recorded.position not in left_out
             and (rounds == 1 or _round(_key(log, view, recorded), rounds) == number)
         )

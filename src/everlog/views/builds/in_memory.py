@@ -19,6 +19,7 @@ from everlog.core.event import Position, Recorded
 from everlog.core.query import Cursor
 from everlog.log.dead_letters import SKIPPED
 from everlog.stores.small_state import SmallState, StateChanges
+from everlog.trust.verdicts import verdicts_of
 from everlog.views.advance import Advance
 from everlog.views.builds.build import Build, put_build, read_build, several
 from everlog.views.builds.content import dead_letters_of, load_rows, mark_applied, page_of_rows, put_letters, put_rows
@@ -96,11 +97,16 @@ class BuildInMemory:
 
     # ---- folding
 
+    def _counted(self, records: list[Recorded]) -> list[Recorded]:
+        """Return those of the records that count by the verdicts that the states follow."""
+        standing = self.build.standing
+        return list(verdicts_of(standing).counted(records)) if standing else records
+
     def _fold(self, records: Sequence[Recorded]) -> Folded:
         return fold(
             self.view,
             self._rows,
-            list(self._log.counted(records)) if self.build.standing else records,
+            records,
             upcast=self._log.catalog.upcast,
             upcast_all=self._log.catalog.upcast_all,
             load=self.rows,
@@ -116,7 +122,8 @@ class BuildInMemory:
             return Folded(), {}
         streams = sources_of(self._small_state, self.build, keys, self._rows, also)
         end = self.cursor.position if upto is None else upto
-        records = history(self._log, self.view, keys, streams, upto=end, skipped=self._skipped)
+        standing = self.build.standing
+        records = history(self._log, self.view, keys, streams, upto=end, standing=standing, skipped=self._skipped)
         for key in keys:
             self._rows.pop(key, None)
             self._parked.pop(key, None)

@@ -75,9 +75,10 @@ class OpenBuild(BuildInMemory):
                     return Advance.GONE
             if self.build.stopped_at and self.reload() is Advance.GONE:
                 return Advance.GONE
+            page = OpenPage(self._log.stored, self.cursor, self._query, limit=limit)
+            # After the head was read: verdicts commit with an event, which may be on this page.
             if str(self._log.verdicts()) != self.build.standing:
                 return Advance.REBUILD  # events that were applied do not count any more, or others do
-            page = OpenPage(self._log.stored, self.cursor, self._query, limit=limit)
             single = self.live or self._parked or self._skipped or self.cursor.position < self._single_pages_upto
             try:
                 if page.reset is not None:
@@ -169,7 +170,7 @@ class OpenBuild(BuildInMemory):
             gone = self._drop_uncertain() is Advance.GONE
             if gone or write.staged_purges or self.build.stopped_at or self.cursor.position != before:
                 return
-            records = [recorded for recorded, _ in write.records if self._query.matches(recorded)]
+            records = self._counted([recorded for recorded, _ in write.records if self._query.matches(recorded)])
             cursor = Cursor(write.position, START, self._log.identity.epoch, _proof_of(write))
             if not records:
                 self._unpublished.note_write(write.position, {})
@@ -311,7 +312,7 @@ class OpenBuild(BuildInMemory):
 
     def _take_page(self, page: OpenPage) -> Advance:
         """Fold a page and keep the result."""
-        events = [recorded for piece in page for recorded in piece]
+        events = self._counted([recorded for piece in page for recorded in piece])
         cursor = page.next_cursor
         if not events:
             return self._move_to(cursor)
@@ -335,7 +336,7 @@ class OpenBuild(BuildInMemory):
         restored.
         """
         gathered, before = self._gathered, len(self._gathered.applied)
-        for piece in page:
+        for piece in map(self._counted, page):
             done = self._fold(piece)
             if done.smooth is None:
                 return Advance.PAGE_BY_PAGE

@@ -199,7 +199,7 @@ def require_same_here(log: Log, small_state: SmallState, opened: OpenBuild, diff
     build = opened.build
     keys = list(differing) or _sample(small_state, opened)
     streams = sources_of(small_state, build, keys, {}, ())
-    records = history(log, opened.view, keys, streams, upto=opened.cursor.position)
+    records = history(log, opened.view, keys, streams, upto=opened.cursor.position, standing=build.standing)
     rows: dict[str, Row] = {}
     done = fold(opened.view, rows, records, upcast=log.catalog.upcast)
     here = kept_rows(opened.view, rows, done, nothing_kept)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from everlog.core.event import Position, Recorded
 from everlog.stores.small_state import SmallState
+from everlog.trust.verdicts import verdicts_of
 from everlog.views.builds.build import Build
 from everlog.views.builds.content import load_rows, scan_rows
 from everlog.views.builds.rows import DamagedRows, Row
@@ -66,14 +67,19 @@ def history(
     streams: Collection[str] | None,
     *,
     upto: Position,
+    standing: str,
     skipped: Container[int] = (),
 ) -> list[Recorded]:
-    """Return the events of some keys up to a position, in the order in which the view applies them."""
+    """Return the events of some keys up to a position, in the order in which the view applies them.
+
+    `standing` are the verdicts that the states of its build follow.
+    """
+    verdicts = verdicts_of(standing)
     queries = [view.query] if streams is None else [replace(view.query, stream=stream) for stream in sorted(streams)]
     found = [
         recorded
         for query in queries
-        for recorded in log.counted(log.stored.read(query, upto=upto))
+        for recorded in verdicts.counted(log.stored.read(query, upto=upto))
         if recorded.position not in skipped and _key(log, view, recorded) in keys
     ]
     if view.order is Order.CAUSAL:

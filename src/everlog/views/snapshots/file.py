@@ -50,6 +50,7 @@ class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     applied: int
     stopped_at: int = 0
+    standing: str = ""  # the verdicts on chains that its states follow
     digest: str  # over all states
     body_bytes: int  # of the full body, before compression
     log_bytes: int = 0  # the size of the log

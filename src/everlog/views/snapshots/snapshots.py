@@ -82,6 +82,8 @@ class Snapshots:
             return "the code of the view has changed"
         if header.catalog != catalog_fingerprint(self.log.catalog, view):
             return "events are read differently: a version or an upcaster is new"
+        if header.standing != str(self.log.verdicts()):
+            return "other events counted when it was made"
         if header.position > head:
             return f"it covers #{header.position}, the log ends at #{head}"
         return "" if self._is_there(*header.last) else f"its last event, #{header.last[0]}, is not in the log"
@@ -266,6 +268,7 @@ class Snapshots:
             keys=len(body["rows"]),
             applied=build.applied,
             stopped_at=build.stopped_at,
+            standing=build.standing,
             digest=body_digest(body),
             body_bytes=0,
             log_bytes=self._log_bytes(),
