@@ -37,6 +37,7 @@ from everlog.views.registry import Views
 STREAMS = ["note/1", "note/2", "issue/1"]
 SCOPES = ["", "acme", "acme/shop"]
 LET_GO_S = 10.0
+WRITE_S_MAX = 20.0  # less than the 30 s after which a writer stops waiting for the rows of views
 PROCESS = 2
 """The number of the handle that is a process; 0 and 1 are threads."""
 
@@ -461,6 +462,7 @@ class HandlesMachine(RuleBasedStateMachine):
         wrong: list[BaseException] = []
 
         def meanwhile() -> None:
+            begun = time.monotonic()
             try:
                 if what == "recover":
                     self.kill_process()
@@ -471,6 +473,7 @@ class HandlesMachine(RuleBasedStateMachine):
                     self.ask_writer(writer, "purge", stream=batch[0][0])
                 else:
                     self.ask_writer(writer, "append", drafts=self.made(batch))
+                assert time.monotonic() - begun < WRITE_S_MAX, "the writer waited for the reader"
             except BaseException as error:
                 wrong.append(error)
 
