@@ -15,6 +15,7 @@ from everlog.errors import ReadOnly
 from everlog.files import DiskFiles, Handle, Lock
 from everlog.log.verify.verify import verify
 from everlog.stores.contract import Encoded
+from everlog.stores.jsonl import notes
 from everlog.stores.jsonl.lines import event_line
 from everlog.stores.jsonl.store import JsonlStore
 from everlog.stores.small_state import read_notes
@@ -111,6 +112,24 @@ def test_a_purge_leaves_no_byte_and_keeps_every_place(path: Path) -> None:
     again = JsonlStore(path)
     assert [list(again.read()), list(again.slots()), again.purges()] == before
     assert verify(again).problems == ()
+    again.close()
+
+
+def test_the_file_of_notes_is_rewritten_when_most_of_it_is_obsolete(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "_DEAD_LINES_MAX", 10)
+    store = JsonlStore(path)
+    sizes = []
+    for number in range(50):
+        with store.open_write() as writer:
+            put_note(writer, "progress", str(number))
+        sizes.append((path / "local" / "notes.jsonl").read_bytes().count(b"\n"))
+    assert max(sizes) == 10 + 4 * 1 + 1  # so many lines may be obsolete, and one is written
+    assert sizes[-1] < max(sizes)
+    store.close()
+    again = JsonlStore(path)
+    assert read_notes(again.small_state, "") == {"progress": "49"}
     again.close()
 
 

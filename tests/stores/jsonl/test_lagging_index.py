@@ -23,7 +23,7 @@ from everlog.catalog.builtin import BUILT_IN
 from everlog.errors import Damaged
 from everlog.log.log import Log
 from everlog.log.verify.verify import verify
-from everlog.stores.jsonl.index import pending
+from everlog.stores.jsonl.index import in_use, pending
 from everlog.stores.jsonl.store import JsonlStore
 
 CALLS_MAX = 16
@@ -196,7 +196,7 @@ def test_a_key_that_only_a_pending_line_has_is_taken(path: Path) -> None:
 
 
 @pytest.mark.parametrize("other_looks_first", [False, True])
-@pytest.mark.parametrize("gone", ["the last line", "all but the first", "the file"])
+@pytest.mark.parametrize("gone", ["the last line", "all but the first", "all but the first, in a new file", "the file"])
 def test_pending_lines_that_disappear_are_damage_for_everyone_once_their_writer_looks(
     path: Path, gone: str, other_looks_first: bool
 ) -> None:
@@ -211,6 +211,9 @@ def test_pending_lines_that_disappear_are_damage_for_everyone_once_their_writer_
     lines = good.splitlines(keepends=True)
     if gone == "the file":
         day.unlink()
+    elif gone.endswith("new file"):
+        (path.parent / "new").write_bytes(lines[0])
+        (path.parent / "new").replace(day)
     else:
         day.write_bytes(b"".join(lines[:2] if gone == "the last line" else lines[:1]))
     if other_looks_first:
@@ -230,6 +233,27 @@ def test_pending_lines_that_disappear_are_damage_for_everyone_once_their_writer_
     assert verify(writer).problems == ()
     writer.close()
     other.close()
+
+
+def test_on_a_full_disk_the_index_is_kept_in_memory_until_there_is_space(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(JsonlStore(path)) as store:
+        own(store, payload={"text": "0"})
+        assert texts(store) == ["0"]
+        ((pages,),) = store._updater.index.connection.execute("PRAGMA page_count")
+        store._updater.index.connection.execute(f"PRAGMA max_page_count = {pages}")
+        for number in range(1, 60):
+            own(store, stream=f"note/{number}-{'long' * 20}", payload={"text": str(number)})
+        for _ in range(2):  # the second question is not about a new index: nothing was dropped
+            assert texts(store) == [str(number) for number in range(60)]
+        assert caplog.text.count("is full: its index is kept in memory") == 1
+        assert indexed(path) == 1
+        monkeypatch.setattr(in_use, "_FULL_DISK_S", 0)
+        own(store, payload={"text": "60"})
+        assert texts(store) == [str(number) for number in range(61)]
+        assert indexed(path) == 61
+        assert verify(store).problems == ()
 
 
 def test_an_index_that_lagged_is_the_one_that_a_rebuild_makes(path: Path) -> None:

@@ -142,8 +142,11 @@ def test_a_read_leaves_a_torn_tail_and_the_next_write_cuts_it(path: Path, caplog
         put(writer, "two")
         assert "cut 50 bytes" in caplog.text
     assert file.read_bytes().startswith(whole + b'{"actor"')
-    for each in (reader, writer):
+    torn = file.read_bytes() + whole[:50]
+    file.write_bytes(torn)
+    for each in (writer, reader):  # a handle that has cut once does not cut when it reads, either
         assert (positions(each.read()), codes(each)) == ([1, 2], [])
+        assert file.read_bytes() == torn
         each.close()
 
 
