@@ -1,9 +1,16 @@
-"""Changes of small state: one that is made over another and added to it."""
+"""Small state: a change that is made over another and added to it, and notes that expire."""
 
 from __future__ import annotations
 
-from everlog.stores.small_state import MemoryState, StateChanges
+from collections.abc import Callable
+
+import pytest
+from tests.conftest import Clock
+
+from everlog.log.log import Log
+from everlog.stores.small_state import NOTES, MemoryState, StateChanges, read_note, read_notes
 from everlog.stores.texts import Text
+from everlog.testing.builders import put_note
 
 
 def test_a_change_over_another_is_the_same_as_one_change_for_both() -> None:
@@ -27,3 +34,18 @@ def test_a_change_over_another_is_the_same_as_one_change_for_both() -> None:
     assert list(state.scan("rows#1")) == [("a", b"4"), ("e", b"6")]
     assert list(state.scan("rows#2")) == [("f", b"7")]
     assert state.holding("rows#1", ["hello"], within="", limit=5) == ["e"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl", "segments"])
+def test_a_note_is_there_until_the_moment_at_which_it_expires(
+    kind: str, make_log: Callable[..., Log], clock: Clock
+) -> None:
+    with make_log(kind, now_us=clock) as log:
+        state, ends = log._store.small_state, clock.us + 10
+        with log._store.open_write() as write:
+            put_note(write, "short", "1", expires_us=ends)
+            put_note(write, "long", "2", expires_us=ends + 1)
+        for clock.us, there in ((ends - 1, {"short": "1", "long": "2"}), (ends, {"long": "2"}), (ends + 1, {})):
+            assert read_notes(state, "") == there
+            assert read_note(state, "short") == there.get("short")
+            assert {row.key for row in state.every_row() if row.space == NOTES} == set(there)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.support.crash_states import Effort, kills, power_cuts
 from tests.support.faults import RecordingFiles
+from tests.support.steps import Write
 
 from everlog.errors import Damaged, WriterStopped
 from everlog.os_errors import failed_flush
@@ -62,6 +63,22 @@ def test_events_that_a_killed_writer_put_behind_the_mark_are_missed_wherever_the
         with pytest.raises(Damaged):
             add(again)
         again.close()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_only_a_log_that_was_not_closed_gets_its_last_write_written_again(closed: bool) -> None:
+    files = RecordingFiles({}, dirs=[Path("/logs")])
+    store = SegmentsStore(ROOT, files=files, now_us=lambda: 1)
+    add(store)
+    if closed:
+        store.close()
+    left = files.after_kill()
+    late = SegmentsStore(ROOT, files=left, now_us=lambda: 1)
+    live, end = left.by_name[LIVE], late.state.live.end
+    add(late)
+    steps = left.trace[len(files.trace) :]
+    again = [step for step in steps if isinstance(step, Write) and step.file == live and step.at < end]
+    assert len(again) == (0 if closed else 1)
 
 
 def test_no_crash_leaves_the_word_closed_beside_anything_that_was_written_behind_that_end() -> None:

@@ -157,3 +157,17 @@ def test_a_log_whose_file_was_removed_takes_no_more_writes(path: Path) -> None:
     own_event(store)
     assert positions(store.read()) == [1, 2]
     store.close()
+
+
+def test_a_file_that_is_gone_is_not_reported_as_one_that_may_not_be_read(path: Path) -> None:
+    store = SqliteStore(path)
+    own_event(store)
+    path.rename(path.with_name("moved.db"))
+    while store._idle_readers:
+        store._idle_readers.pop().close()  # so that a read opens the file
+    with pytest.raises(Damaged, match=r"log\.db is gone") as caught:
+        positions(store.read())
+    assert "restore it" in caught.value.hint
+    path.with_name("moved.db").rename(path)
+    assert positions(store.read()) == [1]
+    store.close()
