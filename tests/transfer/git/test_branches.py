@@ -80,6 +80,18 @@ def test_the_log_is_what_is_checked_out(first: Clone, handles: Handles) -> None:
     assert first.problems() == []
 
 
+def test_an_empty_git_folder_beside_the_log_does_not_hide_the_repository(first: Clone) -> None:
+    """Git itself passes over it, too."""
+    first.git("checkout", "-q", "-b", "feat")
+    (first.folder / ".git").mkdir()
+    with first.open() as log:
+        store = log._store
+        assert isinstance(store, JsonlStore)
+        checkout = store.checkout()
+    assert checkout is not None
+    assert checkout.branch == "feat"
+
+
 def test_a_branch_has_an_epoch_of_its_own_and_gets_it_back(first: Clone, handles: Handles) -> None:
     """Cursors of a branch hold when it is checked out again, and are reset on another."""
     first.git("checkout", "-q", "-b", "feat")
@@ -91,9 +103,13 @@ def test_a_branch_has_an_epoch_of_its_own_and_gets_it_back(first: Clone, handles
     first.commit()
     main = handles.open.page_after(Cursor()).next_cursor
     assert main.epoch != feat.epoch
+    store = handles.open._store
+    assert isinstance(store, JsonlStore)
     for _ in range(2):
         first.git("checkout", "-q", "feat")
         assert handles.open.page_after(feat).reset is None
+        assert feat.epoch not in store.other_epochs()
+        assert main.epoch in store.other_epochs()
         reset = handles.open.page_after(main).reset
         assert reset is not None
         assert reset.reason == "restored"
