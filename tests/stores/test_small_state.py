@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.conftest import Clock
 
+from everlog.errors import Busy, EverlogError, LogClosed, ReadOnly, StorageFull
 from everlog.log.log import Log
 from everlog.stores.small_state import NOTES, MemoryState, StateChanges, read_note, read_notes
+from everlog.stores.small_state_sqlite import StateFile
 from everlog.stores.texts import Text
 from everlog.testing.builders import put_note
 
@@ -49,3 +53,40 @@ def test_a_note_is_there_until_the_moment_at_which_it_expires(
             assert read_notes(state, "") == there
             assert read_note(state, "short") == there.get("short")
             assert {row.key for row in state.every_row() if row.space == NOTES} == set(there)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "hint"),
+    [
+        ("SQLITE_BUSY_TIMEOUT", Busy, "another process is writing views"),
+        ("SQLITE_LOCKED", Busy, "another process is writing views"),
+        ("SQLITE_FULL", StorageFull, "free some space"),
+        ("SQLITE_READONLY_DIRECTORY", ReadOnly, "ls -ld"),
+        ("SQLITE_CANTOPEN", ReadOnly, "ls -ld"),
+        ("SQLITE_IOERR_FSYNC", EverlogError, "may be deleted"),
+    ],
+)
+def test_a_file_of_views_that_cannot_be_used_says_what_to_do(
+    tmp_path: Path, name: str, kind: type[EverlogError], hint: str
+) -> None:
+    state = StateFile(tmp_path / "views.db")
+    with state.change() as change:
+        change.put("rows#1", {"a": b"1"})
+    error = sqlite3.OperationalError("as SQLite says")
+    error.sqlite_errorname = name
+    error.sqlite_errorcode = getattr(sqlite3, name)
+
+    class Failing:
+        def execute(self, *given: object) -> None:
+            raise error
+
+    whole, state._connection = state._connection, Failing()  # type: ignore[assignment]
+    with pytest.raises(EverlogError) as caught:
+        state.count("rows#1")
+    assert type(caught.value) is kind
+    assert hint in caught.value.hint
+    state._connection = whole
+    assert list(state.scan("rows#1")) == [("a", b"1")]  # nothing was removed
+    state.close()
+    with pytest.raises(LogClosed):
+        state.count("rows#1")

@@ -468,6 +468,31 @@ def test_a_reader_of_some_events_finds_a_broken_link_between_two_that_it_sees_an
     assert problems_of_part(log, [slots[1], slots[3]]) == []  # what follows it is not seen
 
 
+def test_a_reader_of_some_events_finds_those_that_come_twice_or_backwards(
+    make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log("memory")
+    for number in range(4):
+        say(log, f"thing/{number % 2}", number)
+    slots = [slot for slot in log._store.slots() if isinstance(slot, Packed)]
+    assert problems_of_part(log, slots) == []
+    twice = problems_of_part(log, [slots[1], slots[1]])
+    assert {(2, "out_of_order"), (2, "sequence_gap"), (2, "chain_broken"), (2, "id_twice")} == set(twice)
+    assert (1, "out_of_order") in problems_of_part(log, [slots[2], slots[0]])
+    again = replace(slots[2], sequence=1)
+    assert problems_of_part(log, [slots[0], again]) == [(3, "sequence_gap")]
+    monkeypatch.setattr("everlog.log.verify.audit.STREAMS_MAX", 1)
+    assert problems_of_part(log, slots) == []  # it forgets streams, and compares with what it sees after that
+    assert problems_of_part(log, [slots[0], again]) == [(3, "sequence_gap")]
+
+
+def test_an_event_that_cannot_be_read_is_named_and_counted_by_a_reader_of_some(make_log: Callable[..., Log]) -> None:
+    log = make_log("memory")
+    say(log, "thing/1", 1)
+    (slot,) = [slot for slot in log._store.slots() if isinstance(slot, Packed)]
+    assert problems_of_part(log, [replace(slot, header=b"{")]) == [(1, "unreadable")]
+
+
 def problems_of_part(log: Log, slots: list[Packed]) -> list[tuple[int, str]]:
     with closing(PartVerifier(log._store.identity.origin, [])) as audit:
         for slot in slots:

@@ -196,7 +196,9 @@ def test_a_key_that_only_a_pending_line_has_is_taken(path: Path) -> None:
 
 
 @pytest.mark.parametrize("other_looks_first", [False, True])
-@pytest.mark.parametrize("gone", ["the last line", "all but the first", "all but the first, in a new file", "the file"])
+@pytest.mark.parametrize(
+    "gone", ["the last line", "all but the first", "all but the first, in a new file", "the file"]
+)
 def test_pending_lines_that_disappear_are_damage_for_everyone_once_their_writer_looks(
     path: Path, gone: str, other_looks_first: bool
 ) -> None:

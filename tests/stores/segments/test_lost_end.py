@@ -223,6 +223,19 @@ def test_dump_calls_a_part_of_the_mark_what_it_is(closed: tuple[Path, list[int]]
     assert (last.kind, last.text) == ("torn", "a write that was never acknowledged")
 
 
+def test_dump_shows_the_frames_of_a_file_whose_head_is_damaged(closed: tuple[Path, list[int]]) -> None:
+    path, _ = closed
+    file = path / "segments" / "00000001.seg"
+    whole = file.read_bytes()
+    head, *frames = dump(DiskFiles(), file)
+    assert (head.start, head.kind) == (0, "head")
+    file.write_bytes(whole[:20] + bytes([whole[20] ^ 0x0F]) + whole[21:])
+    damaged, *found = dump(DiskFiles(), file)
+    assert (damaged.start, damaged.kind, damaged.text) == (0, "damaged", "the head is damaged")
+    for frame in frames:
+        assert (frame.start, frame.end, frame.kind) in [(each.start, each.end, each.kind) for each in found]
+
+
 # ---- each thing that tells a lost mark from a lost end
 
 

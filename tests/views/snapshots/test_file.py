@@ -103,6 +103,35 @@ def forged(packed: bytes, by: LogSigner) -> bytes:
     return gzip.compress(data + json.dumps(seal).encode() + b"\n", mtime=0)
 
 
+@pytest.mark.parametrize(
+    ("line", "old", "new", "wrong"),
+    [
+        (0, b'"format":', b'"format":1', "another format"),
+        (0, b'"cursor":"', b'"cursor":"x', "header cannot be read"),
+        (0, b"{", b"[", "header cannot be read"),
+        (1, b'"rows":', b'"lows":', "no body"),
+        (2, b'"sha256":"', b'"sha256":"0', "not what was written"),
+        (2, b"{", b"[", "no seal"),
+        (2, b'"signature":"', b'"signature":"0', "signature is not valid"),
+    ],
+)
+def test_what_is_wrong_with_a_snapshot_is_named(
+    make_log: Callable[..., Log], folder: Path, line: int, old: bytes, new: bytes, wrong: str
+) -> None:
+    """A header or a body may be wrong although the seal is right."""
+    own = LogSigner(signed_log(MemoryStore(identity=signed_identity(key(1)))))
+    log = make_log("memory", **with_snapshots(folder, signer=own))
+    fill(log, 3)
+    entry = log.view(Said).snapshot()
+    lines = gzip.decompress(entry.path.read_bytes()).splitlines(keepends=True)
+    assert old in lines[line]
+    lines[line] = lines[line].replace(old, new, 1)
+    changed = gzip.compress(b"".join(lines), mtime=0)
+    entry.path.write_bytes(changed if line == 2 else forged(changed, own))
+    with pytest.raises(Damaged, match=wrong):
+        log.views.snapshots.folder.load(entry)
+
+
 def test_a_log_without_a_key_has_unsigned_snapshots() -> None:
     assert signer_of(Log(MemoryStore(), Catalog())) is None
     assert signer_of(signed_log(MemoryStore(identity=signed_identity(key(1))))) is not None
