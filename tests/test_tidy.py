@@ -21,7 +21,7 @@ MAY_TOUCH_FILES = {
     "demo/postgres_server.py": "a PostgreSQL server in a temporary directory",
     "cli/pipeline/migrate.py": "a temporary directory for what Spark stages; the log itself is written by a store",
     "transfer/upgrade/swap.py": "a second name for the old database, and the removal of old files on request",
-    "log/verify/audit.py": "a temporary file for what verify sorts; nothing of the log is in it but ids and names",
+    "log/verify/spill.py": "a temporary file for what verify sorts; nothing of the log is in it but ids and names",
 }
 
 OS_CALLS = {

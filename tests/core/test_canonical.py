@@ -12,7 +12,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlog.core.canonical import DEPTH_MAX, NUMBER_MAX, canonical, parse_json
+from everlog.core.canonical import DEPTH_MAX, NUMBER_MAX, canonical, canonical_all, parse_json
 from everlog.errors import NotCanonical
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
@@ -48,6 +48,17 @@ def test_the_bytes_are_those_of_the_rfc(value: Any) -> None:
 @given(PLAIN)
 def test_the_fast_way_for_plain_values_gives_the_same_bytes(value: Any) -> None:
     assert canonical(value) == rfc8785.dumps(value)
+
+
+@given(st.lists(st.dictionaries(TEXTS, PLAIN | VALUES), max_size=4))
+def test_many_values_at_once_give_the_same_bytes_as_each_alone(values: list[dict[str, Any]]) -> None:
+    assert canonical_all(values) == list(map(canonical, values))
+
+
+@pytest.mark.parametrize("wrong", [2**53, float("nan"), "\ud800", b"bytes"])
+def test_of_many_values_at_once_the_one_without_a_form_is_refused(wrong: Any) -> None:
+    with pytest.raises(NotCanonical):
+        canonical_all([{"a": "x"}, {"a": wrong}])
 
 
 def test_every_control_character_is_escaped_as_the_rfc_says() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -32,6 +32,20 @@ def canonical(value: Any) -> bytes:
     import rfc8785
 
     return rfc8785.dumps(value)
+
+
+_Int = Annotated[int, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
+_Flat = list[dict[str, str | _Int | bool | None]]
+
+
+def canonical_all(values: list[dict[str, Any]]) -> list[bytes]:
+    """Return the canonical bytes of many objects. If all are flat and plain, it costs a third."""
+    try:
+        if "".join(set().union(*values)).isascii():  # names
+            return list(map(encode_plain, msgspec.convert(values, _Flat)))
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError):
+        pass  # at least one of them is not, or is refused below
+    return list(map(canonical, values))
 
 
 def stored_form(value: Any) -> Any:

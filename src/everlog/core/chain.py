@@ -80,7 +80,14 @@ class Chain(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def has(self, origin_seq: int) -> bool:
         """Return whether an event with this number is here."""
-        return any(run.first <= origin_seq <= run.last for run in self.runs)
+        return self.run_with(origin_seq) is not None
+
+    def run_with(self, origin_seq: int) -> Run | None:
+        """Return the run that has the event with this number, if it is here."""
+        for run in self.runs:
+            if run.first <= origin_seq <= run.last:
+                return run
+        return None
 
     def extended(self, origin_seq: int, previous: bytes, hash: bytes, position: Position) -> Chain:
         """Return the chain with one more event."""

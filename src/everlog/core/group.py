@@ -47,6 +47,7 @@ class EventLink(NamedTuple):
     commitment: bytes
     previous: bytes
     hash: bytes
+    stored: bool = False  # the event has one of the first two itself
 
 
 class StoredEvent(NamedTuple):
@@ -158,9 +159,10 @@ class Group:
                     before,
                 )
             )
-            link = EventLink(committed, before, sha256(b"\0" + header).digest())
+            digest = sha256(b"\0" + header).digest()
+            link = EventLink(committed, before, digest, bool(given or values[_PREVIOUS]))
             yield stored, header, link
-            number, before = origin_seq, link.hash
+            number, before = origin_seq, digest
 
     def packed(self) -> Iterator[Packed]:
         """Return the records of the group as the bytes that are hashed, signed and committed to."""

@@ -18,7 +18,7 @@ from everlog.core.codec import Packed, header_bytes, header_hash, unpack
 from everlog.core.event import START, Position
 from everlog.errors import Damaged, EverlogError
 from everlog.log.log import Log
-from everlog.log.verify import audit, verify
+from everlog.log.verify import audit, spill, verify
 from everlog.log.verify.audit import PartVerifier
 from everlog.log.verify.verify import Report
 from everlog.log.write.draft import Draft
@@ -355,7 +355,7 @@ def test_what_does_not_fit_into_memory_is_compared_all_the_same(
         edit(edited, EDITS[name][0])
     expected = {(each.position, each.code) for each in report_of(make_log, edited).problems}
     monkeypatch.setattr(audit, "STREAMS_MAX", 1)
-    monkeypatch.setattr(audit, "PIECE", 2)
+    monkeypatch.setattr(spill, "PIECE", 2)
     assert {(each.position, each.code) for each in report_of(make_log, edited).problems} == expected
 
 

@@ -22,8 +22,8 @@ WRITE = 100
 BYTES_PER_EVENT_MAX = 20  # it was 50 to 300 when a store held every stream, every line or every frame's index
 SMALL = {
     "log.verify.audit.STREAMS_MAX": 100,
-    "log.verify.audit.PIECE": 500,
-    "log.verify.audit.READ_BYTES_MAX": 1024,
+    "log.verify.spill.PIECE": 500,
+    "log.verify.spill.READ_BYTES_MAX": 1024,
     "stores.sqlite.scan.WINDOW_MAX": 100,
     "stores.sqlite.check._ROWS_AT_ONCE": 100,
     "stores.jsonl.day_files.SCAN_BYTES": 16 * 1024,

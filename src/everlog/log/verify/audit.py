@@ -1,19 +1,15 @@
 """The audit of a log, position by position: what `verify` checks of each event and of its neighbours.
 
-It compares every id and every stream with all others, and must not grow with the log. So these are sorted in pieces,
-which wait in a temporary file (`Spill`).
+It compares every id and every stream with all others, and must not grow with the log. So these may wait in a
+temporary file (`spill.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import heapq
 import struct
-import tempfile
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import IO
 
 from msgspec.structs import replace
 
@@ -24,6 +20,7 @@ from everlog.core.group import EventLink, GroupFacts, StoredEvent
 from everlog.errors import Damaged, NotCanonical
 from everlog.log.verify.removals import Erased, Removals
 from everlog.log.verify.signatures import Signatures
+from everlog.log.verify.spill import Spill, UniqueIds
 from everlog.stores.contract import Problem
 from everlog.stores.formats import FORMAT
 
@@ -33,19 +30,9 @@ PROBLEMS_MAX = 100_000
 STREAMS_MAX = 50_000
 """The sequences of so many streams are held in memory. Those of more are compared when all have been seen."""
 
-PIECE = 50_000
-"""So many ids or streams are sorted in memory at a time."""
-
-READ_BYTES_MAX = 64 * 1024
-"""How much of a piece is read at a time. Of many pieces it is less, so that they need no more memory together."""
-
-_READ_BYTES_MIN = 4 * 1024
-_READ_BYTES_ALL = 4 * 1024 * 1024
-
 PAYLOAD_GONE = "the event was made here with a payload, and its payload is gone"
 OTHER_PAYLOAD = "the payload is not the one that the header commits to"
 
-_PLACE = struct.Struct(">Q")
 _STRETCH = struct.Struct(">QQQ")  # of a stream: where it begins, its first sequence there (0: any), its last
 
 
@@ -91,7 +78,7 @@ class Verifier:
         self.removals = Removals(self._made_here)
         self._purges = {purge.reserved: purge for purge in purges}
         self._reserved = sorted(self._purges)
-        self._ids = Spill()
+        self._ids = UniqueIds()
         self._streams: Spill | None = None  # what was in `sequences` before, once there were too many
         self._firsts: dict[str, tuple[Position, int]] = {}
 
@@ -169,17 +156,24 @@ class Verifier:
             return
         (first, start), (last, end) = linked[0], linked[-1]
         position, upto, origin = first.recorded.position, last.recorded.position, facts.origin
-        events = [stored.recorded.event for stored, _ in linked]
         self._account_for(position)
         self.position = upto
         self.events += len(linked)
         self.saw(b"".join([link.hash for _, link in linked]))
-        for stored, event in zip([stored for stored, _ in linked], events, strict=True):
+        ids: list[str] = []
+        sequences = self.sequences
+        for stored, _ in linked:
             recorded = stored.recorded
-            self.check_identity(recorded.position, event.id)
-            self.check_sequence(recorded.position, event.stream, recorded.sequence)
-        self.check_chain(position, origin, events[0].origin_seq, start.previous, start.hash)
-        self.chains[origin] = Link(events[-1].origin_seq, end.hash)
+            event, sequence = recorded.event, recorded.sequence
+            ids.append(event.id)
+            stream = event.stream
+            if sequences.get(stream) == sequence - 1:  # as nearly always; the next lines are two calls
+                sequences[stream] = sequence
+            else:
+                self.check_sequence(recorded.position, stream, sequence)
+        self._ids.add(position, ids)
+        self.check_chain(position, origin, first.recorded.event.origin_seq, start.previous, start.hash)
+        self.chains[origin] = Link(last.recorded.event.origin_seq, end.hash)
 
     def _check_format(self, place: Purged, upgraded: int) -> None:
         if 0 < place.hash_format < FORMAT and place.position <= upgraded:
@@ -232,13 +226,11 @@ class Verifier:
         """Look at what an event says of itself; for audits that check more."""
 
     def check_identity(self, position: Position, event_id: str) -> None:
-        self._ids.add(event_id.encode() + _PLACE.pack(position))
+        self._ids.add(position, [event_id])
 
     def _compare_ids(self) -> None:
-        for one, other in self._ids.pairs():
-            if one[: -_PLACE.size] == other[: -_PLACE.size]:
-                (position,) = _PLACE.unpack(other[-_PLACE.size :])
-                self.report(id_twice(Position(position), other[: -_PLACE.size].decode()))
+        for position, event_id in self._ids.twice():
+            self.report(id_twice(position, event_id))
 
     def check_sequence(self, position: Position, stream: str, sequence: int) -> None:
         last = self._last_of(stream, position, sequence)
@@ -329,7 +321,10 @@ def is_plain(linked: Sequence[tuple[StoredEvent, EventLink]]) -> bool:
     first, last = linked[0][0].recorded, linked[-1][0].recorded
     if not last.position - first.position == len(linked) - 1 == last.event.origin_seq - first.event.origin_seq:
         return False
-    return not any(stored.recorded.event.commitment or stored.recorded.event.previous for stored, _ in linked)
+    for _, link in linked:  # noqa: SIM110 - a generator would double the cost
+        if link.stored:
+            return False
+    return True
 
 
 class PartVerifier(Verifier):
@@ -410,55 +405,3 @@ def content_problems(place: Packed, event: Event, *, own: bool) -> Iterator[tupl
             yield "payload_changed", "the payload is not in its canonical form"
     except NotCanonical as error:
         yield "payload_changed", str(error)
-
-
-class Spill:
-    """Bytes of less than 64 KiB each, given back in order."""
-
-    def __init__(self) -> None:
-        self._piece: list[bytes] = []
-        self._pieces: list[tuple[int, int]] = []  # where each lies in the file
-        self._file: IO[bytes] | None = None
-
-    def add(self, item: bytes) -> None:
-        self._piece.append(item)
-        if len(self._piece) >= PIECE:
-            self._put_down()
-
-    def __iter__(self) -> Iterator[bytes]:
-        self._piece.sort()
-        return heapq.merge(self._piece, *[self._read(start, end) for start, end in self._pieces])
-
-    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Neighbours in order."""
-        return pairwise(self)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _put_down(self) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="everlog-verify-")  # noqa: SIM115 - `close` closes it
-        self._piece.sort()
-        start = self._file.seek(0, 2)
-        self._file.write(b"".join([len(item).to_bytes(2, "big") + item for item in self._piece]))
-        self._pieces.append((start, self._file.tell()))
-        self._piece = []
-
-    def _read(self, at: int, end: int) -> Iterator[bytes]:
-        assert self._file is not None
-        rest = b""
-        size = min(READ_BYTES_MAX, max(_READ_BYTES_MIN, _READ_BYTES_ALL // len(self._pieces)))
-        while at < end or rest:
-            self._file.seek(at)
-            data = rest + self._file.read(min(size, end - at))
-            at = min(end, at + size)
-            place = 0
-            while place + 2 <= len(data):
-                after = place + 2 + int.from_bytes(data[place : place + 2], "big")
-                if after > len(data):
-                    break
-                yield data[place + 2 : after]
-                place = after
-            rest = data[place:]

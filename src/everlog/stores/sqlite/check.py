@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from everlog.core.chain import NO_CHAIN, Chain, Run
-from everlog.core.event import START, Position, Recorded
+from everlog.core.event import START, Position
 from everlog.errors import Damaged
 from everlog.stores.contract import Problem
 from everlog.stores.lost import UNACCOUNTED
 from everlog.stores.small_state_sqlite import TABLE as SHELF_TABLE
 from everlog.stores.sqlite.chains import read_chains
-from everlog.stores.sqlite.groups import BadRow, Fetch, StoredGroup
+from everlog.stores.sqlite.groups import BadRow, Fetch, Indexed, StoredGroup
 from everlog.stores.sqlite.identity import find_identity
 from everlog.stores.sqlite.queries import BLOCK, SCOPE, STREAM, TYPE, Suspicion, records_at, with_holes
 from everlog.stores.sqlite.recent import INDEXED
@@ -120,9 +120,15 @@ def _group_problems(fetch: Fetch) -> Iterator[Problem]:
         try:
             for window in windows(fetch, after, END):
                 after = window.high
-                found = [recorded for group in window.groups for recorded in _records(group)]
+                found: list[Indexed] = []
+                for group in window.groups:
+                    try:
+                        records = group.indexed()
+                    except BadRow:
+                        continue  # verify itself reports it
+                    yield from _clock_problems(records, group.origin, clock, chains)
+                    found += records
                 yield from _mark_problems(fetch, found)
-                yield from _clock_problems(found, clock, chains)
                 yield from leads.problems(found)
                 yield from streams.problems(found)
             break
@@ -137,20 +143,16 @@ def _group_problems(fetch: Fetch) -> Iterator[Problem]:
     yield from streams.left_over()
 
 
-def _records(group: StoredGroup) -> list[Recorded]:
-    try:
-        return group.records()
-    except BadRow:
-        return []  # verify itself reports it
-
-
-def _mark_problems(fetch: Fetch, records: list[Recorded]) -> Iterator[Problem]:
+def _mark_problems(fetch: Fetch, records: list[Indexed]) -> Iterator[Problem]:
     """Every block must be marked with the types and scopes of its events."""
-    used: dict[tuple[int, str, int], Position] = {}
+    met: dict[tuple[int, str, str], Position] = {}
     for recorded in records:
-        block = recorded.position // BLOCK
-        used.setdefault((TYPE, recorded.event.type, block), recorded.position)
-        used.setdefault((SCOPE, recorded.event.scope, block), recorded.position)
+        position, event = recorded.position, recorded.event
+        met.setdefault((position // BLOCK, event.type, event.scope), position)
+    used: dict[tuple[int, str, int], Position] = {}
+    for (block, type, scope), position in met.items():
+        used.setdefault((TYPE, type, block), position)
+        used.setdefault((SCOPE, scope, block), position)
     for (family, name, block), position in used.items():
         if not fetch(_MARKED, (family, name, family, block)):
             yield Problem(position, "index_disagrees", f"the mark for {name!r} is missing")
@@ -162,14 +164,23 @@ _MARKED = (
 )
 
 
-def _clock_problems(records: list[Recorded], clock: int, chains: Mapping[str, Chain]) -> Iterator[Problem]:
+def _clock_problems(
+    records: list[Indexed], of_group: str, clock: int, chains: Mapping[str, Chain]
+) -> Iterator[Problem]:
+    first, last = 1, 0  # numbers that are known to be in the chain of the group
     for recorded in records:
         event = recorded.event
         if event.lamport > clock:
             yield Problem(recorded.position, "state_disagrees", f"its clock value is above {clock}, the clock's own")
-        if not chains.get(event.origin, NO_CHAIN).has(event.origin_seq):
-            reason = f"the remembered chain of {event.origin} does not have its number"
+        if not event.origin and first <= event.origin_seq <= last:
+            continue
+        origin = event.origin or of_group
+        run = chains.get(origin, NO_CHAIN).run_with(event.origin_seq)
+        if run is None:
+            reason = f"the remembered chain of {origin} does not have its number"
             yield Problem(recorded.position, "state_disagrees", reason)
+        elif not event.origin:
+            first, last = run.first, run.last
 
 
 class _IdLeads:
@@ -182,15 +193,18 @@ class _IdLeads:
         self._listed = 0
         self.complete = True
 
-    def problems(self, records: list[Recorded]) -> Iterator[Problem]:
+    def problems(self, records: list[Indexed]) -> Iterator[Problem]:
         """Return the events to which the index does not lead."""
         ids = json.dumps([recorded.event.id for recorded in records])
         listed = dict(self._fetch(_LISTED, (ids,)))
         for recorded in records:
             event_id, position = recorded.event.id, recorded.position
-            there = listed.get(event_id)
-            self._listed += there == position
-            if there is None and not self._leads(event_id, position):
+            there = listed.get(event_id) if listed else None
+            if there is not None:
+                self._listed += there == position
+            elif self._first <= event_id < self._end and self._block == position // BLOCK:
+                continue  # as the one before it
+            elif not self._leads(event_id, position):
                 yield Problem(position, "index_disagrees", f"the id {event_id} leads to another place")
 
     def left_over(self) -> Iterator[Problem]:
@@ -245,7 +259,7 @@ class _Streams:
         self._found = 0
         self.complete = True
 
-    def problems(self, records: list[Recorded]) -> Iterator[Problem]:
+    def problems(self, records: list[Indexed]) -> Iterator[Problem]:
         """Return the events to which the index does not lead."""
         wanted = [
             (recorded.event.stream, recorded.sequence, recorded.position)

@@ -72,8 +72,27 @@ class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
     event: _Named
 
 
+class _Facts(_Named, frozen=True, array_like=True, gc=False):
+    lamport: int
+    origin: str
+    origin_seq: int
+    occurred_at: msgspec.Raw
+    actor: msgspec.Raw
+    scope: str
+
+
+class Indexed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A record without what no index and no state has of it."""
+
+    position: Position
+    sequence: int
+    received_us: int
+    event: _Facts
+
+
 _decode_texts = msgspec.json.Decoder(list[_TextRecord]).decode
 _decode_places = msgspec.json.Decoder(list[Place]).decode
+_decode_indexed = msgspec.json.Decoder(list[Indexed]).decode
 
 
 NO_HOLES: Mapping[int, bytes] = {}
@@ -161,6 +180,13 @@ class StoredGroup(Group):
         """Return where the events of the group are."""
         try:
             return _decode_places(self.text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRow(f"{UNREADABLE}: {error}") from error
+
+    def indexed(self) -> list[Indexed]:
+        """Return what an index and the state have of the events."""
+        try:
+            return _decode_indexed(self.text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadRow(f"{UNREADABLE}: {error}") from error
 

@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple, replace
 
-from everlog.core.canonical import canonical
+from everlog.core.canonical import canonical_all
 from everlog.core.chain import Chain
 from everlog.core.event import Position, Purge, Purged, Recorded
 from everlog.core.group import GroupFacts, StoredEvent
@@ -281,7 +281,10 @@ def stored_events(body: bytes | memoryview) -> list[StoredEvent]:
 
 def texts_of(records: Sequence[Recorded]) -> list[StoredEvent]:
     """Return records with the exact texts of their payloads. An erased payload has none."""
-    return [StoredEvent(record, canonical(record.event.payload) if record.event.salt else b"") for record in records]
+    texts = canonical_all([record.event.payload for record in records])
+    return [
+        StoredEvent(record, text if record.event.salt else b"") for record, text in zip(records, texts, strict=True)
+    ]
 
 
 def find_frame(data: memoryview, start: int, *, mark: int, offset: int) -> tuple[Frame, int, int] | None:
