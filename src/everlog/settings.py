@@ -56,6 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keys_folder: str = ""
     passphrase_file: str = ""
     emergency: bool = False
+    follow_purges: bool = True
     demo: bool = False
 
 
@@ -81,6 +82,7 @@ DOCS = {
     "keys_folder": "the folder of the private keys; empty means keys in the .everlog folder, or beside the log",
     "passphrase_file": "a file with the passphrase of the key, such as /dev/fd/3; empty means to ask on the terminal",
     "emergency": "everlog sync --watch syncs every 30 s, and only with peers in this network; else every 5 minutes",
+    "follow_purges": "what another node purged, with a signed record, is removed here, too; false keeps it",
     "demo": "this is the log of a demonstration, which everlog demo may replace",
 }
 
@@ -103,7 +105,7 @@ SECTIONS = {
     "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
     "pipeline": ("lake",),
     "trust": ("sign", "keys_folder", "passphrase_file"),
-    "sync": ("emergency",),
+    "sync": ("emergency", "follow_purges"),
 }
 
 _logger = logging.getLogger("everlog")

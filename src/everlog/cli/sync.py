@@ -51,7 +51,7 @@ def sync_command(
         raise click.UsageError("--watch and --listen concern all peers; a place or --again is one sync")
     if open_to_all and not address:
         raise click.UsageError("--open belongs to --listen")
-    node = Node(session.log())
+    node = Node(session.log(), follow_purges=session.settings().settings.follow_purges)
     if watch or address:
         _stay(session, node, watch, address, open_to_all)
         return

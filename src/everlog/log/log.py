@@ -54,7 +54,7 @@ from everlog.log.write.draft import Draft, Limits, typed_payload
 from everlog.log.write.expect import Expect, Expectation
 from everlog.log.write.guard import Guards, Judge
 from everlog.log.write.outcomes import Outcome
-from everlog.log.write.purge import purge_stream
+from everlog.log.write.purge import follow_purge, purge_stream
 from everlog.log.write.refusal_rows import Refusal
 from everlog.log.write.requests import Recorder
 from everlog.log.write.seal import Seal
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from everlog.trust.forks import ForkProof
     from everlog.trust.groups import GroupSignature
     from everlog.trust.standing import Standing
+    from everlog.trust.stubs import Stub
     from everlog.trust.tiles import Tree
     from everlog.trust.verdicts import Verdicts
 
@@ -197,6 +198,7 @@ class Log:
         events: Sequence[Event],
         groups: Sequence[GroupSignature] = (),
         forks: Sequence[ForkProof] = (),
+        stubs: Sequence[Stub] = (),
         *,
         sender: str = "",
         sent_for: str = "",
@@ -204,10 +206,15 @@ class Log:
         """Record what another node sent, and return one outcome per event, in the order given.
 
         No event causes another one to be refused. `groups` are the signatures of groups that came whole; an event
-        of a key whose group is not here carries its own proof. `forks` are proofs of forks, no matter who found them.
+        of a key whose group is not here carries its own proof. `forks` are proofs of forks, no matter who found them,
+        and `stubs` what purges left of events that this log may lack; a record of the purge must be here or come along.
         `sender` is whose refusals are counted, and `sent_for` the id of the log that the sender means.
         """
-        return self.writer.admit_each(events, groups, forks, sender=sender, sent_for=sent_for)
+        return self.writer.admit_each(events, groups, forks, stubs, sender=sender, sent_for=sent_for)
+
+    def follow_purge(self, record: Event) -> Purge | None:
+        """Remove what a record of another node lists (`stream.purged`), if it is here; return the purge."""
+        return follow_purge(self.writer, None if self._make_views is None else lambda: self.views, record)
 
     # ---- reading
 

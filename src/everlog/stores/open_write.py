@@ -70,7 +70,7 @@ class OpenWrite:
         self._store = store
         self.stored: Stored = store  # what is committed
         self._settle = settle
-        self._continue_as = continue_as
+        self.continue_as = continue_as
         self._small_state = store.small_state
         self._known_sequences: dict[str, int] = {}  # as committed, of the streams that were asked for
         self._known_chains: dict[str, Chain] = {}
@@ -246,7 +246,7 @@ class OpenWrite:
     def take_new_origin(self) -> str:
         """Have the log continue under an origin that no log has had, and return that origin."""
         origin = self._store.origins.new(self.now_us, before=self._store.identity.origin)
-        self._continue_as(origin)
+        self.continue_as(origin)
         return origin
 
     def known(self, event_ids: Collection[EventId]) -> dict[EventId, Known]:
@@ -458,7 +458,8 @@ class OpenWrite:
                 found.append(recorded.position)
         return found
 
-    def purge(self, stream: str, *, actor: str, reason: str) -> Purge:
+    def purge(self, stream: str, *, actor: str, reason: str, only: Callable[[Purged], bool] | None = None) -> Purge:
+        """Remove the events of a stream, or some `only`."""
         if any(recorded.event.stream == stream for recorded, _ in self.records):
             # The committer gives every purge a separate write, so it concerns committed history only.
             raise Conflict(
@@ -467,6 +468,7 @@ class OpenWrite:
                 hint="purge it in a separate write",
             )
         removed, scopes = self._store.ends(purging=stream).removable or Removable([], ())
+        removed = [gone for gone in removed if only is None or only(gone)]
         if not removed or any(purge.stream == stream for purge, _ in self.staged_purges):
             raise NotFound(
                 f"{stream} has no events to purge",

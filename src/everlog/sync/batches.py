@@ -1,37 +1,42 @@
 """Events on their way to a peer, in batches of at most 1,000 events or about 4 MB.
 
 The events of a signed group that travel together share its signature, which travels once. An event that travels
-without the rest of its group carries its own proof. Of a purged event, what the purge left travels.
+without the rest of its group carries its own proof. Of a purged event, what the purge left travels, and the record
+of the purge with it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from everlog.core.codec import Packed, unpack
-from everlog.core.event import Purged
+from everlog.core.event import Event, Purged
+from everlog.stores.contract import encode_event
 from everlog.sync.wire import (
     BATCH_BYTES,
     BATCH_EVENTS,
     MESSAGE_BYTES_MAX,
     Events,
-    Stub,
     event_text,
 )
 from everlog.trust.groups import GroupSignature
+from everlog.trust.stubs import Stub
 
 _ENVELOPE_BYTES = 600  # about as much as names, signature and path add to the header and the payload
 
 _Key = tuple[str, int, int, bytes]
 
+Prove = Callable[[Purged], tuple[Stub, Event] | None]
+"""Returns a purged event as it travels, and the record of its purge; None if it cannot be proven."""
 
-def batches(log_id: str, slots: Iterable[Packed | Purged]) -> Iterator[Events]:
+
+def batches(log_id: str, slots: Iterable[Packed | Purged], prove: Prove) -> Iterator[Events]:
     """Return slots of a log as batches. All but the last have `more` set."""
     waiting = None
-    for piece in _pieces(slots):
+    for piece in _pieces(slots, prove):
         if waiting is not None:
             yield _batch(log_id, waiting, more=True)
         waiting = piece
@@ -39,58 +44,70 @@ def batches(log_id: str, slots: Iterable[Packed | Purged]) -> Iterator[Events]:
         yield _batch(log_id, waiting, more=False)
 
 
-def _pieces(slots: Iterable[Packed | Purged]) -> Iterator[list[Packed | Purged]]:
-    piece: list[Packed | Purged] = []
-    size, begun = 0, (0, 0)
+class _Piece:
+    """What travels in one batch."""
+
+    def __init__(self) -> None:
+        self.slots: list[Packed] = []
+        self.stubs: list[Stub] = []
+        self.records: dict[str, Event] = {}  # of the purges that left the stubs
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return max(len(self.slots) + len(self.records), len(self.stubs))
+
+    def has_room(self, size: int, following: int) -> bool:
+        return not len(self) or (self.bytes + size <= BATCH_BYTES and len(self) + following <= BATCH_EVENTS)
+
+
+def _pieces(slots: Iterable[Packed | Purged], prove: Prove) -> Iterator[_Piece]:
+    piece, begun = _Piece(), (0, 0)
     for slot in slots:
-        length = (
-            _ENVELOPE_BYTES if isinstance(slot, Purged) else len(slot.header) + len(slot.payload) + _ENVELOPE_BYTES
-        )
-        if length > MESSAGE_BYTES_MAX // 2:
+        proven, size, following = None, _ENVELOPE_BYTES, 1
+        if isinstance(slot, Purged):
+            proven = prove(slot)
+            if proven is None:
+                continue  # nobody could take it
+            if proven[1].id not in piece.records:
+                size += len(encode_event(proven[1]).payload) + _ENVELOPE_BYTES
+        else:
+            size += len(slot.header) + len(slot.payload)
+            if slot.signed_with[0] and slot.signed_with != begun:
+                begun = slot.signed_with
+                following = slot.signed_with[1]  # a group that begins here should not be cut
+        if size > MESSAGE_BYTES_MAX // 2:
             continue  # no message has room for it
-        following = 1
-        if isinstance(slot, Packed) and slot.signed_with[0] and slot.signed_with != begun:
-            begun = slot.signed_with
-            following = slot.signed_with[1]  # a group that begins here should not be cut
-        if piece and (size + length > BATCH_BYTES or len(piece) + following > BATCH_EVENTS):
+        if not piece.has_room(size, following):
             yield piece
-            piece, size = [], 0
-        piece.append(slot)
-        size += length
-    if piece:
+            piece = _Piece()
+        piece.bytes += size
+        if proven is None:
+            assert isinstance(slot, Packed)
+            piece.slots.append(slot)
+        else:
+            piece.stubs.append(proven[0])
+            piece.records[proven[1].id] = proven[1]
+    if len(piece):
         yield piece
 
 
-def _batch(log_id: str, piece: list[Packed | Purged], *, more: bool) -> Events:
-    records = [(unpack(slot).event, slot) for slot in piece if isinstance(slot, Packed)]
-    of_groups = Counter(_group(event.origin, slot) for event, slot in records if slot.signed_with[0])
+def _batch(log_id: str, piece: _Piece, *, more: bool) -> Events:
+    events = [(unpack(slot).event, slot) for slot in piece.slots]
+    of_groups = Counter(_group(event.origin, slot) for event, slot in events if slot.signed_with[0])
     whole = {group for group, found in of_groups.items() if found == group[2]}
     texts: list[msgspec.Raw] = [
-        event_text(event, proof=_group(event.origin, slot) not in whole) for event, slot in records
+        event_text(event, proof=_group(event.origin, slot) not in whole) for event, slot in events
     ]
+    here = {event.id for event, _ in events}
+    texts += [event_text(record, proof=True) for record in piece.records.values() if record.id not in here]
     return Events(
         community_id=log_id,
         events=texts,
         groups=[GroupSignature(*group) for group in sorted(whole)],
-        purged=[_stub(slot) for slot in piece if isinstance(slot, Purged)],
+        purged=piece.stubs,
         more=more,
     )
 
 
 def _group(origin: str, slot: Packed) -> _Key:
     return (origin, *slot.signed_with, slot.signature)
-
-
-def _stub(slot: Purged) -> Stub:
-    first_seq, count = slot.signed_with
-    return Stub(
-        slot.id,
-        slot.origin,
-        slot.origin_seq,
-        slot.hash,
-        slot.previous,
-        slot.lamport,
-        slot.signature,
-        first_seq,
-        count,
-    )

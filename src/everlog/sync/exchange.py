@@ -30,6 +30,7 @@ from everlog.sync.batches import batches
 from everlog.sync.heads import compare, forks_that_lack, proven_equal, without
 from everlog.sync.holdings import Holdings, Places
 from everlog.sync.intake import TakenIn, take_in
+from everlog.sync.purges import Purges
 from everlog.sync.wire import FORKS_MAX, WANTS_MAX, Events, Heads, Received, Rejected, Span, Wants, decode, encode
 
 HEADS, WANTS, EVENTS, RANGES = REQUESTS = ("heads", "wants", "events", "ranges")
@@ -57,10 +58,12 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
 class Node:
     """One log that takes part. Its methods may be called by several threads."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, *, follow_purges: bool = True) -> None:
+        """With `follow_purges`, what other nodes purged is removed here, too."""
         self.log = log
         self.log_id = log.identity.log_id
         self._holdings = Holdings(log.stored, log.verdicts)
+        self._purges = Purges(log, self._holdings, follow=follow_purges)
         self._lock = threading.Lock()
 
     def heads(self) -> Heads:
@@ -107,8 +110,11 @@ class Node:
     # ---- what both sides do
 
     def take(self, message: Events, *, peer: str) -> TakenIn:
-        """Take in a batch of events."""
-        return take_in(self.log, message, peer=peer)
+        """Take in a batch of events, and follow the purges that came with it."""
+        taken = take_in(self.log, message, peer=peer)
+        if taken.recorded:
+            self._purges.follow()
+        return taken
 
     def take_forks(self, theirs: Heads, *, peer: str) -> None:
         """Take in the proofs of forks that a peer lists and this node lacks."""
@@ -124,7 +130,7 @@ class Node:
             if hashes:
                 places += self._holdings.places_of_hashes(hashes)
                 places.sort(key=lambda each: each.position)
-        return batches(self.log_id, self._slots(places))
+        return batches(self.log_id, self._slots(places), self._purges.stub)
 
     def all_spans(self) -> list[Span]:
         """Return the numbers of everything that is here."""

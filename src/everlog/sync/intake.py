@@ -33,8 +33,10 @@ def take_in(log: Log, message: Events, *, peer: str) -> TakenIn:
             events.append(event_of(text))
         except EverlogError as error:
             outcomes.append(_unreadable(log, claimed_id(text), error, peer=peer))
-    if events or message.forks:
-        outcomes += log.admit_each(events, message.groups, message.forks, sender=peer, sent_for=message.community_id)
+    if events or message.forks or message.purged:
+        outcomes += log.admit_each(
+            events, message.groups, message.forks, message.purged, sender=peer, sent_for=message.community_id
+        )
     return TakenIn(
         events,
         sum(outcome.kind == "recorded" for outcome in outcomes),

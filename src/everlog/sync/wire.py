@@ -17,6 +17,7 @@ from everlog.core.event import EVENT_FIELDS, Event
 from everlog.errors import NotCanonical, RejectedMessage
 from everlog.trust.forks import ForkProof
 from everlog.trust.groups import GroupSignature
+from everlog.trust.stubs import Stub
 
 BATCH_EVENTS = 1_000
 BATCH_BYTES = 4_000_000
@@ -103,21 +104,6 @@ class Wants(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     community_id: _Text
     wants: Annotated[list[Span], msgspec.Meta(max_length=WANTS_MAX)] = []
     hashes: Annotated[list[_Hash], msgspec.Meta(max_length=WANTS_MAX)] = []
-
-
-class Stub(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a purge left of an event."""
-
-    id: _Text
-    origin: _Text
-    origin_seq: _Number
-    hash: _Hash
-    previous: _Hash
-    lamport: _Number
-    signature: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
-    first_seq: _Number = 0
-    count: _Number = 0
-    path: tuple[_Hash, ...] = ()
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

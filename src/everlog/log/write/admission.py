@@ -25,12 +25,14 @@ from everlog.errors import NoKey
 from everlog.log.write.intake import Intake, WholeGroup
 from everlog.log.write.outcomes import CODES, Kind, Outcome
 from everlog.log.write.quarantine import Held, Quarantine
+from everlog.log.write.stubs import Proven, Stubs, place_stubs
 from everlog.stores.contract import Encoded, Known
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.forks import ForkProof, Leaf, fork_of, leaf_of
 from everlog.trust.groups import proof_of
 from everlog.trust.keys import is_key
 from everlog.trust.standing import Limit, Open, Rights, Standing
+from everlog.trust.stubs import Stub
 from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in, with_successors
 from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, verdicts_in
 
@@ -48,11 +50,17 @@ class Gate:
         return self._standing.deciding
 
     def admit_each(
-        self, write: OpenWrite, intake: Intake, forks: Iterable[ForkProof] = (), *, jump_max: int = JUMP_MAX
+        self,
+        write: OpenWrite,
+        intake: Intake,
+        forks: Iterable[ForkProof] = (),
+        stubs: Iterable[Stub] = (),
+        *,
+        jump_max: int = JUMP_MAX,
     ) -> dict[int, Outcome]:
         """Record what passed the intake check; return an outcome for each, by its place in the batch."""
         batch = _Batch(write, self, intake.groups, jump_max)
-        found = batch.admit(intake.accepted, forks)
+        found = batch.admit(intake.accepted, forks, stubs)
         self._settled = True
         return found
 
@@ -116,10 +124,13 @@ class _Batch:
         self._new_ids: set[str] = set()
         self._again: set[str] = set()  # origins that named a successor: what follows is judged by that
         self._too_far: set[str] = set()  # origins that wait for the clock
+        self._stubs = Stubs(write, (), (), self._counts)
 
     # ---- the batch
 
-    def admit(self, accepted: Mapping[int, Encoded], forks: Iterable[ForkProof]) -> dict[int, Outcome]:
+    def admit(
+        self, accepted: Mapping[int, Encoded], forks: Iterable[ForkProof], stubs: Iterable[Stub]
+    ) -> dict[int, Outcome]:
         known = self._write.known({encoded.event.id for encoded in accepted.values()})
         plain: list[tuple[int, Encoded]] = []
         for place, encoded in accepted.items():
@@ -134,8 +145,11 @@ class _Batch:
                 plain.append((place, encoded))
         for fork in forks:
             self._take_fork(fork)
+        records = [encoded.event for encoded in accepted.values()]
+        self._stubs = Stubs(self._write, stubs, records, self._counts)
         self._admit_plain(plain)
-        self._advance_all(dict.fromkeys(self._waiting))
+        self._admit_plain_stubs()
+        self._advance_all(dict.fromkeys((*self._waiting, *filter(is_key, self._stubs.origins()))))
         self._hold_the_rest()
         self._end()
         return self._outcomes
@@ -188,6 +202,17 @@ class _Batch:
         if ready:
             self._append([ready[place] for place in sorted(ready)])
             self._outcomes.update({place: _recorded(encoded.event) for place, encoded in ready.items()})
+
+    def _admit_plain_stubs(self) -> None:
+        for origin in self._stubs.origins():
+            if is_key(origin) or self._write.identity.made(origin):
+                continue
+            for stub, record in self._stubs.of(origin):
+                free = not self._write.chain(origin).has(stub.origin_seq)
+                upto = self._write.clock + self._jump_max
+                if free and self._stubs.may_take(Proven(stub, record), lamport_max=upto):
+                    place_stubs(self._write, [stub], record)
+                    self._recorded = True
 
     def _refuse_own(self, event: Event) -> Outcome | None:
         """Refuse what would fork a chain of this log. Lost events of a former origin may come back."""
@@ -248,7 +273,14 @@ class _Batch:
         while limit is None or end.origin_seq < limit.upto:
             found = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
             if found is None or found.event.id in ids:  # a key may give one id to two numbers: nothing follows then
-                break
+                if run:
+                    self._record(origin, run)
+                    run = []
+                before, end = end, self._place_stubs(origin, end, limit)
+                if end == before:
+                    break
+                clock = self._write.clock
+                continue
             if found.event.lamport > clock + self._jump_max:
                 self._too_far.add(origin)
                 break
@@ -261,6 +293,28 @@ class _Batch:
                 break
         if run:
             self._record(origin, run)
+
+    def _place_stubs(self, origin: str, end: Link, limit: Limit | None) -> Link:
+        """Record the stubs of one purge that follow the end of a chain, and return the new end."""
+        found: list[Stub] = []
+        record: Event | None = None
+        while limit is None or end.origin_seq < limit.upto:
+            one = self._stubs.after(origin, end, lamport_max=self._write.clock + self._jump_max)
+            if one is None or (record is not None and one.record is not record):
+                break
+            found.append(one.stub)
+            record = one.record
+            end = Link(one.stub.origin_seq, one.stub.hash)
+        if record is not None:
+            place_stubs(self._write, found, record)
+            self._recorded = True
+            for stub in found:
+                self._quarantine.remove(origin, stub.hash)
+        return end
+
+    def _counts(self, event: Event) -> bool:
+        limit = self._limit(event.origin)
+        return limit is None or event.origin_seq <= limit.upto
 
     def _left_own_chain(self, origin: str) -> bool:
         """Continue under a new origin if this log's key has signed events elsewhere that are not here.

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from everlog.core.event import Purge, Recorded
+from everlog.core.event import Event, Purge, Purged, Recorded
 from everlog.core.fields import require_shape, require_text
+from everlog.core.ids import EventId
 from everlog.core.query import Query
+from everlog.errors import NotFound
 from everlog.log.dead_letters import forget_letters
 from everlog.log.derived import ViewsOfLog
-from everlog.log.records import PURGED, PURGES, StreamPurged, listed
+from everlog.log.records import PURGED, PURGES, StreamPurged, events_listed, listed
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.write.draft import Draft
 from everlog.log.write.idempotency import forget_responses
@@ -60,6 +62,40 @@ def purge_stream(
     return done
 
 
+def follow_purge(writer: Writer, views: Callable[[], ViewsOfLog] | None, record: Event) -> Purge | None:
+    """Remove the events that a record of another node lists and that are here. Others of the stream stay.
+
+    For the events that this log made, it signs another record: `verify` asks for one.
+    """
+    stream, reason = str(record.payload.get("stream", "")), str(record.payload.get("reason", ""))
+    listed_there = set(events_listed(record))
+
+    def is_listed(gone: Purged) -> bool:
+        return (gone.origin, gone.origin_seq, gone.hash) in listed_there
+
+    def follow(write: OpenWrite) -> Purge | None:
+        try:
+            done = write.purge(stream, actor=record.actor, reason=reason, only=is_listed)
+        except NotFound:  # it is gone already, or was never here
+            return None
+        _, stubs = write.staged_purges[-1]
+        _forget(write, stream, {stub.id for stub in stubs})
+        if any(write.identity.made(stub.origin) for stub in stubs) and is_key(write.own_origin()):
+            _record(writer, write, actor=record.actor)
+        return done
+
+    done = writer.write(follow, exclusive=True)
+    if done is not None and views is not None:
+        _forget_derived(views, stream)
+    return done
+
+
+def _forget(write: OpenWrite, stream: str, gone: set[EventId]) -> None:
+    forget_refusals(write, stream)
+    forget_letters(write, stream)
+    forget_responses(write, gone)
+
+
 def _purge(
     writer: Writer, write: OpenWrite, stream: str, left: Request | None, *, actor: str, reason: str
 ) -> tuple[Purge, tuple[Recorded, ...]]:
@@ -74,9 +110,7 @@ def _purge(
     done = write.purge(stream, actor=actor, reason=reason)
     if is_key(write.own_origin()):
         _record(writer, write, actor=actor)
-    forget_refusals(write, stream)
-    forget_letters(write, stream)
-    forget_responses(write, gone)
+    _forget(write, stream, gone)
     return done, records
 
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from everlog.trust.forks import ForkProof
     from everlog.trust.groups import GroupSignature
     from everlog.trust.standing import Standing
+    from everlog.trust.stubs import Stub
 
 T = TypeVar("T")
 
@@ -175,6 +176,7 @@ class Writer:
         events: Sequence[Event],
         groups: Sequence[GroupSignature] = (),
         forks: Sequence[ForkProof] = (),
+        stubs: Sequence[Stub] = (),
         *,
         sender: str = "",
         sent_for: str = "",
@@ -186,7 +188,9 @@ class Writer:
         taken = take_in(events, groups, log_id=log_id, sent_for=sent_for, now_ms=self._now_us() // 1000)
         found = taken.refused
         try:
-            found |= self._committer.write(lambda write: gate.admit_each(write, taken, forks))
+            found |= self._committer.write(
+                lambda write: gate.admit_each(write, taken, forks, stubs), exclusive=bool(stubs)
+            )
         except Damaged as error:
             found |= {place: refused(encoded.event.id, error) for place, encoded in taken.accepted.items()}
         for place, outcome in sorted(found.items()):

@@ -1,0 +1,80 @@
+"""Purges that travel: what others purged is removed here too, and nodes that lack a purged event get its stub.
+
+The record of a purge, `stream.purged`, is an event like any other. With each stub, the record that lists it travels,
+and the proof that its origin signed the event.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from everlog.core.event import START, Event, Position, Purged
+from everlog.core.query import Query
+from everlog.log.log import Log
+from everlog.log.records import PURGED, events_listed
+from everlog.sync.holdings import Holdings
+from everlog.trust.keys import is_key
+from everlog.trust.stubs import Stub, kept_proof
+
+_RECORDS = Query(types=frozenset((PURGED,)))
+
+
+class Purges:
+    """The purges that one node knows of."""
+
+    def __init__(self, log: Log, holdings: Holdings, *, follow: bool) -> None:
+        self._log = log
+        self._holdings = holdings
+        self._follow = follow
+        self._followed: Position = START
+        self._read: tuple[str, Position] = ("", START)
+        self._records: dict[tuple[str, int, bytes], Event] = {}
+        self._lock = threading.Lock()
+
+    def follow(self) -> None:
+        """Remove what other nodes have purged since the last look, unless this node keeps it."""
+        if not self._follow:
+            return
+        with self._lock:
+            head, own = self._log.head(), self._log.identity
+            for recorded in self._log.counted(self._log.stored.read(_RECORDS, after=self._followed, upto=head)):
+                if is_key(recorded.event.origin) and not own.made(recorded.event.origin):
+                    self._log.follow_purge(recorded.event)
+            self._followed = head
+
+    def stub(self, slot: Purged) -> tuple[Stub, Event] | None:
+        """Return a purged event as it travels, with the record that lists it; None if there is no such record."""
+        record = self._record(slot)
+        if record is None:
+            return None
+        signature, (first, count), path = slot.signature, slot.signed_with, self._holdings.group_path(slot)
+        if not path and count != 1:
+            kept = kept_proof(self._log.writer.small_state, slot.origin, slot.origin_seq)
+            if kept is None and is_key(slot.origin):
+                return None
+            if kept is not None:
+                signature, first, count, path = kept.signature, kept.first_seq, kept.count, kept.path
+        return Stub(
+            slot.id,
+            slot.origin,
+            slot.origin_seq,
+            slot.hash,
+            slot.previous,
+            slot.lamport,
+            signature,
+            first,
+            count,
+            path or (),
+        ), record
+
+    def _record(self, slot: Purged) -> Event | None:
+        state = (self._log.identity.epoch, self._log.head())
+        if self._read != state:
+            self._records = {
+                listed: recorded.event
+                for recorded in self._log.counted(self._log.stored.read(_RECORDS))
+                if is_key(recorded.event.origin)
+                for listed in events_listed(recorded.event)
+            }
+            self._read = state
+        return self._records.get((slot.origin, slot.origin_seq, slot.hash))

@@ -1,0 +1,72 @@
+"""What a purge left of an event, as it travels to nodes that never had the event.
+
+    stub/ORIGIN/NUMBER    the proof of a stub that came from elsewhere, kept beside the events
+
+A stub shows that the origin signed an event with this number and hash. That the event was purged shows a signed
+record, `stream.purged`, which lists it. A node takes a stub only with both.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from everlog.core.canonical import NUMBER_MAX
+from everlog.core.ids import id_matches, is_key, parse_id
+from everlog.errors import EverlogError
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import NOTES, RowReader, read_note
+from everlog.trust.forks import Leaf
+from everlog.trust.groups import event_is_signed
+
+_PREFIX = "stub/"
+_HASH_BYTES = 32
+_leaf = msgspec.json.Decoder(Leaf)
+
+
+class Stub(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a purge left of an event, with the proof that its origin signed it."""
+
+    id: str
+    origin: str
+    origin_seq: int
+    hash: bytes
+    previous: bytes
+    lamport: int
+    signature: bytes = b""
+    first_seq: int = 0
+    count: int = 0
+    path: tuple[bytes, ...] = ()
+
+    def holds(self, log_id: str) -> bool:
+        """Return whether it is one that a log could have, and the origin signed the event in this log.
+
+        An origin that is no key signs nothing: anybody can write under its name.
+        """
+        numbers = (self.origin_seq, self.lamport)
+        if not all(1 <= number <= NUMBER_MAX for number in numbers) or len(self.hash) != _HASH_BYTES:
+            return False
+        try:
+            if parse_id(self.id) != self.id or len(self.previous) not in (0, _HASH_BYTES):
+                return False
+            return not is_key(self.origin) or (id_matches(self.id, self.origin) and self._is_signed(log_id))
+        except EverlogError:
+            return False
+
+    def _is_signed(self, log_id: str) -> bool:
+        signed_with = (self.first_seq, self.count)
+        return event_is_signed(
+            log_id, self.origin, self.origin_seq, self.hash, signed_with, self.path, self.signature
+        )
+
+
+def keep_proof(write: OpenWrite, stub: Stub) -> None:
+    """Keep the proof of a stub, so that it can be sent to others."""
+    if stub.count:
+        leaf = Leaf(stub.hash, stub.signature, stub.first_seq, stub.count, stub.path)
+        write.put(NOTES, {f"{_PREFIX}{stub.origin}/{stub.origin_seq}": msgspec.json.encode(leaf)})
+
+
+def kept_proof(state: RowReader, origin: str, number: int) -> Leaf | None:
+    """Return the proof of a stub that came from elsewhere."""
+    text = read_note(state, f"{_PREFIX}{origin}/{number}")
+    return None if text is None else _leaf.decode(text)

@@ -1,0 +1,178 @@
+"""Purges that travel: no node brings an event back, and nodes are proven equal all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.support.nodes import STORES, close, open_node, signed_nodes, texts, write
+
+from everlog.log.write.draft import Draft
+from everlog.sync.exchange import Node
+from everlog.sync.heads import proven_equal
+from everlog.sync.wire import Events, Received, Span, decode, encode
+from everlog.testing.signing import key
+
+Open = Callable[[int], list[Node]]
+
+
+@pytest.fixture(params=STORES)
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    made: list[Node] = []
+
+    def open_nodes(count: int) -> list[Node]:
+        made.extend(signed_nodes(request.param, tmp_path, count))
+        return made
+
+    yield open_nodes
+    close(made)
+
+
+def write_some(node: Node) -> None:
+    """Write two groups with events of two streams each."""
+    for start in (0, 4):
+        node.log.append_batch(
+            [Draft("note.written", f"note/{number % 2}", {"text": number}) for number in range(start, start + 4)]
+        )
+
+
+def purge(node: Node) -> None:
+    node.log.purge("note/1", reason="a test")
+
+
+def notes(node: Node) -> list[object]:
+    return [text for text in texts(node) if text is not None]
+
+
+def assert_sound(*nodes: Node) -> None:
+    for node in nodes:
+        report = node.log.verify()
+        assert report.ok, report.problems
+
+
+def test_a_node_that_has_the_events_removes_them_too(opened: Open) -> None:
+    one, other, third = opened(3)
+    write_some(one)
+    for node in (other, third):
+        node.sync_with(one.answer)
+    purge(one)
+    assert proven_equal(one.heads(), other.heads()) is False  # the record is new
+    done = other.sync_with(one.answer)
+    assert done.equal
+    assert notes(other) == notes(one) == [0, 2, 4, 6]
+    third.sync_with(other.answer)
+    assert notes(third) == [0, 2, 4, 6]
+    assert proven_equal(third.heads(), one.heads())
+    assert_sound(one, other, third)
+
+
+def test_a_node_that_lacks_the_events_gets_stubs_and_passes_them_on(opened: Open) -> None:
+    one, other, third = opened(3)
+    write_some(one)
+    purge(one)
+    write(one, "after", "note/1")
+    done = other.sync_with(one.answer)
+    assert done.equal
+    assert notes(other) == [0, 2, 4, 6, "after"]
+    assert other.log.stored.purges()
+    assert third.sync_with(other.answer).equal
+    assert proven_equal(third.heads(), one.heads())
+    assert_sound(one, other, third)
+    write(third, "still works", "note/1")
+    assert one.sync_with(third.answer).equal
+    assert_sound(one, third)
+
+
+def test_events_that_the_purge_did_not_know_stay(opened: Open) -> None:
+    one, other = opened(2)
+    write_some(one)
+    other.sync_with(one.answer)
+    write(other, "not known to the purge", "note/1")
+    purge(one)
+    write(one, "after the purge", "note/1")
+    other.sync_with(one.answer)
+    one.sync_with(other.answer)
+    assert notes(one) == notes(other)
+    assert {"not known to the purge", "after the purge"} <= set(notes(one))
+    assert 1 not in notes(other)
+    assert_sound(one, other)
+
+
+def test_a_node_whose_events_others_purged_signs_a_record_too(opened: Open) -> None:
+    one, other = opened(2)
+    write_some(one)
+    other.sync_with(one.answer)
+    purge(other)
+    one.sync_with(other.answer)
+    assert notes(one) == [0, 2, 4, 6]
+    assert_sound(one, other)
+    assert other.sync_with(one.answer).equal
+    assert_sound(one, other)
+
+
+def test_a_node_may_keep_what_others_purged_and_is_still_equal(tmp_path: Path) -> None:
+    (one,) = signed_nodes("memory", tmp_path, 1)
+    keeps = open_node("memory", tmp_path, one.log_id, "keeps", keys=[key(2)])
+    keeps = Node(keeps.log, follow_purges=False)
+    write_some(one)
+    keeps.sync_with(one.answer)
+    purge(one)
+    assert keeps.sync_with(one.answer).equal
+    assert len(notes(keeps)) == 8
+    assert one.sync_with(keeps.answer).equal
+    assert notes(one) == [0, 2, 4, 6]
+    close([one, keeps])
+
+
+def test_nobody_brings_a_purged_event_back(opened: Open) -> None:
+    one, other = opened(2)
+    write_some(one)
+    before = next(one.batches([Span(key(1).public.origin, 1, 8)]))
+    other.sync_with(one.answer)
+    purge(one)
+    other.sync_with(one.answer)
+    for node in (one, other):
+        reply = decode(node.answer("events", encode(before)), Received)
+        assert {each.reason for each in reply.rejected_reasons} == {"purged"}
+        assert notes(node) == [0, 2, 4, 6]
+
+
+def test_a_stub_without_a_record_or_with_a_wrong_proof_is_not_taken(opened: Open) -> None:
+    one, other = opened(2)
+    write_some(one)
+    purge(one)
+    message = next(one.batches([Span(key(1).public.origin, 1, 8)]))
+    assert len(message.purged) == 4
+    record = next(text for text in message.events if b"stream.purged" in bytes(text))
+    without = msgspec.structs.replace(message, events=[text for text in message.events if text is not record])
+    other.answer("events", encode(without))
+    assert other.heads().count == 1  # the event before the first stub
+    stubs = [msgspec.structs.replace(stub, path=()) for stub in message.purged]
+    other.answer("events", encode(msgspec.structs.replace(message, purged=stubs)))
+    assert other.heads().count == 1
+    stubs = [msgspec.structs.replace(stub, hash=b"x" * 32) for stub in message.purged]
+    other.answer("events", encode(msgspec.structs.replace(message, purged=stubs)))
+    assert other.heads().count == 1
+    other.answer("events", encode(message))
+    assert other.heads().count == 9
+    assert_sound(other)
+
+
+def test_an_event_that_is_purged_between_plan_and_answer_is_answered_as_purged(opened: Open) -> None:
+    one, other = opened(2)
+    write_some(one)
+    plan = one.heads()
+    purge(one)
+    asked = []
+
+    def ask(request: str, body: bytes) -> bytes:
+        asked.append(request)
+        return encode(plan) if asked == ["heads"] else one.answer(request, body)
+
+    other.sync_with(ask)
+    assert notes(other) == [0, 2, 4, 6]
+    assert other.sync_with(one.answer).equal
+    message = decode(encode(next(one.batches([Span(key(1).public.origin, 2, 2)]))), Events)
+    assert [stub.origin_seq for stub in message.purged] == [2]
