@@ -55,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sign: Literal["off", "required"] = "off"
     keys_folder: str = ""
     passphrase_file: str = ""
+    authors: str = ""
     emergency: bool = False
     follow_purges: bool = True
     demo: bool = False
@@ -81,6 +82,7 @@ DOCS = {
     "sign": "required: every event that this log makes is signed, or refused; off: only if its origin is a key",
     "keys_folder": "the folder of the private keys; empty means keys in the .everlog folder, or beside the log",
     "passphrase_file": "a file with the passphrase of the key, such as /dev/fd/3; empty means to ask on the terminal",
+    "authors": "whose signed events count: keys, separated by commas, or community:ID; empty means everybody's",
     "emergency": "everlog sync --watch syncs every 30 s, and only with peers in this network; else every 5 minutes",
     "follow_purges": "what another node purged, with a signed record, is removed here, too; false keeps it",
     "demo": "this is the log of a demonstration, which everlog demo may replace",
@@ -104,7 +106,7 @@ SECTIONS = {
     "segments": ("segment_mb_max", "segment_hours_max", "archive_after_days"),
     "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
     "pipeline": ("lake",),
-    "trust": ("sign", "keys_folder", "passphrase_file"),
+    "trust": ("sign", "keys_folder", "passphrase_file", "authors"),
     "sync": ("emergency", "follow_purges"),
 }
 

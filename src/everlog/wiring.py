@@ -16,6 +16,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.ids import is_key
 from everlog.errors import (
     Conflict,
+    InvalidField,
     InvalidSettings,
     NewerFormat,
     NoKey,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from everlog.stores.segments.dump import DumpEntry
     from everlog.trust.key_files import KeyFolder
     from everlog.trust.signer import Keys, Signer
+    from everlog.trust.standing import Standing
     from everlog.views.registry import Views
 
 
@@ -310,8 +312,29 @@ def _log(
         guards=_guards(catalog, own, lambda: log),
         sealing=sealing or Sealing(partial(_ring, beside.keys, shown_url(beside.url))),
         signer=_signer(store, settings, beside),
+        make_standing=partial(_standing, store, settings.authors) if settings.authors else None,
     )
     return log
+
+
+def _standing(store: Store, authors: str) -> Standing:
+    """Return whose chains count, as the setting `authors` says. Those of this log's own keys always do."""
+    if authors.startswith("community:"):
+        from everlog.programs.community.standing import Members
+
+        return Members(authors.removeprefix("community:"))
+    from everlog.trust.standing import Pinned
+
+    identity = store.identity
+    own = filter(is_key, (identity.origin, *identity.former))
+    try:
+        return Pinned([*filter(None, map(str.strip, authors.split(","))), *own])
+    except InvalidField as error:
+        raise InvalidSettings(
+            "the setting authors is not usable",
+            why=f"{error.what}; {error.why}",
+            hint="everlog config set authors z6Mk…,z6Mk… or community:ID",
+        ) from error
 
 
 def _signer(store: Store, settings: Settings, beside: _Beside) -> Signer | None:

@@ -211,3 +211,22 @@ def test_a_private_key_is_in_nothing_that_is_printed_or_written_elsewhere(signed
     assert len(everything) > 8
     assert [name for name, data in everything.items() for form in forms if form in data] == []
     assert any(form in (place / "saved.key").read_bytes() for form in forms)  # so the search can find something
+
+
+def test_the_members_who_act_from_a_log_announce_its_next_key(signed: Run) -> None:
+    """So their rights pass to it: a community knows its members by their nodes."""
+    made = signed("community", "create", "hearth", "--sealed", "--actor", "user:ada", "-q").out.strip()
+    old = signed("keys", "show", "-q").out.strip()
+    new = signed("keys", "rotate", "-q").out.strip()
+    assert signed("config", "set", "authors", f"community:{made}").code == 0
+    assert signed("community", "policy", "--who-chats", "moderator", "--actor", "user:ada").code == 0
+    assert signed("community", "members", "--json").data[0]["member"] == "user:ada"
+    types = [row[3] for row in signed("log").rows]
+    assert [one for one in types if one != "note.added"] == [
+        "community.created",
+        "node.manifest.updated",
+        "origin.succeeded",
+        "community.policy.updated",
+    ]
+    assert old != new
+    assert signed("verify").code == 0

@@ -110,9 +110,9 @@ def rotate_command(session: Session, to: str) -> None:
       everlog keys rotate
       everlog keys rotate --to z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK
     """
-    from everlog.application.trust.keys import rotate_key
+    from everlog.application.trust.keys import keys_of, rotate_key
 
-    last = rotate_key(session.log(), to)
+    last = rotate_key(session.log(), keys_of(session.location), to)
     new = last.event.payload["successor"]
     facts = {"key": new, "before": last.event.origin, "position": last.position}
     lines = [f"this log signs with {new}", f"{last.event.origin} ended its chain at #{last.position}"]
@@ -122,12 +122,13 @@ def rotate_command(session: Session, to: str) -> None:
 
 @keys_command.command("export")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--key", metavar="KEY", default="", help="The key to export (default: the one that signs).")
+@click.argument("key", required=False, default="")
 @common_options
 @pass_session
 def export_command(session: Session, file: Path, key: str) -> None:
     """Write a private key to a new FILE of mode 0600. Anyone who reads it can sign as this log.
 
+    Without KEY it is the one that signs for this log.
     A key with a passphrase stays protected by it. Nothing is overwritten, and nothing of the key is printed.
 
     \b

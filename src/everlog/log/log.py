@@ -10,6 +10,7 @@ The write path, one list for every writer:
     stamp       id, clock, chain, header, hash                         requests
     ------- once for the whole commit group (stages) -------
     refusals    refusals that wait                                     refusals
+    standing    what counts, if the write decides on it                admission
     derive      views that are kept with the events                    views
     seal        signatures of the new groups                           seal
     ------- commit: flush; from here on nothing can refuse -------
@@ -207,7 +208,7 @@ class Log:
 
         No event causes another one to be refused. `groups` are the signatures of groups that came whole; an event
         of a key whose group is not here carries its own proof. `forks` are proofs of forks, no matter who found them,
-        and `stubs` what purges left of events that this log may lack; a record of the purge must be here or come along.
+        and `stubs` what purges left of events that this log may lack; a record of the purge is here or comes along.
         `sender` is whose refusals are counted, and `sent_for` the id of the log that the sender means.
         """
         return self.writer.admit_each(events, groups, forks, stubs, sender=sender, sent_for=sent_for)

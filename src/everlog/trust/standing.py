@@ -10,6 +10,7 @@ standing of its origin is: see `everlog.trust.forks`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
@@ -29,6 +30,11 @@ class Limit(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Rights(Protocol):
     """What one state of the history says of every origin."""
 
+    @property
+    def begun(self) -> bool:
+        """Whether the history has its beginning, so that nobody can make another one."""
+        ...
+
     def limit(self, origin: str) -> Limit | None:
         """Return how far the chain of an origin counts; None if it has no end."""
         ...
@@ -44,29 +50,39 @@ class Standing(Protocol):
         """Return what follows from the events that decide, in whatever order they are given."""
         ...
 
+    def begins(self, event: Event) -> bool:
+        """Return whether an event can begin the history, so that its author needs no right before it."""
+        ...
 
-class Open:
-    """Every chain counts."""
+
+class _WithoutHistory(ABC):
+    """A standing on which no event decides. It is its own rights."""
 
     deciding: Collection[str] = ()
+    begun = True
 
     def rights(self, history: Iterable[Event]) -> Rights:
         return self
+
+    def begins(self, event: Event) -> bool:
+        return False
+
+    @abstractmethod
+    def limit(self, origin: str) -> Limit | None: ...
+
+
+class Open(_WithoutHistory):
+    """Every chain counts."""
 
     def limit(self, origin: str) -> Limit | None:
         return None
 
 
-class Pinned:
+class Pinned(_WithoutHistory):
     """The chains of these keys count, and no others."""
-
-    deciding: Collection[str] = ()
 
     def __init__(self, keys: Collection[str]) -> None:
         self._origins = frozenset(key_of(key).origin for key in keys)
-
-    def rights(self, history: Iterable[Event]) -> Rights:
-        return self
 
     def limit(self, origin: str) -> Limit | None:
         return None if origin in self._origins else Limit(0, "unknown_author")

@@ -36,7 +36,9 @@ def erase(log: Log, *records: Recorded, recorded: bool = True) -> None:
     (places,) = listed(map(place_of, records))
     draft = Draft(FORGOTTEN, FORGETS, SubjectForgotten(["a key"], places))
     with log._store.open_write() as write:
-        request = log.writer.request([draft if recorded else Draft("note.added", "note/9", {"text": "x"})], "", "forget")
+        request = log.writer.request(
+            [draft if recorded else Draft("note.added", "note/9", {"text": "x"})], "", "forget"
+        )
         log.writer.prepare([request])
         (allowed,) = request.do(write).records
         write.erase([one.event.id for one in records], by=allowed.event.id)

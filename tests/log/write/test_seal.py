@@ -114,7 +114,9 @@ def test_events_stay_signed_after_a_purge_and_a_second_handle_continues(open_log
     one(other)
     one(log)
     assert unsigned_events(other.stored) == []
-    assert log.stored.ends(origins=[KEY.public.origin]).chains[KEY.public.origin].end.origin_seq == 304  # with the record of the purge
+    assert (
+        log.stored.ends(origins=[KEY.public.origin]).chains[KEY.public.origin].end.origin_seq == 304
+    )  # with the record of the purge
     assert log.verify().ok
 
 

@@ -12,6 +12,7 @@ import msgspec
 from everlog import wiring
 from everlog.application.folder.open import Location
 from everlog.core.event import Recorded
+from everlog.core.query import Query
 from everlog.errors import NoKey, NotFound
 from everlog.log.log import Log
 from everlog.stores.contract import Identity
@@ -99,6 +100,17 @@ def import_key(keys: KeyFolder, source: Path, *, passphrase: bool) -> str:
     return keys.import_file(source, protect=passphrase).public.origin
 
 
-def rotate_key(log: Log, to: str = "") -> Recorded:
-    """End the chain of the log's key, and continue under the key `to`, in any form, or a new one."""
-    return log.rotate_key(to=key_of(to).origin if to else "")
+def rotate_key(log: Log, keys: KeyFolder, to: str = "") -> Recorded:
+    """End the chain of the log's key, and continue under the key `to`, in any form, or a new one.
+
+    In a community, those who act from this log announce the new key as a node of theirs, before the old one ends.
+    """
+    before = log.identity.origin
+    if not to and is_key(before):
+        to = keys.new(like=before).public.origin
+    origin = key_of(to).origin if to else ""
+    if origin and any(log.read(Query(types=frozenset(("community.created",))), limit=1)):
+        from everlog.programs.community.governing import announce_successor  # needed by few logs
+
+        announce_successor(log, origin)
+    return log.rotate_key(to=origin)

@@ -9,7 +9,7 @@ An origin that is no key is recorded as it comes: anybody can write under its na
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -64,6 +64,10 @@ class Gate:
         self._settled = True
         return found
 
+    def begin(self, events: Iterable[Event]) -> bool:
+        """Return whether one of the events can begin the history."""
+        return any(map(self._standing.begins, events))
+
     def settle(self, write: OpenWrite) -> None:
         """Look again at what waits and at what counts, because this log recorded something that decides on it."""
         _Batch(write, self, {}, JUMP_MAX).settle()
@@ -73,19 +77,25 @@ class Gate:
         """Whether what counts was compared with the standing since the log was opened."""
         return self._settled
 
-    def rights(self, write: OpenWrite, forks: Mapping[str, ForkProof]) -> Rights:
-        """Return what the history says now. It is read again only if it changed."""
-        forked = {origin: fork.origin_seq for origin, fork in forks.items()}
-        return with_successors(self._rights(write, forked), successions_in(write), forked)
+    def rights(self, write: OpenWrite, forks: Mapping[str, ForkProof], waiting: Sequence[Event] = ()) -> Rights:
+        """Return what the history says now. It is read again only if it changed.
 
-    def _rights(self, write: OpenWrite, ends: Mapping[str, int]) -> Rights:
+        `waiting` are events that decide, and that only their own standing keeps from being recorded. They belong to
+        the history: whether they arrived before what revokes their author must not matter.
+        """
+        forked = {origin: fork.origin_seq for origin, fork in forks.items()}
+        return with_successors(self._rights(write, forked, waiting), successions_in(write), forked)
+
+    def _rights(self, write: OpenWrite, ends: Mapping[str, int], waiting: Sequence[Event]) -> Rights:
         if not self.deciding:
             return self._standing.rights(())
         query = Query(types=frozenset(self.deciding))
         last = next(write.read(query, limit=1, newest_first=True), None)
-        key = (write.epoch, 0 if last is None else last.position, len(write.purges()), tuple(sorted(ends.items())))
+        position = 0 if last is None else last.position
+        ids = tuple(sorted(event.id for event in waiting))
+        key = (write.epoch, position, len(write.purges()), tuple(sorted(ends.items())), ids)
         if self._known is None or self._known[0] != key:
-            events = [recorded.event for recorded in write.read(query)]
+            events = [recorded.event for recorded in write.read(query)] + list(waiting)
             counted = [
                 event
                 for event in events
@@ -113,12 +123,12 @@ class _Batch:
         self._jump_max = jump_max
         self._quarantine = Quarantine(write)
         self._forks = forks_in(write)
-        self._rights = gate.rights(write, self._forks)
         self._own = write.own_origin()
         self._waiting: dict[str, dict[bytes, Encoded]] = {}  # of the batch, by origin and hash
+        self._rights = self._judged()
         self._places: dict[bytes, list[int]] = {}
         self._outcomes: dict[int, Outcome] = {}
-        self._decided = False  # something was recorded that decides on others
+        self._decided = False  # something was recorded, or waits, that decides on others
         self._changed = not gate.settled  # what counts may have changed
         self._recorded = False
         self._new_ids: set[str] = set()
@@ -147,6 +157,7 @@ class _Batch:
             self._take_fork(fork)
         records = [encoded.event for encoded in accepted.values()]
         self._stubs = Stubs(self._write, stubs, records, self._counts)
+        self._decided = self._decided or bool(self._gate.deciding)  # what waits in the batch may decide
         self._admit_plain(plain)
         self._admit_plain_stubs()
         self._advance_all(dict.fromkeys((*self._waiting, *filter(is_key, self._stubs.origins()))))
@@ -160,7 +171,7 @@ class _Batch:
 
     def settle(self) -> None:
         self._decided = self._changed = True
-        self._advance_all({})
+        self._advance_all(self._quarantine.origins())
         self._end()
 
     def _end(self) -> None:
@@ -237,38 +248,68 @@ class _Batch:
 
     def _advance_all(self, origins: Iterable[str]) -> None:
         """Record what is next in each chain, until nothing more can be."""
-        dirty = list(origins)
-        for origin in dirty:
-            self._look_for_a_fork(origin)
+        dirty = set(origins)
         while True:
             clock = self._write.clock
-            for origin in dirty:
-                self._advance(origin)
-            dirty = []
+            for origin in sorted(dirty):
+                self._look_for_a_fork(origin)
             if self._decided:
                 self._decided, self._changed = False, True
-                dirty = self._with_new_rights()
-            dirty += [origin for origin in sorted(self._again) if origin not in dirty]
-            self._again.clear()
+                if concerned := self._with_new_rights():
+                    dirty |= concerned
+                    continue  # what is here of them may have forked
+            for origin in sorted(dirty):
+                self._advance(origin)
+            dirty, self._again = self._again, set()
             if self._write.clock > clock:
-                dirty += [origin for origin in self._too_far if origin not in dirty]
-            if not dirty:
+                dirty |= self._too_far
+            if not (dirty or self._decided):
                 return
 
-    def _with_new_rights(self) -> list[str]:
+    def _with_new_rights(self) -> set[str]:
         """Read the history again; return the origins of which something waits and the limit is another one."""
-        before, self._rights = self._rights, self._gate.rights(self._write, self._forks)
+        before, self._rights = self._rights, self._judged()
         concerned = {*self._waiting, *self._quarantine.origins()}
-        return sorted(origin for origin in concerned if before.limit(origin) != self._rights.limit(origin))
+        return {origin for origin in concerned if before.limit(origin) != self._rights.limit(origin)}
+
+    def _judged(self) -> Rights:
+        """Return what the history says, with the events that wait of every origin that it names."""
+        if not self._gate.deciding:
+            return self._gate.rights(self._write, self._forks)
+        found: dict[str, list[Event]] = {}
+        concerned = {*self._waiting, *self._quarantine.origins()}
+        while True:
+            rights = self._gate.rights(self._write, self._forks, [one for some in found.values() for one in some])
+            new = {
+                origin: self._deciding_events(origin)
+                for origin in sorted(concerned - found.keys())
+                if not (rights.begun and _is_stranger(rights, origin))
+            }
+            if not rights.begun:
+                new = {origin: some for origin, some in new.items() if self._gate.begin(some)}
+            if not new:
+                return rights
+            found |= new
+
+    def _deciding_events(self, origin: str) -> list[Event]:
+        """Return the events that decide, and continue the chain that is recorded without a hole or a fork."""
+        end, fork, found = self._write.link(origin), self._forks.get(origin), []
+        by_number = self._by_number(origin)
+        while fork is None or end.origin_seq + 1 < fork.origin_seq:
+            encoded = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
+            if encoded is None:
+                break
+            end = Link(encoded.event.origin_seq, encoded.hash)
+            if encoded.event.type in self._gate.deciding:
+                found.append(encoded.event)
+        return found
 
     def _advance(self, origin: str) -> None:
         self._too_far.discard(origin)
         if origin == self._own and not self._left_own_chain(origin):
             return  # only this log adds to its chain
         end, limit = self._write.link(origin), self._limit(origin)
-        by_number: dict[int, list[_Candidate]] = {}
-        for number, candidate in self._candidates(origin):
-            by_number.setdefault(number, []).append(candidate)
+        by_number = self._by_number(origin)
         clock, run, ids = self._write.clock, list[Encoded](), self._new_ids
         while limit is None or end.origin_seq < limit.upto:
             found = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
@@ -327,6 +368,12 @@ class _Batch:
         with suppress(NoKey):  # without its key it only reads, and what came waits
             self._own = self._write.take_new_origin()
         return self._own != origin
+
+    def _by_number(self, origin: str) -> dict[int, list[_Candidate]]:
+        found: dict[int, list[_Candidate]] = {}
+        for number, candidate in self._candidates(origin):
+            found.setdefault(number, []).append(candidate)
+        return found
 
     def _candidates(self, origin: str) -> Iterator[tuple[int, _Candidate]]:
         batch = self._waiting.get(origin, {})
@@ -444,13 +491,10 @@ class _Batch:
 
     def _look_for_a_fork(self, origin: str) -> None:
         """Keep the proof of the lowest fork, if the batch has a second event with a number that one has already."""
-        limit = self._rights.limit(origin)
         end = self._write.link(origin).origin_seq
-        if limit is not None and limit.code == "unknown_author" and not end:
+        if _is_stranger(self._rights, origin) and not end:
             return  # the forks of strangers concern nobody
-        numbers: dict[int, list[_Candidate]] = {}
-        for number, candidate in self._candidates(origin):
-            numbers.setdefault(number, []).append(candidate)
+        numbers = self._by_number(origin)
         before = self._forks.get(origin)
         twice = [number for number, found in numbers.items() if number <= end or len(found) > 1]
         number = min(twice, default=0)
@@ -471,17 +515,20 @@ class _Batch:
         before = self._forks.get(fork.origin)
         if before is not None and before.origin_seq <= fork.origin_seq:
             return
-        limit = self._rights.limit(fork.origin)
-        stranger = limit is not None and limit.code == "unknown_author"
-        if stranger and not self._write.link(fork.origin).origin_seq:
+        if _is_stranger(self._rights, fork.origin) and not self._write.link(fork.origin).origin_seq:
             return
         if fork.holds(self._write.identity.log_id):
             put_fork(self._write, fork)
             self._forks[fork.origin] = fork
-            self._changed = True
-            self._rights = self._gate.rights(self._write, self._forks)
+            self._decided = True
             if fork.origin == self._own:
                 self._left_own_chain(fork.origin)
+
+
+def _is_stranger(rights: Rights, origin: str) -> bool:
+    """Return whether nothing in the history names an origin."""
+    limit = rights.limit(origin)
+    return limit is not None and limit.code == "unknown_author"
 
 
 def recorded_leaf(write: OpenWrite, origin: str, number: int) -> Leaf | None:

@@ -1,6 +1,7 @@
 """Stages: named steps at the end of every write, in its transaction, once for the whole commit group.
 
     refusals    write the refusals that wait, if the write records something anyway
+    standing    look again at what counts, if the write has events that decide on it
     derive      fold the new events into the views that are kept with the events
     seal        sign the groups of the write with `write.sign`. Nothing runs after it.
 
@@ -18,7 +19,7 @@ from typing import Protocol
 from everlog.errors import EverlogError, Unavailable
 from everlog.stores.open_write import OpenWrite
 
-STAGES = ("refusals", "derive", "seal")
+STAGES = ("refusals", "standing", "derive", "seal")
 """The order in which stages run, whatever the order in which they were added."""
 
 _logger = logging.getLogger("everlog")

@@ -8,7 +8,7 @@ decides, and records what it has decided with `commit`. An event loop makes requ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,6 +59,8 @@ class Writer:
         self._waiters = waiters
         self._watching = False
         self._stages = Stages()
+        if make_standing is not None:
+            self._stages.add(_Standing(self))
         self._committer = Committer(store, self._stages, committed=waiters.wake)
         self.refusals = Refusals(store.small_state, self._committer, self._stages, purges=store.purges, now_us=now_us)
 
@@ -216,6 +218,11 @@ class Writer:
         self._gate.settle(write)
 
     @property
+    def deciding(self) -> Collection[str]:
+        """The types of the events that decide on what counts."""
+        return self._gate.deciding
+
+    @property
     def _gate(self) -> Gate:
         if self._made_gate is None:
             from everlog.log.write.admission import Gate
@@ -263,3 +270,21 @@ class Writer:
         """Commit what was submitted, and write the refusals that wait."""
         self.refusals.write()
         self._committer.close()
+
+
+class _Standing:
+    """The stage `standing`: what this log records itself may decide on the chains of others."""
+
+    name = "standing"
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def run(self, write: OpenWrite) -> None:
+        own, deciding = write.identity.origin, self._writer.deciding
+        if any(one.event.origin == own and one.event.type in deciding for one, _ in write.records):
+            self._writer.settle(write)
+
+    def committed(self) -> None: ...
+
+    def undone(self) -> None: ...

@@ -56,12 +56,13 @@ class Created(msgspec.Struct, frozen=True, kw_only=True):
 
 @CATALOG.event("community.member.invited")
 class Invited(msgspec.Struct, frozen=True, kw_only=True):
-    """An actor may join; with a node, only from there."""
+    """An actor may join, once; with a node only from there, and with a time only until then."""
 
     member: Actor
     role: Role = "member"
     node: Annotated[str, Meta(max_length=256)] = ""
     note: Short = ""
+    expires_at: Moment | msgspec.UnsetType = msgspec.UNSET
 
 
 @CATALOG.event("community.member.joined")

@@ -14,11 +14,13 @@ from everlog.programs.community import questions
 from everlog.programs.community.acting import (
     CommunityCommand,
     CommunityResult,
+    Days,
     Member,
     Why,
     act_now,
     chain_ends,
     here,
+    in_days,
     insist,
     require_shape_of,
 )
@@ -37,6 +39,7 @@ from everlog.programs.community.events import (
 )
 from everlog.programs.community.membership import Standing, no_acts
 from everlog.programs.community.rights import fingerprint
+from everlog.programs.perform import perform
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
@@ -123,9 +126,15 @@ class Invite(Governing, frozen=True, kw_only=True):
     role: Annotated[Role, Meta(description="The role that they get.")] = "member"
     node: Annotated[str, Meta(description="The only node from which they may join.")] = ""
     note: Annotated[str, Meta(description="A note for the record.")] = ""
+    days: Days = None
 
     def payload(self, log: Log, standing: Standing) -> Invited:
-        return Invited(member=self.member, role=self.role, node=self.node, note=self.note)
+        expires = msgspec.UNSET if self.days is None else in_days(self.days, By())
+        return Invited(member=self.member, role=self.role, node=self.node, note=self.note, expires_at=expires)
+
+    def asked(self, log: Log) -> Any:
+        asked = {"member": self.member, "role": self.role, "node": self.node, "note": self.note}
+        return asked if self.days is None else {**asked, "days": self.days}
 
     def tried(self, community: str) -> str:
         return f"invite {self.member} as {self.role}"
@@ -284,3 +293,10 @@ class DescribeNode(Governing, frozen=True, kw_only=True):
 
     def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
         return "node", self.node or here(log)
+
+
+def announce_successor(log: Log, node: str) -> None:
+    """Have everybody who acts from this log announce the node under which it will continue."""
+    for community in [str(one["community"]) for one in questions.communities(log)]:
+        for actor in questions.standing(log, community).owners_of(log.identity.origin):
+            perform(log, DescribeNode(community=community, node=node), By(actor=actor))

@@ -239,6 +239,8 @@ class Standing:
     def _invite(self, act: Act) -> None:
         member = self.state["members"].setdefault(act.payload["member"], _new_member())
         invitation = {"role": act.payload["role"], "node": act.payload["node"], "by": act.by, "at": act.at}
+        if "expires_at" in act.payload:
+            invitation["expires_at"] = act.payload["expires_at"]
         member.update(status="invited", role="", invited=invitation)
 
     def _begin(self, act: Act, role: str) -> None:

@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from base64 import b32encode
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from hashlib import sha256
 from shlex import quote
 from typing import Any
 
 import msgspec
 
+from everlog.core.ids import is_key
+from everlog.errors import EverlogError
 from everlog.programs.community.membership import (
     RANKS,
     TAKINGS,
@@ -36,6 +39,7 @@ from everlog.programs.community.membership import (
     no_acts,
 )
 from everlog.programs.community.reading import ACTS, Act, No, Place, ignored
+from everlog.trust.keys import key_of
 
 
 def take(state: State, act: Act, community: str) -> State:
@@ -219,6 +223,8 @@ def _invited(standing: Standing, act: Act) -> No | None:
     if no is not None:
         return no
     who, role, held = act.payload["member"], act.payload["role"], standing.role_of(act)
+    if (no := _refuse_unsigned_node(act, act.payload["node"])) is not None:
+        return no
     if role != "member" and held != "admin":
         hint = f"everlog community invite {who} --actor {act.by}"
         return No(rule=rule, why=f"{act.by} is {_a(held)}", allowed=("member",), hint=hint)
@@ -244,6 +250,10 @@ def _joined(standing: Standing, act: Act) -> No | None:
         why = f"{act.by} was invited to join from the node {node}, and this is {act.origin}"
         hint = f"everlog community invite {act.by} --node {act.origin} --actor {_somebody(standing)}"
         return No(rule=rule, why=why, allowed=(node,), hint=hint)
+    expires = standing.invitation(act.by).get("expires_at", "")
+    if expires and datetime.fromisoformat(act.at) > datetime.fromisoformat(expires):
+        why = f"the invitation of {act.by} was open until {expires}"
+        return No(rule=rule, why=why, hint=f"everlog community invite {act.by} --actor {_somebody(standing)}")
     return None
 
 
@@ -316,6 +326,8 @@ def _manifest(standing: Standing, act: Act) -> No | None:
     if no is not None:
         return no
     node = act.payload["node"]
+    if (no := _refuse_unsigned_node(act, node)) is not None:
+        return no
     owners = standing.owners_of(node)
     if not owners or act.by in owners or act.origin == node or not description(act):
         return None
@@ -336,6 +348,24 @@ _JUDGES: dict[str, Callable[[Standing, Act], No | None]] = {
 
 
 # ---- inside
+
+
+def _refuse_unsigned_node(act: Act, node: str) -> No | None:
+    """Return why a signed act cannot name a node: anybody could act from one that is not a key."""
+    if not is_key(act.origin) or _is_origin(node):
+        return None
+    return No(
+        rule="a signed community has keys as its nodes",
+        why=f"{node} is not a key" if node else "no node is named, so anybody could join under this name",
+        hint="give the key of their log, which everlog keys show prints there: --node z6Mk…",
+    )
+
+
+def _is_origin(node: str) -> bool:
+    try:
+        return key_of(node).origin == node
+    except EverlogError:
+        return False
 
 
 def _refuse_stranger(standing: Standing, act: Act, rule: str) -> No | None:
