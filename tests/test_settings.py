@@ -276,4 +276,5 @@ def test_a_new_file_has_every_setting_as_a_comment_and_loads(folder: Path, home:
         "views": {},
         "pipeline": {},
         "trust": {},
+        "sync": {},
     }

@@ -28,7 +28,8 @@ def raised(
     state: str, text: str = "as the server says", kind: type[psycopg.Error] = psycopg.DatabaseError
 ) -> psycopg.Error:
     """Return an error with a code that only the functions of the log raise."""
-    return type("Raised", (kind,), {"sqlstate": state})(text)
+    error: psycopg.Error = type("Raised", (kind,), {"sqlstate": state})(text)
+    return error
 
 
 @pytest.mark.parametrize(
