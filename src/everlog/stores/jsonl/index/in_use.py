@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ from everlog.stores.jsonl.index.look import Look
 from everlog.stores.jsonl.index.record import OutOfOrder, fill_new, remove_going
 from everlog.stores.jsonl.index.schema import (
     Index,
+    IndexBroken,
     Unusable,
     clear_draft,
     draft_of,
@@ -45,6 +47,8 @@ class IndexInUse:
         self._tail = tail
         self._now_us = now_us
         self._in_memory = in_memory
+        self._mutex = threading.RLock()  # held by a thread that replaces the index
+        self._closed = False
         self._read_only = False
         self._must_rebuild = False
         self._index: Index | None = None
@@ -61,10 +65,23 @@ class IndexInUse:
 
     @property
     def index(self) -> Index:
+        """The index in use. While another thread replaces it, there is none: wait for the new one."""
         index = self._index
         if index is None:
-            raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
+            with self._mutex:
+                self._require_open()
+                index = self._index
+        if index is None:
+            raise IndexBroken(
+                f"{self._folder.path} has no index just now",
+                why="it is damaged or is replaced, and another process holds the log's lock",
+                hint="try again: it is rebuilt",
+            )
         return index
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
 
     @property
     def origin(self) -> str:

@@ -61,12 +61,10 @@ class IndexUpdater(IndexInUse):
     ) -> None:
         super().__init__(folder, lock, tail, in_memory=in_memory, now_us=now_us)
         self._lock = lock
-        self._closed = False
         self._stopped = False
         self._damaged = False
         self._writing = False  # this process has a write open
         self._checked_branch: str | None = None  # the branch at the last check that found nothing against a write
-        self._mutex = threading.RLock()
         self._waiting = threading.Lock()  # held by a thread that waits for the lock: `close` waits for it
         self._seen: Fingerprint | None = None
         self._pending = Pending()
@@ -150,25 +148,23 @@ class IndexUpdater(IndexInUse):
             if locked:
                 self._lock.release()
 
-    def _require_open(self) -> None:
-        if self._closed:
-            raise LogClosed(f"{self._folder.path} is closed", hint="open it again")
-
     def _is_usable(self) -> bool:
         return self._index is not None and not self._index.broken and not self._was_replaced()
 
     def _is_current(self) -> bool:
         """Return whether the index has all that is in the files."""
-        if self._index is None or self._index.broken or len(self._pending):
+        index = self._index  # another thread may replace it
+        if index is None or index.broken or len(self._pending):
             return False
-        return self._fingerprint() == self._seen
+        return self._fingerprint(index=index) == self._seen
 
-    def _fingerprint(self, version: int | None = None) -> Fingerprint:
+    def _fingerprint(self, version: int | None = None, *, index: Index | None = None) -> Fingerprint:
         """Return what shows a change. With `version`, changes within the index itself do not count."""
+        index = index or self.index
         if version is None:
-            version = self.index.fetch("PRAGMA data_version")[0][0]
+            version = index.fetch("PRAGMA data_version")[0][0]
         git = self._git.stamps() if self._damaged else None  # git may turn out to have removed the lines
-        return self._look.take(self.index.path, git=git, version=version)
+        return self._look.take(index.path, git=git, version=version)
 
     def _matches(self) -> bool:
         """Return whether every file is as in the index."""
