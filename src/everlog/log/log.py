@@ -445,14 +445,16 @@ class Log:
 
     def forks(self) -> list[ForkProof]:
         """Return the proofs that an origin signed two events with one number: the lowest fork of each."""
-        from everlog.trust.verdicts import forks_in  # needed by few logs
+        from everlog.trust.verdicts import forks_in, refuse_lost_verdicts  # needed by few logs
 
+        refuse_lost_verdicts(self._store.small_state)
         return [fork for _, fork in sorted(forks_in(self._store.small_state).items())]
 
     def verdicts(self) -> Verdicts:
         """Return the chains of which not every recorded event counts, and up to where they do."""
-        from everlog.trust.verdicts import verdicts_in
+        from everlog.trust.verdicts import refuse_lost_verdicts, verdicts_in
 
+        refuse_lost_verdicts(self._store.small_state)
         return verdicts_in(self._store.small_state)
 
     def counted(self, records: Iterable[Recorded]) -> Iterator[Recorded]:
@@ -467,7 +469,11 @@ class Log:
         return list(found)
 
     def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:
-        return verify(self._store, upgraded=upgraded_head(self._store), records=True, progress=progress)
+        from everlog.log.verify.decisions import decision_problems
+
+        report = verify(self._store, upgraded=upgraded_head(self._store), records=True, progress=progress)
+        found = tuple(decision_problems(self._store.small_state))
+        return msgspec.structs.replace(report, problems=(*report.problems, *found)) if found else report
 
     def close(self) -> None:
         """Commit what was submitted, end views and followers, close the store."""

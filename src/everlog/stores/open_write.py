@@ -71,7 +71,7 @@ class OpenWrite:
         self.stored: Stored = store  # what is committed
         self._settle = settle
         self.continue_as = continue_as
-        self._small_state = store.small_state
+        self.committed_state = store.small_state
         self._known_sequences: dict[str, int] = {}  # as committed, of the streams that were asked for
         self._known_chains: dict[str, Chain] = {}
         self._undo: list[tuple[dict[Any, Any], Any, Any]] = []
@@ -191,7 +191,7 @@ class OpenWrite:
 
     def claims(self, names: Collection[bytes]) -> Mapping[bytes, Claim]:
         """Return the claims of these names that exist."""
-        found = self._small_state.claims(names)
+        found = self.committed_state.claims(names)
         if not self.staged_claims:
             return found
         return {**found, **{name: self.staged_claims[name] for name in names if name in self.staged_claims}}
@@ -202,24 +202,24 @@ class OpenWrite:
             return claims_as_rows(self.claims(list(map(bytes.fromhex, keys))))
         if space == NOTES:
             notes = self.staged_notes
-            found = self._small_state.rows(NOTES, [key for key in keys if key not in notes])
+            found = self.committed_state.rows(NOTES, [key for key in keys if key not in notes])
             for key in keys:
                 value = notes.get(key, (None, None))[0]
                 if value is not None:
                     found[key] = value.encode()
             return found
-        return (self.state_changes or self._small_state).rows(space, keys)
+        return (self.state_changes or self.committed_state).rows(space, keys)
 
     def scan(
         self, space: str, *, prefix: str = "", after: str = "", limit: int | None = None, newest_first: bool = False
     ) -> Iterator[tuple[str, bytes]]:
         """Return notes in order of their keys, the staged ones included."""
         if space != NOTES:
-            return self._small_state.scan(space, after=after, limit=limit)
+            return self.committed_state.scan(space, after=after, limit=limit)
         touched = {key: value for key, (value, _) in self.staged_notes.items() if key.startswith(prefix)}
         if not touched:
-            return self._small_state.scan(NOTES, prefix=prefix, limit=limit, newest_first=newest_first)
-        found: dict[str, bytes | None] = dict(self._small_state.scan(NOTES, prefix=prefix))
+            return self.committed_state.scan(NOTES, prefix=prefix, limit=limit, newest_first=newest_first)
+        found: dict[str, bytes | None] = dict(self.committed_state.scan(NOTES, prefix=prefix))
         found.update({key: None if value is None else value.encode() for key, value in touched.items()})
         ordered = sorted(found.items(), reverse=newest_first)
         return iter([(key, value) for key, value in ordered if value is not None][:limit])

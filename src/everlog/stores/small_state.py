@@ -17,9 +17,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, Protocol, runtime_checkable
+from zlib import crc32
 
 from everlog.core.event import Position
-from everlog.errors import Busy
+from everlog.errors import Busy, Damaged
 from everlog.stores.contract import Claim
 from everlog.stores.texts import MemoryTexts, Text, TextIndex
 from everlog.stores.waiting_lines import WaitingLines
@@ -100,6 +101,13 @@ class OwnFile(Protocol):
         ...
 
 
+class LostNotes(NamedTuple):
+    """Notes may be missing or outdated: why, and whose events are in the log as far as is known."""
+
+    error: Damaged
+    origins: Collection[str]
+
+
 class Beside(NamedTuple):
     """How a store looks up its claims and notes."""
 
@@ -107,6 +115,7 @@ class Beside(NamedTuple):
     note: Callable[[str], str | None]
     notes: Callable[[str, int | None, bool], Mapping[str, str]]  # prefix, limit, newest first
     every: Callable[[], Iterator[Row]]
+    lost: Callable[[], LostNotes | None] = lambda: None
 
 
 NOTHING = Beside(lambda names: {}, lambda key: None, lambda prefix, limit, newest_first: {}, lambda: iter(()))
@@ -157,9 +166,13 @@ class StoreState:
             return iter(sorted((row.key, row.value) for row in self._beside.every() if row.space == CLAIMS))
         return self.derived.scan(space, after=after, limit=limit)
 
+    def lost_notes(self) -> LostNotes | None:
+        """Return None if all notes can be read. It is cheap."""
+        return self._beside.lost()
+
     def kept_in_memory(self) -> StoreState:
-        """Return the same claims and notes, with rows of views that are not kept on the disk."""
-        return StoreState(self._beside, MemoryState, self.waiting)
+        """Return the claims and notes that can be read, with rows of views that are not kept on the disk."""
+        return StoreState(self._beside._replace(lost=lambda: None), MemoryState, self.waiting)
 
     def every_row(self) -> Iterator[Row]:
         """Return what a copy takes over: every claim and every note that has not expired, each once."""
@@ -231,6 +244,22 @@ def read_notes(
     """Return the notes whose key starts with `prefix`, in order of their keys, without expired ones."""
     found = state.scan(NOTES, prefix=prefix, limit=limit, newest_first=newest_first)
     return {key: value.decode() for key, value in found}
+
+
+def with_checksum(text: bytes) -> bytes:
+    """Return the text of a note with its checksum, for `without_checksum`."""
+    return b"%08x %b" % (crc32(text), text)
+
+
+def without_checksum(key: str, text: str | bytes) -> bytes:
+    """Return the text of a note. Raise Damaged if it is not as it was put."""
+    data = text.encode() if isinstance(text, str) else text
+    found = data[9:]
+    if with_checksum(found) != data:
+        raise Damaged(
+            f"the note {key} is damaged", why="its checksum does not match", hint="everlog verify; restore a backup"
+        )
+    return found
 
 
 class StateChanges:

@@ -17,8 +17,10 @@ from everlog.core.chain import NO_CHAIN, Chain, Run
 from everlog.core.codec import Packed, header_columns, header_hash
 from everlog.core.event import START, Position, Purged
 from everlog.core.merkle import path
+from everlog.log.read.accounting import accounted_slots
 from everlog.stores.contract import Stored
 from everlog.stores.copied import Runs
+from everlog.stores.lost import lost
 from everlog.sync.ranges import FINGERPRINT_BYTES, HASH_BYTES, Items, item, varint
 from everlog.sync.wire import FORKS_MAX, ORIGINS_MAX, RUNS_MAX, Heads, OriginHead, RunHead, Span
 from everlog.trust.forks import ForkProof
@@ -67,18 +69,24 @@ class Holdings:
         self._digests: dict[str, tuple[Chain, bytes]] = {}
 
     def refresh(self) -> None:
-        """Read what is new in the log. If positions or verdicts changed, it is read from its beginning."""
+        """Read what is new in the log. If positions or verdicts changed, it is read from its beginning.
+
+        Raise Damaged at a position that nothing accounts for: a peer must not take what is lost here for something
+        that this log never had.
+        """
         epoch, limits = self._stored.identity.epoch, self._verdicts().limits
         if epoch != self._epoch or limits != self._limits:
             with_keys = self._keys is not None
             self._begin(epoch)
             self._limits = limits
             self._keys = [] if with_keys else None
-        slots = self._stored.slots(after=self.position)
+        slots = accounted_slots(self._stored, self.position)
         runs = Runs(lambda origin: self.chains.get(origin, NO_CHAIN), self._join)
-        while piece := list(islice(slots, _PIECE)):
-            self._take(piece, runs)
-        runs.end()
+        try:
+            while piece := list(islice(slots, _PIECE)):
+                self._take(piece, runs)
+        finally:
+            runs.end()  # the next call continues after what was taken
 
     def _join(self, origin: str, run: Run) -> None:
         self.chains[origin] = self.chains.get(origin, NO_CHAIN).joined(run)
@@ -206,12 +214,16 @@ class Holdings:
         ]
 
     def slots_at(self, places: Places) -> Iterator[Packed | Purged]:
-        """Return what is at these positions now."""
-        last = places.position + places.span.last - places.span.first
+        """Return what is at these positions now. Raise Damaged at one that cannot be read."""
+        following, last = places.position, places.position + places.span.last - places.span.first
         for slot in self._stored.slots(after=Position(places.position - 1)):
-            if slot.position > last:
-                return
+            if slot.position != following:
+                break
             yield slot
+            following += 1
+            if following > last:
+                return
+        raise lost(following, last)
 
     def hash_at(self, origin: str, number: int) -> bytes:
         """Return the hash of one event; nothing if it is not here."""

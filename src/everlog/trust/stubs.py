@@ -14,7 +14,7 @@ from everlog.core.canonical import NUMBER_MAX
 from everlog.core.ids import id_matches, is_key, parse_id
 from everlog.errors import EverlogError
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.small_state import NOTES, RowReader, read_note
+from everlog.stores.small_state import NOTES, RowReader, read_note, with_checksum, without_checksum
 from everlog.trust.forks import Leaf
 from everlog.trust.groups import event_is_signed
 
@@ -63,10 +63,15 @@ def keep_proof(write: OpenWrite, stub: Stub) -> None:
     """Keep the proof of a stub, so that it can be sent to others."""
     if stub.count:
         leaf = Leaf(stub.hash, stub.signature, stub.first_seq, stub.count, stub.path)
-        write.put(NOTES, {f"{_PREFIX}{stub.origin}/{stub.origin_seq}": msgspec.json.encode(leaf)})
+        write.put(NOTES, {_key(stub.origin, stub.origin_seq): with_checksum(msgspec.json.encode(leaf))})
 
 
 def kept_proof(state: RowReader, origin: str, number: int) -> Leaf | None:
-    """Return the proof of a stub that came from elsewhere."""
-    text = read_note(state, f"{_PREFIX}{origin}/{number}")
-    return None if text is None else _leaf.decode(text)
+    """Return the proof of a stub that came from elsewhere. Raise Damaged if it cannot be read."""
+    key = _key(origin, number)
+    text = read_note(state, key)
+    return None if text is None else _leaf.decode(without_checksum(key, text))
+
+
+def _key(origin: str, number: int) -> str:
+    return f"{_PREFIX}{origin}/{number}"

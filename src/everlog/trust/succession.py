@@ -24,7 +24,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.event import Event
 from everlog.errors import EverlogError
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.small_state import NOTES, RowReader, read_notes
+from everlog.stores.small_state import NOTES, RowReader, read_notes, with_checksum, without_checksum
 from everlog.trust.keys import PrivateKey, is_key, key_of
 from everlog.trust.standing import Limit, Rights
 
@@ -86,13 +86,13 @@ _succession = msgspec.json.Decoder(Succession)
 
 
 def successions_in(state: RowReader) -> dict[str, Succession]:
-    """Return the successions that were recorded, by origin."""
-    found = [_succession.decode(text) for text in read_notes(state, _NOTES).values()]
+    """Return the successions that were recorded, by origin. Raise Damaged if one cannot be read."""
+    found = [_succession.decode(without_checksum(key, text)) for key, text in read_notes(state, _NOTES).items()]
     return {one.origin: one for one in found}
 
 
 def put_succession(write: OpenWrite, one: Succession) -> None:
-    write.put(NOTES, {_NOTES + one.origin: msgspec.json.encode(one)})
+    write.put(NOTES, {_NOTES + one.origin: with_checksum(msgspec.json.encode(one))})
 
 
 # ---- standing

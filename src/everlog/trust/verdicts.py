@@ -4,7 +4,7 @@
     standing       the chains of which more was recorded than counts, and up to where they count
 
 An event that lost its standing stays at its position. Views leave it out, and sync does not compare it. The row is
-missing as long as every recorded event counts, which is so in nearly every log.
+missing as long as every recorded event counts, which is so in nearly every log. Both begin with a checksum.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ import msgspec
 
 from everlog.core.event import Event, Recorded
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
+from everlog.stores.small_state import (
+    NOTES,
+    RowReader,
+    StoreState,
+    read_note,
+    read_notes,
+    with_checksum,
+    without_checksum,
+)
 from everlog.trust.forks import ForkProof
+from everlog.trust.keys import is_key
 from everlog.trust.standing import Limit
 
 _FORKS, _STANDING = "fork/", "standing"
@@ -56,19 +65,30 @@ def verdicts_of(text: str) -> Verdicts:
 
 
 def verdicts_in(state: RowReader) -> Verdicts:
-    """Return what was decided last."""
-    return verdicts_of(read_note(state, _STANDING) or "")
+    """Return what was decided last. Raise Damaged if it cannot be read."""
+    text = read_note(state, _STANDING)
+    return verdicts_of("" if text is None else without_checksum(_STANDING, text).decode())
 
 
 def put_verdicts(write: OpenWrite, verdicts: Verdicts) -> None:
-    write.put(NOTES, {_STANDING: str(verdicts).encode() if verdicts else None})
+    """Put what is decided now, if it is not there or cannot be read."""
+    row = with_checksum(str(verdicts).encode()) if verdicts else None
+    if write.rows(NOTES, (_STANDING,)).get(_STANDING) != row:
+        write.put(NOTES, {_STANDING: row})
 
 
 def forks_in(state: RowReader) -> dict[str, ForkProof]:
-    """Return the proofs of forks, by origin."""
-    found = [_fork.decode(text) for text in read_notes(state, _FORKS).values()]
+    """Return the proofs of forks, by origin. Raise Damaged if one cannot be read."""
+    found = [_fork.decode(without_checksum(key, text)) for key, text in read_notes(state, _FORKS).items()]
     return {fork.origin: fork for fork in found}
 
 
 def put_fork(write: OpenWrite, fork: ForkProof) -> None:
-    write.put(NOTES, {_FORKS + fork.origin: msgspec.json.encode(fork)})
+    write.put(NOTES, {_FORKS + fork.origin: with_checksum(msgspec.json.encode(fork))})
+
+
+def refuse_lost_verdicts(state: StoreState) -> None:
+    """Raise Damaged if a verdict may be among the notes that cannot be read: then a key is among the origins."""
+    lost = state.lost_notes()
+    if lost is not None and any(map(is_key, lost.origins)):
+        raise lost.error

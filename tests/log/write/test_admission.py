@@ -335,3 +335,18 @@ def test_strangers_make_room_for_known_authors(make_log: Callable[..., Log], mon
     assert kinds(log.admit_each(sent[1:])) == ["held out_of_order"] * 2
     assert kinds(log.admit_each(sent[:1])) == ["recorded"]
     assert stored(log) == sent
+
+
+def test_a_fork_is_not_missed_where_the_log_is_damaged(
+    make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make_log("memory")
+    author = author_of(log)
+    first = author.write(1)
+    twin = author.twin()
+    log.admit_each([*first, *author.write(2)])
+    slots = log.stored.slots
+    monkeypatch.setattr(log.stored, "slots", lambda **where: (slot for slot in slots(**where) if slot.position != 2))
+    assert kinds(log.admit_each(twin.write(1, actor="user:eve"))) == ["db_corrupt"]
+    monkeypatch.undo()
+    assert kinds(log.admit_each(author.twin().write(1))) == ["recorded"]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from psycopg import sql
 from tests.stores.postgres.conftest import Bare
 from tests.support.postgres_schemas import Schemas
 
+from everlog.application.trust.checkpoints import make_checkpoint, make_heads
+from everlog.application.trust.proofs import prove
 from everlog.catalog.catalog import Catalog
 from everlog.core.event import Position
 from everlog.core.query import EVERYTHING, Query
@@ -17,6 +20,7 @@ from everlog.errors import (
 )
 from everlog.log.log import Log
 from everlog.stores.postgres.store import PostgresStore
+from everlog.sync.exchange import Node
 from everlog.testing.builders import Chain
 from everlog.testing.filling import append
 
@@ -64,6 +68,32 @@ def test_a_lost_row_ends_a_read_with_its_position(
             found.extend(recorded.position for recorded in store.read(query, newest_first=newest_first))
         assert (raised.value.details["position"], raised.value.details["after"]) == (position, position)
         assert found == [place for place in whole if (place > position if newest_first else place < position)]
+
+
+def test_a_lost_row_stops_what_other_nodes_rely_on(
+    postgres_url: str, postgres_schemas: Schemas, catalog: Catalog
+) -> None:
+    """G10: a peer, a checkpoint and a proof. The heads are kept apart from the rows, and stay whole."""
+    log = Log(PostgresStore(postgres_url), catalog)
+    for number in range(6):
+        log.append("thing.said", stream=f"thing/{number % 2}", payload={"value": number})
+    node = Node(log)
+    spans, heads = node.all_spans(), make_heads(log, None)
+    with postgres_schemas.connect(postgres_url) as bare:
+        bare.execute("ALTER TABLE events DISABLE TRIGGER USER")
+        bare.execute("DELETE FROM events WHERE position = 3")
+    reads: list[Callable[[], object]] = [
+        Node(log).heads,
+        lambda: list(node.batches(spans)),
+        lambda: make_checkpoint(log, None),
+        lambda: prove(log, "#5", None),
+    ]
+    for read in reads:
+        with pytest.raises(Damaged) as raised:
+            read()
+        assert raised.value.details["position"] == 3
+    assert make_heads(log, None) == heads
+    log.close()
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,54 @@ def test_a_closed_log_that_lost_whole_frames_takes_no_writes(
     store.close()
 
 
+def on_day(path: Path, day: int) -> SegmentsStore:
+    """Every day has its own segment."""
+    return SegmentsStore(path, now_us=lambda: day * 86_400_000_000, segment_hours_max=20)
+
+
+@pytest.mark.parametrize("how", ["cut", "damaged", "in the middle", "deleted"])
+def test_a_log_that_lost_its_end_does_not_say_where_its_chains_end(tmp_path: Path, how: str) -> None:
+    """G10: heads that are short would be signed, and sent to others. The notes of the end are unknown, too."""
+    path = tmp_path / "log"
+    for day in (20_000, 20_001):
+        store = on_day(path, day)
+        ends = [add(store) for _ in range(3)]
+        assert store.chains()[store.identity.origin].end.origin_seq == store.head()
+        assert store.small_state.lost_notes() is None
+        store.close()
+    file = path / "segments" / "00000002.seg"
+    content = file.read_bytes()
+    if how == "deleted":
+        file.unlink()
+    elif how == "cut":
+        file.write_bytes(content[: ends[1]])
+    else:
+        at = ends[0] + 20 if how == "in the middle" else ends[1] + 20
+        file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    store = SegmentsStore(path)
+    with pytest.raises(Damaged) as raised:
+        store.chains()
+    assert 0 < raised.value.details["position"] <= raised.value.details["after"]
+    lost = store.small_state.lost_notes()
+    assert lost is not None
+    assert store.identity.origin in lost.origins
+    store.close()
+
+
+def test_damage_of_an_earlier_segment_leaves_the_end_known(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    for day in (20_000, 20_001):
+        store = on_day(path, day)
+        add(store)
+        whole = store.chains()
+        store.close()
+    (path / "segments" / "00000001.seg").unlink()
+    store = SegmentsStore(path)
+    assert store.chains() == whole
+    assert store.small_state.lost_notes() is None
+    store.close()
+
+
 def test_what_is_remembered_of_the_end_does_not_stand_in_the_way_of_a_longer_log(
     closed: tuple[Path, list[int]],
 ) -> None:

@@ -314,3 +314,17 @@ def test_a_disk_that_fails_to_read_is_unavailable(path: Path, monkeypatch: pytes
             with pytest.raises(kind):
                 list(store.read())
             monkeypatch.undo()
+
+
+def test_a_bit_flipped_in_the_schema_is_damage(tmp_path: Path) -> None:
+    """The name of a column is another one then, and SQLite does not know the one that it is asked for."""
+    path = tmp_path / "log.db"
+    with Log(SqliteStore(path), BUILT_IN) as log:
+        _fill(log, 1)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = replace(sql, 'lamport', 'lamporu') WHERE name = 'purged'")
+    store = SqliteStore(path)
+    with pytest.raises(Damaged, match="schema"):
+        list(store.slots())
+    store.close()

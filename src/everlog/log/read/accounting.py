@@ -20,7 +20,7 @@ class Accounting:
 
     def __init__(self, store: Stored, after: Position) -> None:
         self._store = store
-        self._hides = isinstance(store, HidesEvents) and store.hides_events
+        self._hides = _hides(store)
         self.last = self._start = after
         self._passed_over = 0
 
@@ -56,6 +56,7 @@ class Places:
         self._store = store
         self._after = after
         self._upto = store.head() if upto is None else upto
+        self._hides = _hides(store)
         self._reserved = {purge.reserved for purge in store.purges(after=after)}
         self._lost: tuple[int, int] | None = None
 
@@ -64,7 +65,8 @@ class Places:
         for place in self._store.slots(after=self._after):
             if place.position > self._upto:
                 break
-            self._look_at(following, place.position - 1)
+            if place.position != following:
+                self._look_at(following, place.position - 1)
             following = place.position + 1
             yield place
         self._look_at(following, self._upto)
@@ -75,8 +77,21 @@ class Places:
             raise lost(*self._lost)
 
     def _look_at(self, first: int, last: int) -> None:
-        if self._lost is None and first <= last:
+        if self._lost is None and first <= last and not self._hides:
             self._lost = first_gap(self._reserved, first - 1, last)
+
+
+def _hides(store: Stored) -> bool:
+    return isinstance(store, HidesEvents) and store.hides_events
+
+
+def accounted_slots(store: Stored, after: Position = START) -> Iterator[Packed | Purged]:
+    """Return every place up to the head. Raise Damaged where a position is not accounted for."""
+    places = Places(store, after=after)
+    for place in places:
+        places.raise_if_lost()
+        yield place
+    places.raise_if_lost()
 
 
 def accounted(store: Stored, records: Iterable[Recorded], after: Position) -> Iterator[Recorded]:

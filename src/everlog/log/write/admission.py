@@ -22,6 +22,7 @@ from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.merkle import path
 from everlog.core.query import Query
 from everlog.errors import NoKey
+from everlog.log.read.accounting import Places
 from everlog.log.write.intake import Intake, WholeGroup
 from everlog.log.write.outcomes import CODES, Kind, Outcome
 from everlog.log.write.quarantine import Held, Quarantine
@@ -34,7 +35,7 @@ from everlog.trust.keys import is_key
 from everlog.trust.standing import Limit, Open, Rights, Standing
 from everlog.trust.stubs import Stub
 from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in, with_successors
-from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, verdicts_in
+from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, refuse_lost_verdicts
 
 
 class Gate:
@@ -122,6 +123,7 @@ class _Batch:
         self._groups = groups
         self._jump_max = jump_max
         self._quarantine = Quarantine(write)
+        refuse_lost_verdicts(write.committed_state)
         self._forks = forks_in(write)
         self._own = write.own_origin()
         self._waiting: dict[str, dict[bytes, Encoded]] = {}  # of the batch, by origin and hash
@@ -189,9 +191,7 @@ class _Batch:
             limit = self._limit(origin) if is_key(origin) else None
             if limit is not None and chain.greatest.origin_seq > limit.upto:
                 limits[origin] = limit
-        verdicts = Verdicts(limits)
-        if verdicts != verdicts_in(self._write):
-            put_verdicts(self._write, verdicts)
+        put_verdicts(self._write, Verdicts(limits))
 
     # ---- origins that are no keys
 
@@ -532,10 +532,14 @@ def _is_stranger(rights: Rights, origin: str) -> bool:
 
 
 def recorded_leaf(write: OpenWrite, origin: str, number: int) -> Leaf | None:
-    """Return the proof of an event that is recorded, or was purged. It reads the log up to there."""
+    """Return the proof of an event that is recorded, or was purged. It reads the log up to there.
+
+    Raise Damaged if the event is not found and something of the log cannot be read.
+    """
     hashes: dict[int, bytes] = {}
     wanted: Purged | None = None  # its path follows from the others of its group
-    for slot in write.stored.slots():
+    places = Places(write.stored)
+    for slot in places:
         event = slot if isinstance(slot, Purged) else unpack(slot).event
         if event.origin != origin:
             continue
@@ -551,8 +555,9 @@ def recorded_leaf(write: OpenWrite, origin: str, number: int) -> Leaf | None:
             if not count or event.origin_seq >= group.stop - 1:
                 leaves = [hashes[one] for one in group if one in hashes]
                 if number not in group or len(leaves) < count:
-                    return None
+                    break
                 return Leaf(wanted.hash, wanted.signature, first, count, path(leaves, number - first))
+    places.raise_if_lost()
     return None
 
 

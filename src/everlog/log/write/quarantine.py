@@ -10,20 +10,24 @@ that has the most, make room for those of others. What is dropped can be sent ag
 
 from __future__ import annotations
 
+import logging
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 
 import msgspec
 
 from everlog.core.codec import from_msgpack, to_msgpack
+from everlog.errors import Damaged, EverlogError
 from everlog.stores.contract import Encoded, encode_event
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
+from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes, with_checksum, without_checksum
 
 EVENTS_MAX = 10_000
 BYTES_MAX = 64 * 1024 * 1024
 ORIGIN_EVENTS_MAX = EVENTS_MAX // 10
 ORIGIN_BYTES_MAX = BYTES_MAX // 10
+
+_DROPPED = "it is dropped, and a peer that has it can send it again"
 
 _ROWS, _EVENTS = "held/", "held-event/"
 
@@ -39,6 +43,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _rows = msgspec.json.Decoder(list[Held])
+_logger = logging.getLogger("everlog")
 
 
 class Quarantine:
@@ -56,7 +61,7 @@ class Quarantine:
         found = self._of.get(origin)
         if found is None:
             text = read_note(self._write, _ROWS + origin)
-            found = self._of[origin] = [] if text is None else _rows.decode(text)
+            found = self._of[origin] = [] if text is None else _decoded(_ROWS + origin, text)
         return found
 
     def origins(self) -> set[str]:
@@ -64,12 +69,17 @@ class Quarantine:
         return {origin for origin, (events, _) in self._totals().items() if events}
 
     def event(self, origin: str, held: Held) -> Encoded | None:
-        """Return an event that waits; None if it cannot be read any more."""
+        """Return an event that waits. One that cannot be read any more is dropped, and None returned."""
         text = read_note(self._write, _key(origin, held.hash))
-        if text is None:
+        try:
+            encoded = None if text is None else encode_event(from_msgpack(b64decode(text)))
+        except (ValueError, msgspec.MsgspecError, EverlogError):
+            encoded = None
+        if encoded is None or encoded.hash != held.hash:
+            _logger.warning("event %s of %s waited and cannot be read; %s", held.id, origin, _DROPPED)
+            self.remove(origin, held.hash)
             return None
-        encoded = encode_event(from_msgpack(b64decode(text)))
-        return encoded if encoded.hash == held.hash else None
+        return encoded
 
     def add(self, encoded: Encoded, code: str, *, stranger: bool) -> bool:
         """Keep an event, or note the reason for which it waits now; return False if there is no room for it.
@@ -105,7 +115,7 @@ class Quarantine:
         """Put the rows that changed."""
         for origin in sorted(self._changed):
             rows = self._of[origin]
-            self._write.put(NOTES, {_ROWS + origin: msgspec.json.encode(rows) if rows else None})
+            self._write.put(NOTES, {_ROWS + origin: with_checksum(msgspec.json.encode(rows)) if rows else None})
         self._changed.clear()
 
     def _make_room(self, origin: str, size: int, stranger: bool) -> bool:
@@ -153,7 +163,15 @@ class Quarantine:
 def held_rows(state: RowReader) -> Iterator[tuple[str, list[Held]]]:
     """Return what waits, by origin."""
     for key, text in read_notes(state, _ROWS).items():
-        yield key.removeprefix(_ROWS), _rows.decode(text)
+        yield key.removeprefix(_ROWS), _decoded(key, text)
+
+
+def _decoded(key: str, text: str) -> list[Held]:
+    try:
+        return _rows.decode(without_checksum(key, text))
+    except Damaged:
+        _logger.warning("the list of what waits of %s cannot be read; %s", key.removeprefix(_ROWS), _DROPPED)
+        return []
 
 
 def _key(origin: str, hash: bytes) -> str:

@@ -34,10 +34,8 @@ def problems(folder: Folder, index: Index, notes: NotesFile) -> Iterator[Problem
     for name in other_names(folder.files, folder.events):
         yield Problem(START, "foreign_file", f"events/{name} is not named after a day, and its lines are not read")
     yield from _missing(index)
-    if notes.bad_lines():
-        yield Problem(
-            START, "notes_damaged", f"{counted(notes.bad_lines(), 'line')} of local/notes.jsonl cannot be read"
-        )
+    if (error := notes.lost()) is not None:
+        yield Problem(START, "notes_damaged", error.what)
 
 
 def file_of(index: Index, position: Position) -> str:

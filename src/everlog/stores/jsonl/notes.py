@@ -17,6 +17,8 @@ from collections.abc import Callable
 import msgspec
 
 from everlog.core.event import Position
+from everlog.core.text import counted
+from everlog.errors import Damaged
 from everlog.files import Files, Stamp, replace_file
 from everlog.stores.contract import Claim
 from everlog.stores.jsonl.day_files import looks_torn, read_from
@@ -71,9 +73,17 @@ class NotesFile:
         self._refresh()
         return self._claims.get(name)
 
-    def bad_lines(self) -> int:
+    def lost(self) -> Damaged | None:
+        """Return the error for lines that cannot be read, None if there are none."""
         self._refresh()
-        return self._bad
+        if not self._bad:
+            return None
+        return Damaged(
+            f"{counted(self._bad, 'line')} of local/notes.jsonl cannot be read",
+            why="the file was changed or damaged on the disk",
+            hint="restore local/notes.jsonl; docs/operations.md, notes_damaged",
+            file="local/notes.jsonl",
+        )
 
     def append(self, notes: Notes, claims: dict[bytes, Claim], *, at: int, of: str, now_us: int) -> None:
         """Write and flush them. The caller holds the lock."""

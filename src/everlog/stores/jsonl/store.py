@@ -37,7 +37,7 @@ from everlog.stores.jsonl.lines_of_write import LinesOfWrite
 from everlog.stores.jsonl.notes import NotesFile
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.put_back import remember_end
-from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
+from everlog.stores.small_state import Beside, LostNotes, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateFile
 from everlog.stores.waiting_lines import WaitingLines
 
@@ -90,7 +90,7 @@ class JsonlStore:
         self._notes = NotesFile(self._folder, self._updater.knows)
         self._updater.index_replaced = self._notes.forget
         self._updater.clean_notes = lambda: self._notes.clean(now_us())
-        beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
+        beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row, self._lost_notes)
         waiting = WaitingLines(self._files, self._folder.refusals_file, lambda: self._folder.log_id)
         self.small_state = StoreState(
             beside, lambda: StateFile(self._folder.local / "views.db", self._files), waiting
@@ -357,6 +357,11 @@ class JsonlStore:
             if key.startswith(prefix) and (expires is None or expires > now)
         ]
         return dict(sorted(found, reverse=newest_first)[:limit])
+
+    def _lost_notes(self) -> LostNotes | None:
+        self._look_beside()
+        error = self._notes.lost()
+        return None if error is None else LostNotes(error, self._updater.index.chains().keys())
 
     def _every_row(self) -> Iterator[Row]:
         self._look()

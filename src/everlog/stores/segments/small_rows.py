@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from everlog.stores.contract import Claim
 from everlog.stores.segments.state import LogState
-from everlog.stores.small_state import Beside, Row, claim_row, note_row
+from everlog.stores.small_state import Beside, LostNotes, Row, claim_row, note_row
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class SmallRows:
         self._claims_kept_us = claims_kept_us
 
     def beside(self) -> Beside:
-        return Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
+        return Beside(self._find_claims, self._find_note, self._find_notes, self._every_row, self._lost)
 
     def _find_claims(self, names: Collection[bytes]) -> dict[bytes, Claim]:
         since_us = self._now_us() - self._claims_kept_us
@@ -45,6 +45,10 @@ class SmallRows:
             ]
         )
         return dict(sorted(found, reverse=newest_first)[:limit])
+
+    def _lost(self) -> LostNotes | None:
+        error, origins = self._ask(lambda state: (state.lost_end(), state.chains.keys()))
+        return None if error is None else LostNotes(error, origins)
 
     def _every_row(self) -> Iterator[Row]:
         now = self._now_us()

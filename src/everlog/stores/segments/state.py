@@ -17,6 +17,7 @@ from everlog.core.ids import EventId
 from everlog.errors import Damaged
 from everlog.files import Files
 from everlog.stores.contract import Claim, Erasure, Identity, Problem
+from everlog.stores.lost import lost
 from everlog.stores.segments.closed_end import SavedEnd, compare_ends, read_end
 from everlog.stores.segments.format.frames import TailKind
 from everlog.stores.segments.format.header import NoteValue, StartState
@@ -26,7 +27,7 @@ from everlog.stores.segments.index.live_part import LivePart
 from everlog.stores.segments.index.lookup import Part
 from everlog.stores.segments.loading import CheckPart, SegmentLoader, SegmentReplaced
 from everlog.stores.segments.lost_positions import MissingSegments, lost_positions
-from everlog.stores.segments.segment import Lost, Segment, describe_gap
+from everlog.stores.segments.segment import Lost, Segment, describe_gap, file_of_segment
 
 _Block = tuple[tuple[int, int] | None, int, int]  # the inode of its segment, its start and its end
 
@@ -320,6 +321,22 @@ class LogState:
                 self.notes.pop(key, None)
             else:
                 self.notes[key] = (value, expires)
+
+    def lost_end(self) -> Damaged | None:
+        """Return the error for a log that lost frames of its last segment, or that segment: the chains and the notes
+        at its end are not known then."""
+        live = self.live
+        gaps = [*live.gaps, *(one.gap for one in self.lost if one.gap.head > live.head)]
+        if not (gaps or live.header is None or self._ends_damaged):
+            return None
+        first = gaps[0].before + 1 if gaps else live.head + 1
+        name = file_of_segment(self._layout, live).name
+        return lost(
+            first,
+            max(first, gaps[0].head if gaps else first),
+            why="the last segment is missing" if self._newest > live.number else f"{name} is not as it was written",
+            file=f"segments/{name}",
+        )
 
     def first_problem(self) -> Problem | None:
         """Return why writes are refused, or None. The log never writes over damage (G10)."""

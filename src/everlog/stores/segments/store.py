@@ -24,6 +24,7 @@ from everlog.stores.segments import check, columns, groups, reader
 from everlog.stores.segments.archive import archive_segment
 from everlog.stores.segments.loading import SegmentReplaced
 from everlog.stores.segments.open_log import HOUR_US, OpenLog
+from everlog.stores.segments.state import LogState
 
 _STREAMS_REMEMBERED_MAX = 200_000
 
@@ -195,7 +196,12 @@ class SegmentsStore(OpenLog):
         return Ends(clock, sequences, chains, known, removable)
 
     def chains(self) -> dict[str, Chain]:
-        return self._query(lambda state: dict(state.chains))
+        def whole(state: LogState) -> dict[str, Chain]:
+            if (error := state.lost_end()) is not None:
+                raise error
+            return dict(state.chains)
+
+        return self._query(whole)
 
     def _sequence(self, stream: str) -> int:
         found = self._sequences.get(stream)

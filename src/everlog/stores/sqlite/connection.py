@@ -246,6 +246,13 @@ def translated(error: sqlite3.Error, path: Path, doing: str) -> EverlogError:
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CONSTRAINT")):
         return Damaged(what, why=why, hint=_hint_for_damage(doing, path), path=str(path))
+    if name == "SQLITE_ERROR" and str(error).startswith("no such column"):
+        return Damaged(
+            what,
+            why=f"its schema is not as it was made: {why}",
+            hint=_hint_for_damage(doing, path),
+            path=str(path),
+        )
     if not name and "UTF-8" in str(error):  # invalid text: sqlite3 reports it, and may quote a long text
         why = "a text in the database is not UTF-8"
         return Damaged(what, why=why, hint=_hint_for_damage(doing, path), path=str(path))
