@@ -10,6 +10,7 @@ from tests.trust.signing import Author
 
 from everlog.errors import Damaged
 from everlog.log.log import Log
+from everlog.log.write.quarantine import held_rows
 from everlog.stores.small_state import NOTES
 
 KINDS = ["memory", "sqlite", "jsonl", "segments"]
@@ -79,6 +80,8 @@ def test_what_waited_and_cannot_be_read_is_reported_and_can_be_sent_again(
     assert [one.kind for one in node.admit_each(sent[:1])] == ["recorded"]
     assert "can send it again" in caplog.text
     assert node.head() < 3
+    waiting = {row.hash.hex() for _, rows in held_rows(node.writer.small_state) for row in rows}
+    assert key.rpartition("/")[2] not in waiting
     node.admit_each(sent)
     assert [recorded.event for recorded in node.stored.read()] == sent
     assert node.verify().ok
