@@ -25,7 +25,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, NewType
+from typing import TYPE_CHECKING, NewType, cast
 
 from everlog.errors import IdFromTheFuture, InvalidField, shown
 
@@ -51,7 +51,7 @@ _VERSION_7 = 0x7 << 76
 _VARIANT = 0b10 << 62
 _COUNTER_MAX = (1 << 62) - 1
 _COUNTER_START_MAX = (1 << 61) - 1
-_LOW_30_BITS = (1 << 30) - 1
+_LOW_10_BITS, _LOW_30_BITS = (1 << 10) - 1, (1 << 30) - 1
 _ORIGIN_COUNTER_BITS = 22
 _ORIGIN_COUNTER_MAX = (1 << _ORIGIN_COUNTER_BITS) - 1
 
@@ -142,7 +142,6 @@ class IdSource:
         self._ms = -1
         self._high = 0
         self._counter = 0
-        self._prefix, self._prefix_of = "", -1
 
     def take(self, count: int, now_ms: int | None = None) -> list[EventId]:
         """Return `count` new ids in growing order, of one millisecond unless the counter is exhausted.
@@ -153,17 +152,18 @@ class IdSource:
         if now > self._ms:
             self._begin(now)
         ids: list[EventId] = []
-        pairs = _PAIRS
-        for _ in range(count):
-            self._counter += 1
-            if self._counter > _COUNTER_MAX:
+        while count:
+            first = self._counter + 1
+            if first > _COUNTER_MAX:
                 self._begin(self._ms + 1)
-            # Neighbours differ in their last 30 bits only, so the first 20 characters are rendered once.
-            if self._counter >> 30 != self._prefix_of:
-                self._prefix_of = self._counter >> 30
-                self._prefix = id_text(self._high | self._counter)[:20]
-            low = self._counter & _LOW_30_BITS
-            ids.append(EventId(self._prefix + pairs[low >> 20] + pairs[(low >> 10) & 1023] + pairs[low & 1023]))
+                first = self._counter + 1
+            # Neighbours differ in their last 10 bits only, so the first 24 characters are rendered once.
+            start = first & _LOW_10_BITS
+            end = min(start + count, _LOW_10_BITS + 1)
+            prefix = id_text(self._high | first)[:24]
+            ids += [cast("EventId", prefix + pair) for pair in _PAIRS[start:end]]
+            self._counter = first + end - start - 1
+            count -= end - start
         return ids
 
     def _begin(self, ms: int) -> None:
@@ -172,7 +172,6 @@ class IdSource:
         self._high = (ms << 80) | _VERSION_7 | (random >> 61 << 64) | _VARIANT
         # The top bit starts at zero, which leaves room for 2^61 ids in this millisecond.
         self._counter = random & _COUNTER_START_MAX
-        self._prefix_of = -1
 
 
 def is_key(origin: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 import threading
 from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
@@ -120,7 +121,7 @@ def _all_at_once(
     else:
         payloads, versions = _checked_by_type(types, given, catalog)
     bodies = list(map(encode_plain, payloads))
-    if len(max(bodies, key=len)) > min(limits.payload_bytes_warn, limits.payload_bytes_max):
+    if max(map(len, bodies)) > min(limits.payload_bytes_warn, limits.payload_bytes_max):
         return None
     if not clear_texts(payloads, bodies):
         return None
@@ -271,8 +272,7 @@ class _Salts:
             left = self._left
             if len(left) < count:
                 size = max(count, _SALTS_AT_ONCE)
-                random = os.urandom(SALT_BYTES * size)
-                left.extend([random[start : start + SALT_BYTES] for start in range(0, len(random), SALT_BYTES)])
+                left.extend(struct.unpack(f"{SALT_BYTES}s" * size, os.urandom(SALT_BYTES * size)))
             kept = len(left) - count
             salts = left[kept:]
             del left[kept:]
