@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import logging
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.ids import is_key
 from everlog.errors import (
     Conflict,
+    EverlogError,
     InvalidField,
     InvalidSettings,
     NewerFormat,
@@ -26,6 +28,7 @@ from everlog.errors import (
     Unavailable,
 )
 from everlog.files import DiskFiles, Files
+from everlog.log.forgotten import forgets_in
 from everlog.log.log import Log
 from everlog.log.write.draft import Limits
 from everlog.settings import Loaded, Settings, find_folder, load
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from everlog.programs.registry import Own
     from everlog.stores.segments.dump import DumpEntry
     from everlog.trust.key_files import KeyFolder
+    from everlog.trust.keys import PrivateKey
     from everlog.trust.signer import Keys, Signer
     from everlog.trust.standing import Standing
     from everlog.views.registry import Views
@@ -234,6 +238,18 @@ def segment_entries(path: Path) -> Iterator[DumpEntry]:
     return dump(DiskFiles(), path)
 
 
+def unpacked_archive(path: Path) -> Iterator[bytes]:
+    """Return the content of a packed segment file, piece by piece."""
+    from everlog.stores.segments.format.archive_source import PIECE_BYTES, ArchiveSource
+
+    source = ArchiveSource(DiskFiles(), path)
+    try:
+        for at in range(0, source.size, PIECE_BYTES):
+            yield source.read(at, PIECE_BYTES)
+    finally:
+        source.close()
+
+
 def copy_target(url: str, *, base: Path, files: Files | None = None) -> Target:
     """Return where a copy goes: under a temporary name that is renamed at the end, or directly into the store."""
     path = store_path(url, base=base)
@@ -310,7 +326,7 @@ def _log(
         keys_kept_us=_claims_kept_us(settings),
         make_views=lambda log: _views(log, own, settings, beside),
         guards=_guards(catalog, own, lambda: log),
-        sealing=sealing or Sealing(partial(_ring, beside.keys, shown_url(beside.url))),
+        sealing=sealing or Sealing(partial(_ring, store, beside)),
         signer=_signer(store, settings, beside),
         make_standing=partial(_standing, store, settings.authors) if settings.authors else None,
     )
@@ -347,11 +363,33 @@ def _signer(store: Store, settings: Settings, beside: _Beside) -> Signer | None:
     return Signer(beside.own_keys(), identity.log_id)
 
 
-def _ring(keys: Path | None, url: str) -> KeyRing:
-    """Return the key ring of a log: in its folder for keys, or in memory for a log in memory."""
-    if keys is None and url != "memory:":
-        raise _no_place(url)
-    return KeyRing(None if keys is None else keys / "ring")
+def _ring(store: Store, beside: _Beside) -> KeyRing:
+    """Return the key ring of a log: in its folder for keys, or in memory for a log in memory.
+
+    The keys that the log has on record as destroyed are destroyed, also in an older copy of the ring.
+    """
+    if beside.keys is None and beside.url != "memory:":
+        raise _no_place(shown_url(beside.url))
+    gone = {key for forget in forgets_in(store.small_state) for key in forget.keys}
+    ring = KeyRing(
+        None if beside.keys is None else beside.keys / "ring", node_keys=_node_keys(store, beside), gone=gone
+    )
+    if came_back := ring.held(gone):
+        try:
+            ring.destroy(came_back)
+        except EverlogError as error:  # they are not used all the same
+            _logger.warning("keys that were destroyed are in %s again: %s", ring.folder, error)
+    return ring
+
+
+def _node_keys(store: Store, beside: _Beside) -> list[PrivateKey]:
+    """Return the keys of a signed log that are here, the present one first. They wrap the keys of persons."""
+    identity, found = store.identity, []
+    for origin in dict.fromkeys((identity.origin, *reversed(identity.former))):
+        if is_key(origin):
+            with suppress(NoKey):
+                found.append(beside.own_keys().load(origin))
+    return found
 
 
 def _no_place(url: str) -> NoKey:

@@ -318,6 +318,16 @@ class Catalog:
                     found[name] = self._sealed[event_type].get(name, STAND_IN)
         return {**payload, **found} if found else payload
 
+    def personal_fields(self) -> dict[str, dict[str, Personal]]:
+        """Return the personal fields of every type that has some, of all its versions."""
+        self._load_all()
+        found: dict[str, dict[str, Personal]] = {}
+        for event_type, models in self._models.items():
+            for version, model in sorted(models.items()):
+                if has_personal(model):
+                    found.setdefault(event_type, {}).update(self._model(event_type, version).personal)
+        return found
+
     def _opened(self, event: Event) -> Event:
         payload = self.opened(event.type, event.payload)
         return event if payload is event.payload else msgspec.structs.replace(event, payload=payload)

@@ -24,6 +24,7 @@ COMMANDS = {
     "help": ("Start", "help", "Explain a command or a topic."),
     "append": ("Write", "events.append", "Record an event, or a batch of them."),
     "purge": ("Write", "events.purge", "Remove a stream's events permanently."),
+    "forget": ("Write", "events.forget", "Forget a person: destroy their keys, erase what was never sealed."),
     "agent": ("Programs", "programs.agents", "Commands of agents: propose, approve, list, trace and more."),
     "community": ("Programs", "programs.community", "A community: members, market, chats, files and more."),
     "issue": ("Programs", "programs.issues", "Issues: create, comment, link, close, list, search and more."),

@@ -165,6 +165,27 @@ class Claim:
         out.hint("the file itself was checked; there was no log of this id here to compare with")
 
 
+def answer_receipt(session: Session, file: str, key: str | None) -> None:
+    """Check the receipt of a forget, and compare it with the log if it is here."""
+    from everlog.application.trust.checkpoints import parse_key, read_file
+    from everlog.application.trust.forget import check_receipt, compare_receipt
+    from everlog.cli.verify import shown
+
+    out = session.out
+    checked = check_receipt(read_file(session.directory / file), None if key is None else parse_key(key))
+    try:
+        is_here = session.log().identity.log_id == checked.log_id
+    except NoLogHere:
+        is_here = False
+    if is_here:
+        compare_receipt(session.log(), checked)
+    lines = [f"{name:<11} {safe(shown(value))}" for name, value in checked.facts.items()]
+    lines += [out.paint("ok", "green")]
+    out.answer(Answer.of_one(checked.log_id, {"ok": True, **checked.facts}, lines=lines))
+    if not is_here:
+        out.hint("the file itself was checked; there was no log of this id here to compare with")
+
+
 def read_claim(session: Session, proof: str | None, checkpoint: str | None, key: str | None) -> Claim:
     """Read and check the file of `--proof` or `--checkpoint`."""
     from everlog.application.trust.checkpoints import check_checkpoint, parse_key, read_file

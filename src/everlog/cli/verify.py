@@ -20,13 +20,16 @@ FAULTS_SHOWN = 20
 @click.command("verify")
 @click.option("--proof", metavar="FILE", help="Check a proof of everlog prove, also without the log.")
 @click.option("--checkpoint", metavar="FILE", help="Compare the log with a checkpoint, or check it without the log.")
+@click.option("--receipt", metavar="FILE", help="Check a receipt of everlog forget, also without the log.")
 @click.option(
     "--key", metavar="KEY", help="The key that must have signed it: z6Mk…, did:key, OpenSSH or verifier key."
 )
 @missing_ok_option
 @common_options
 @pass_session
-def verify_command(session: Session, proof: str | None, checkpoint: str | None, key: str | None) -> None:
+def verify_command(
+    session: Session, proof: str | None, checkpoint: str | None, receipt: str | None, key: str | None
+) -> None:
     """Verify the log from its bytes.
 
     Every position is accounted for, every hash is computed again, every chain is followed. The digest covers all
@@ -36,8 +39,9 @@ def verify_command(session: Session, proof: str | None, checkpoint: str | None, 
     In PostgreSQL, the role of a tenant verifies the events that it may see; `unseen` counts the other positions.
 
     With --checkpoint, the log must continue the checkpoint: an event that was cut off, changed or moved since is
-    found. With --proof, the proof is checked. Both also work on another machine, without the log: then the
-    signatures and the proof are checked. --key states who must have signed; without it, the signer is shown.
+    found. With --proof, the proof is checked. With --receipt, the receipt of a forget is checked, and that the log
+    has its record. They also work on another machine, without the log: then the signatures and the proof are
+    checked. --key states who must have signed; without it, the signer is shown.
 
     \b
     Examples:
@@ -53,6 +57,13 @@ def verify_command(session: Session, proof: str | None, checkpoint: str | None, 
     out = session.out
     started = time.monotonic()
     claim = None
+    if receipt:
+        from everlog.cli.trust import answer_receipt
+
+        if proof or checkpoint:
+            raise click.UsageError("name one file, with --proof, --checkpoint or --receipt")
+        answer_receipt(session, receipt, key)
+        return
     if proof or checkpoint or key:
         from everlog.cli.trust import read_claim
 

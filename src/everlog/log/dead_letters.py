@@ -15,6 +15,7 @@ stream removes its letters: a reason may contain text of the payload.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 import msgspec
@@ -27,6 +28,9 @@ KEPT_US = 90 * 24 * 60 * 60 * 1_000_000
 FAILED, WAITING, STOPPED, SKIPPED = "failed", "waiting", "stopped", "skipped"
 RETRYING, DONE = "retrying", "done"
 OPEN = frozenset({FAILED, WAITING, RETRYING})
+
+WITHHELD = "(withheld: somebody was forgotten)"
+"""In place of a reason that may quote a value."""
 
 _PREFIX = "dead-letter/"
 _REASON_CHARS_MAX = 2_000
@@ -125,6 +129,14 @@ def forget_letters(writer: OpenWrite, stream: str) -> None:
     for key, text in read_notes(writer, _PREFIX).items():
         if _decode(text).stream == stream:
             writer.put(NOTES, {key: None})
+
+
+def blank_letters(writer: OpenWrite, streams: Collection[str]) -> None:
+    """Remove the reasons from the letters of streams, because they may quote a payload. The letters stay."""
+    for text in read_notes(writer, _PREFIX).values():
+        letter = _decode(text)
+        if letter.stream in streams and letter.reason:
+            keep_letter(writer, msgspec.structs.replace(letter, reason=WITHHELD))
 
 
 def _key(letter: GroupLetter) -> str:

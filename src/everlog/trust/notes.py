@@ -33,6 +33,9 @@ ED25519, COSIGNATURE = b"\x01", b"\x04"
 _DASH = "— "
 _PREFIX = "everlog"
 _HEADS = "everlog heads 1"
+FORGOTTEN = "everlog forgotten 1"
+"""The first line of the receipt of a forget."""
+
 _TIME_BYTES = 8
 _ID_BYTES = 4
 _HASH_BYTES = 32
@@ -279,7 +282,13 @@ def _self_named(one: NoteSignature, first: str, own: LogName | None) -> Verifier
         known = key_of(key)
     except InvalidField:
         return None
-    kinds = (ED25519,) if one.name == first else (COSIGNATURE, ED25519) if first == _HEADS else (COSIGNATURE,)
+    kinds = (
+        (ED25519,)
+        if one.name == first
+        else (COSIGNATURE, ED25519)
+        if first in (_HEADS, FORGOTTEN)
+        else (COSIGNATURE,)
+    )
     return next((found for kind in kinds if (found := Verifier(one.name, known, kind)).made(one)), None)
 
 

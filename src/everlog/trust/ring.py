@@ -64,18 +64,26 @@ class KeyRing:
     """The keys of persons, in a folder that any number of processes use, or in memory for a log in memory."""
 
     def __init__(
-        self, folder: Path | None, *, node_keys: Sequence[PrivateKey] = (), files: Files | None = None
+        self,
+        folder: Path | None,
+        *,
+        node_keys: Sequence[PrivateKey] = (),
+        gone: Collection[str] = (),
+        files: Files | None = None,
     ) -> None:
         """`node_keys` are the keys of the node, the present one first. Without any, the ring protects itself only by
-        the permissions of its folder."""
-        self._folder = folder
-        self._files = files or DiskFiles()
+        the permissions of its folder. `gone` are keys that the log knows to be destroyed: a ring that was put back
+        from an older copy does not bring them back."""
+        self.folder = self._folder = folder
+        self.files = self._files = files or DiskFiles()
+        self._gone = frozenset(gone)
         self._node_keys = tuple(node_keys)
         self._threads = threading.RLock()
         self._secret = b""
         self._wrapped: dict[str, str] = {}  # by id
         self._ids: dict[str, list[str]] = {}  # by name
-        self._destroyed: set[str] = set()
+        self._destroyed: set[str] = set(self._gone)
+        self._seen: set[str] = set()  # destroyed, and in the file all the same
         self._known: dict[str, SubjectKey] = {}  # by person; emptied when it grows too large
         self._open: dict[str, bytes] = {}  # by id, likewise
         self._stamp: Stamp | None = None
@@ -136,6 +144,12 @@ class KeyRing:
             self._refresh(at_once=True)
             return frozenset(self._destroyed)
 
+    def held(self, key_ids: Collection[str]) -> list[str]:
+        """Return those of the keys that are in the file of the ring, whether they may be used or not."""
+        with self._threads:
+            self._refresh(at_once=True)
+            return sorted((self._seen | self._wrapped.keys()).intersection(key_ids))
+
     def ids_of(self, subject: str) -> list[str]:
         """Return the ids of the keys of a person that are here."""
         with self._threads:
@@ -160,6 +174,7 @@ class KeyRing:
             for key_id in key_ids:
                 self._wrapped.pop(key_id, None)
             self._destroyed.update(key_ids)
+            self._seen.difference_update(key_ids)
             self._known.clear()
             self._open.clear()
             self._write_all()
@@ -195,6 +210,31 @@ class KeyRing:
             self._require_secret()
             self._add([one for one in new if len(one.secret) == KEY_BYTES and len(one.id) == KEY_ID_CHARS])
             return [one.id for one in new]
+
+    # ---- notes beside the keys
+
+    def make_folder(self) -> None:
+        """Make the folder and the secret, if they are missing."""
+        with self._threads, self._changing():
+            pass
+
+    def encrypted(self, data: bytes) -> bytes:
+        """Return bytes that only this ring can read."""
+        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
+
+        self._require_secret()
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + encrypt(data, b"note", nonce, self._secret)
+
+    def decrypted(self, data: bytes) -> bytes:
+        from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
+        from nacl.exceptions import CryptoError
+
+        self._require_secret()
+        try:
+            return decrypt(data[_NONCE_BYTES:], b"note", data[:_NONCE_BYTES], self._secret)
+        except (CryptoError, ValueError) as error:
+            raise self._damaged("a note in it cannot be read") from error
 
     # ---- inside
 
@@ -339,7 +379,9 @@ class KeyRing:
             case [key_id]:
                 self._destroyed.add(key_id)
             case [key_id, name, wrapped]:
-                if key_id not in self._destroyed:
+                if key_id in self._destroyed:
+                    self._seen.add(key_id)
+                else:
                     self._wrapped[key_id] = wrapped
                     self._ids.setdefault(name, []).append(key_id)
             case _:
@@ -350,6 +392,8 @@ class KeyRing:
         for held in (self._wrapped, self._ids, self._known, self._open):
             held.clear()
         self._destroyed.clear()
+        self._destroyed.update(self._gone)
+        self._seen.clear()
 
     # ---- what wraps the keys
 

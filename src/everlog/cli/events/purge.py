@@ -70,7 +70,14 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
         found = {**facts, "dry_run": True}
         session.out.answer(Answer.of_one(stream, found, lines=lines))
         return
-    _require_confirmation(session, stream, len(positions), confirm)
+    require_words(
+        session,
+        confirm,
+        words=f"purge {stream}",
+        effect=f"removes {counted(len(positions), 'event')} permanently",
+        title=f"purging {stream}",
+        events=len(positions),
+    )
     purge = log.purge(stream, reason=reason)
     found = {**facts, "events": purge.count, "reserved": purge.reserved, "reason": reason, "actor": purge.actor}
     lines = [
@@ -101,25 +108,23 @@ def _size(payload: dict[str, object]) -> int:
     return len(canonical(payload))
 
 
-def _require_confirmation(session: Session, stream: str, count: int, confirm: str | None) -> None:
+def require_words(session: Session, confirm: str | None, *, words: str, effect: str, title: str, events: int) -> None:
+    """Require the exact words, from the option or typed on a terminal."""
     from shlex import quote
 
     from everlog.errors import ConfirmationNeeded
 
-    words = f"purge {stream}"
     if confirm is None and sys.stdin.isatty() and sys.stderr.isatty() and not (session.json or session.agent):
-        session.out.note(f"This removes {counted(count, 'event')} of {stream} permanently. It cannot be undone.")
+        session.out.note(f"{title[0].upper()}{title[1:]} {effect}. It cannot be undone.")
         confirm = click.prompt(f"Type '{words}' to continue", default="", show_default=False, err=True)
     if confirm == words:
         return
     raise ConfirmationNeeded(
-        f"purging {stream} removes {counted(count, 'event')} permanently"
-        if confirm is None
-        else "the confirmation does not match",
+        f"{title} {effect}" if confirm is None else "the confirmation does not match",
         why=f"the exact words are required: {words}",
         hint=f"if that is what you want, repeat the command with --confirm {quote(words)}",
         confirm=words,
-        events=count,
+        events=events,
     )
 
 

@@ -1,7 +1,7 @@
 """Whether everything that was removed was removed with a record: payloads that were erased, events that were purged.
 
-A payload that is gone without a record that lists its event is damage in a chain that was made here, and a fault of
-its origin in any other: a peer may have sent it like that. The events of a signed log are purged with a signed record.
+A payload that is gone without a record that lists its event is damage in a chain that was made here. In any other it
+is a fault of its origin: a peer may have sent it like that. The own events of a signed log are purged with a record.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def verify(
 ) -> Report:
     """Read every byte of a log again and report all that is wrong with it, up to its head of this moment.
 
-    With `records`, what was erased or purged must be listed in an event that allowed it. With `upgraded`, an event that was purged in an older format must be at or below that position. The log may be
+    With `records`, what was erased or purged must be listed in an event that allowed it. With `upgraded`, an event
+    that was purged in an older format must be at or below that position. The log may be
     written, purged and packed meanwhile. What is found then counts only if a second look finds it too.
     """
     seen = _Look(store, progress, upgraded=upgraded, records=records)

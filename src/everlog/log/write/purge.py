@@ -91,7 +91,7 @@ def follow_purge(writer: Writer, views: Callable[[], ViewsOfLog] | None, record:
 
 
 def _forget(write: OpenWrite, stream: str, gone: set[EventId]) -> None:
-    forget_refusals(write, stream)
+    forget_refusals(write, (stream,))
     forget_letters(write, stream)
     forget_responses(write, gone)
 
@@ -115,7 +115,7 @@ def _purge(
 
 
 def _record(writer: Writer, write: OpenWrite, *, actor: str) -> None:
-    """Record a purge in a signed log, so that other nodes can follow it: a position of this log means nothing there."""
+    """Record a purge in a signed log, so that other nodes can follow it: a position means nothing to them."""
     purge, stubs = write.staged_purges[-1]
     drafts = [
         Draft(PURGED, PURGES, StreamPurged(purge.stream, purge.reason, removed), actor)

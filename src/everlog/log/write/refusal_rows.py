@@ -20,6 +20,7 @@ import msgspec
 
 from everlog.core.event import Purge
 from everlog.core.ids import EventId
+from everlog.log.forgotten import forgets_in
 from everlog.stores.small_state import NOTES, Row, RowReader, StoreState, read_note
 from everlog.stores.waiting_lines import WaitingLines
 
@@ -172,9 +173,13 @@ def rows_of(state: RowReader, waiting: Sequence[Waiting]) -> list[Row]:
     return rows
 
 
-def without_purged(waiting: Sequence[Waiting], purges: Sequence[Purge]) -> list[Waiting]:
-    """Leave out the refusals that a purge of their stream follows: it may not have seen where they waited."""
+def without_purged(waiting: Sequence[Waiting], purges: Sequence[Purge], state: RowReader) -> list[Waiting]:
+    """Leave out the refusals that a purge of their stream follows, or that somebody was forgotten after: neither may
+    have seen where they waited."""
     newest = {purge.stream: purge.purged_us for purge in sorted(purges, key=lambda purge: purge.purged_us)}
+    for forget in forgets_in(state):
+        for stream in forget.streams:
+            newest[stream] = max(forget.at_us, newest.get(stream, 0))
     return [one for one in waiting if not one.key or one.refused_us > newest.get(one.stream, -1)]
 
 
@@ -182,6 +187,6 @@ def every_note(state: StoreState, purges: Sequence[Purge]) -> list[Row]:
     """Return the notes of a log for a copy, as the next write would leave them: the waiting refusals included."""
     rows: list[Row] = []
     if state.waiting is not None and (data := state.waiting.read()):
-        rows = rows_of(state, without_purged(not_taken(state, state.waiting, data).waiting, purges))
+        rows = rows_of(state, without_purged(not_taken(state, state.waiting, data).waiting, purges, state))
     notes = {row.key: row for row in state.every_row() if row.space == NOTES and row.key != _TAKEN}
     return [*{**notes, **{row.key: row for row in rows}}.values()]

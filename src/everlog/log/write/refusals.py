@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -264,7 +264,7 @@ class Refusals:
         purged, purges = {purge.stream for purge, _ in write.staged_purges}, write.purges()
 
         def not_purged(waiting: Sequence[Waiting]) -> list[Waiting]:
-            return [one for one in without_purged(waiting, purges) if one.stream not in purged]
+            return [one for one in without_purged(waiting, purges, write) if one.stream not in purged]
 
         if self._file is not None and (data := self._file.read_settled()):
             found = not_taken(write, self._file, data)
@@ -316,7 +316,7 @@ class Refusals:
             # The file first: what a write takes out of it meanwhile is in the rows then.
             found = self._in_file()
             waiting = here if found is None else [*found.waiting, *here]
-            made = rows_of(self._state, without_purged(waiting, self._purges()) if waiting else [])
+            made = rows_of(self._state, without_purged(waiting, self._purges(), self._state) if waiting else [])
             rows = read_notes(self._state, prefix, limit=limit, newest_first=True)
             for row in made:
                 if row.key.startswith(prefix) and (row.expires_us or 0) > now_us:
@@ -335,10 +335,11 @@ class Refusals:
         return [(code, type_, count) for (code, type_), count in found.most_common()]
 
 
-def forget_refusals(writer: OpenWrite, stream: str) -> None:
-    """Remove what is remembered of refusals about a stream that is being purged."""
+def forget_refusals(writer: OpenWrite, streams: Collection[str], texts: Collection[bytes] = ()) -> None:
+    """Remove what is remembered of refusals about streams, and of those that contain one of the texts."""
     for key, text in read_notes(writer, PREFIX).items():
-        if msgspec.json.decode(text, type=Refusal).stream == stream:
+        stream, data = msgspec.json.decode(text, type=Refusal).stream, text.encode()
+        if stream in streams or any(one in data for one in texts):
             writer.put(NOTES, {key: None})
 
 

@@ -67,6 +67,7 @@ class Build(msgspec.Struct, kw_only=True, frozen=True):
     mended: int = 0  # rows that did not match their checksums and were folded again
     mended_us: int = 0  # when that last happened
     standing: str = ""  # the verdicts on chains (`Log.verdicts`) that its states follow
+    forgets: int = 0  # how often somebody was forgotten (`Log.forgets`), as far as its states follow
 
     def is_of(self, view: View) -> bool:
         """Return whether its states were made by this code, as far as that is known."""
@@ -224,7 +225,7 @@ def active_build(small_state: StateReader, name: str) -> Build | None:
     return None
 
 
-def begin_build(change: StateChanges, view: View, standing: str = "") -> Build:
+def begin_build(change: StateChanges, view: View, standing: str = "", forgets: int = 0) -> Build:
     """Store a new, empty build of a view, and return it. It is not active."""
     names = read_names(change, view.name)
     build = Build(
@@ -236,6 +237,7 @@ def begin_build(change: StateChanges, view: View, standing: str = "") -> Build:
         sealed=True,
         keys=0,
         standing=standing,
+        forgets=forgets,
     )
     for space in build.spaces:
         change.clear(space)  # of a build of this number whose record was lost

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from everlog.errors import EverlogError, ReadOnly
+from everlog.log.forgotten import count_forgets
 from everlog.stores.small_state import OwnFile, SmallState, StateEmptied
 from everlog.views.advance import ENDS, Advance
 from everlog.views.builds.build import (
@@ -155,9 +156,10 @@ class CurrentBuild:
             return OpenBuild(self._log, self._small_state, self.view, mine[-1], live=mine[-1].complete)
         build = self._seed(self.view)
         if build is None:
-            standing = str(self._log.verdicts())  # not within the change: an append with a view would wait for it
+            # Not within the change: an append with a view would wait for it.
+            standing, forgets = str(self._log.verdicts()), count_forgets(self._log.writer.small_state)
             with self._small_state.change() as change:
-                build = begin_build(change, self.view, standing)
+                build = begin_build(change, self.view, standing, forgets)
         return OpenBuild(self._log, self._small_state, self.view, build, live=False)
 
     def _warn_of_other_code(self, build: Build) -> None:

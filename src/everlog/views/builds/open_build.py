@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from everlog.core.event import START, Position
 from everlog.core.query import Cursor, Reset, proof_of
 from everlog.errors import ReadOnly
-from everlog.log.dead_letters import SKIPPED
+from everlog.log.dead_letters import SKIPPED, WITHHELD
+from everlog.log.forgotten import Forget, forgets_in, streams_of
 from everlog.log.read.pages import OpenPage
 from everlog.stores.small_state import SmallState, StateChanges
 from everlog.views.advance import ENDS, Advance
@@ -26,7 +27,7 @@ from everlog.views.builds.content import seal_build
 from everlog.views.builds.in_memory import ROWS_MAX, BuildInMemory
 from everlog.views.builds.rows import DamagedRows, row_of, warn_of_damage
 from everlog.views.fold import Folded, joined, run_of
-from everlog.views.rebuild.keys import keys_fed_by
+from everlog.views.rebuild.keys import keys_fed_by, keys_in
 from everlog.views.view import Change, View
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class OpenBuild(BuildInMemory):
             # After the head was read: verdicts commit with an event, which may be on this page.
             if str(self._log.verdicts()) != self.build.standing:
                 return Advance.REBUILD  # events that were applied do not count any more, or others do
+            if forgets := forgets_in(self._log.writer.small_state, self.build.forgets):
+                return self._follow_forgets(forgets)
             single = self.live or self._parked or self._skipped or self.cursor.position < self._single_pages_upto
             try:
                 if page.reset is not None:
@@ -296,6 +299,29 @@ class OpenBuild(BuildInMemory):
         done, kept = self._refold(affected, also={letter.stream for letter in mine} - streams)
         cursor = replace(self.cursor, knows=reset.cursor.position)
         found = self._keep(done, {**dict.fromkeys(affected), **kept}, cursor, gone=gone, scrub=True)
+        return found if found is Advance.GONE or self.reload() is not Advance.GONE else Advance.GONE
+
+    def _follow_forgets(self, forgets: list[Forget]) -> Advance:
+        """Derive the keys again that have values of somebody who was forgotten."""
+        saved = self.save()
+        if saved is not Advance.MORE:
+            return saved
+        streams = streams_of(forgets)
+        affected = keys_fed_by(self._small_state, self.build, streams)
+        if affected is None:
+            return Advance.REBUILD
+        letters = self.dead_letters()
+        affected |= {letter.key for letter in letters if letter.stream in streams and letter.key}
+        # A key may have been a value itself: then the events have another one now.
+        affected |= keys_in(self._log, self.view, streams, upto=self.cursor.position)
+        again = [one for one in letters if one.what != SKIPPED and (one.key in affected or one.stream in streams)]
+        withheld = [replace(one, reason=WITHHELD) for one in letters if one.what == SKIPPED and one.stream in streams]
+        gone = {letter.position for letter in again}
+        done, kept = self._refold(affected, also=streams | {letter.stream for letter in again})
+        stopped_at = 0 if self.build.stopped_at in gone else self.build.stopped_at
+        self.build = replace(self.build, forgets=forgets[-1].number, stopped_at=stopped_at)
+        rows = {**dict.fromkeys(affected), **kept}
+        found = self._keep(done, rows, self.cursor, letters=withheld, gone=gone, scrub=True)
         return found if found is Advance.GONE or self.reload() is not Advance.GONE else Advance.GONE
 
     # ---- inside: one page

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from everlog.core.query import Cursor
+from everlog.log.forgotten import count_forgets, forgets_in, streams_of
 from everlog.stores.small_state import SmallState
 from everlog.views.advance import Advance
 from everlog.views.builds.build import (
@@ -50,12 +51,13 @@ def forget_purged(log: Log, small_state: SmallState, stream: str, code_of: Code)
 
 def forget_missed(log: Log, small_state: SmallState, code_of: Code) -> None:
     """Do the same for every purge that a build has not followed, because the purging process was stopped or could not
-    write."""
+    write, and for everybody who was forgotten."""
     purges = log.stored.purges()
     missed = []
     for build in _every_build(small_state):
         since = max(build.position, build.reached.knows)
-        missed.append((build, {purge.stream for purge in purges if purge.reserved > since}))
+        purged = {purge.stream for purge in purges if purge.reserved > since}
+        missed.append((build, purged | streams_of(forgets_in(log.writer.small_state, build.forgets))))
     _forget_all(log, small_state, missed, code_of)
 
 
@@ -115,6 +117,7 @@ def _forget(log: Log, small_state: SmallState, build: Build, code_of: Code) -> N
             # It is not known which keys contain something of the stream: all rows are removed and derived again.
         except Exception as error:  # its code may be broken; what it stored can be emptied all the same
             _logger.warning("the view %s cannot follow a purge, and is rebuilt: %s", build.name, describe(error))
+    forgets = count_forgets(log.writer.small_state)  # not within the change: a write of the log would wait for it
     with small_state.change() as change:
         change.scrub = True
         current = read_build(change, build.name, build.number)
@@ -123,7 +126,7 @@ def _forget(log: Log, small_state: SmallState, build: Build, code_of: Code) -> N
         drop_build(change, current)
         if active:
             empty = replace(current, cursor=str(Cursor()), revision=current.revision + 1, applied=0, stopped_at=0)
-            empty = replace(empty, sealed=True, keys=0)
+            empty = replace(empty, sealed=True, keys=0, forgets=forgets)
             put_build(change, empty)
         else:
             names = read_names(change, build.name)

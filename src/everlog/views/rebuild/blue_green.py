@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from everlog.core.event import START, Position
 from everlog.errors import Busy, NotFound
+from everlog.log.forgotten import count_forgets
 from everlog.stores.contract import InGit, Stored
 from everlog.stores.small_state import SmallState, StateChanges
 from everlog.views.advance import ENDS, Advance
@@ -249,7 +250,8 @@ def roll_back(small_state: SmallState, name: str) -> Build:
 
 def _beside(log: Log, small_state: SmallState, view: View, *, fresh: bool) -> tuple[OpenBuild, Position]:
     """Return a build that does not answer yet: one that was begun and not finished, or a new one."""
-    standing = str(log.verdicts())  # not within the change: an append with a view would wait for it
+    # Not within the change: an append with a view would wait for it.
+    standing, forgets = str(log.verdicts()), count_forgets(log.writer.small_state)
     with small_state.change() as change:
         names = read_names(change, view.name)
         begun = [
@@ -264,7 +266,7 @@ def _beside(log: Log, small_state: SmallState, view: View, *, fresh: bool) -> tu
         # A build must not be made half by one code and half by another. What other code has begun may continue in
         # another process, and is removed when a later build is activated.
         mine = [build for build in begun if build.is_of(view)]
-        build = mine[-1] if mine else begin_build(change, view, standing)
+        build = mine[-1] if mine else begin_build(change, view, standing, forgets)
     return OpenBuild(log, small_state, view, build, live=False), build.position
 
 

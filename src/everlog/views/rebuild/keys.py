@@ -87,6 +87,15 @@ def history(
     return sorted(found, key=lambda recorded: recorded.position)
 
 
+def keys_in(log: Log, view: View, streams: Collection[str], *, upto: Position) -> set[str]:
+    """Return the keys that the events of some streams have now."""
+    if view.by_stream:
+        return set()
+    queries = [replace(view.query, stream=stream) for stream in sorted(streams)]
+    found = (_key(log, view, recorded) for query in queries for recorded in log.stored.read(query, upto=upto))
+    return {key for key in found if key is not None}
+
+
 def _key(log: Log, view: View, recorded: Recorded) -> str | None:
     # An event that cannot be upcast was skipped, or its key is its stream: otherwise the build is stopped before it.
     return recorded.event.stream if view.by_stream else view.key(log.catalog.upcast(recorded.event))

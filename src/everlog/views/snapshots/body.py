@@ -70,7 +70,7 @@ def _collect(small_state: SmallState, build: Build) -> Body:
 
 def put(change: StateChanges, view: View, header: SnapshotHeader, body: Body) -> Build:
     """Store a new build with the content of a snapshot, and return it. It is not active."""
-    begun = begin_build(change, view, header.standing)
+    begun = begin_build(change, view, header.standing, header.forgets)
     build = replace(begun, cursor=header.cursor, applied=header.applied, stopped_at=header.stopped_at)
     build = replace(build, keys=len(body["rows"]))
     put_rows(change, view, build, {key: row_of_json(text) for key, text in body["rows"].items()})

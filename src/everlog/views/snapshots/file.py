@@ -56,6 +56,7 @@ class SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes: int = 0  # the size of the log
     created_us: int
     reason: str = ""  # which trigger made it
+    forgets: int = 0  # how often somebody had been forgotten
 
     @property
     def reached(self) -> Cursor:

@@ -19,6 +19,7 @@ from everlog.core.event import START, Position, Purged
 from everlog.core.ids import IdSource
 from everlog.errors import EverlogError, NotFound, OtherCode
 from everlog.files import Files
+from everlog.log.forgotten import forgets_in, streams_of
 from everlog.stores.small_state import SmallState
 from everlog.views.advance import Advance
 from everlog.views.builds.build import Build, active_build
@@ -229,8 +230,9 @@ class Snapshots:
             return gone
 
     def sweep(self) -> list[SnapshotEntry]:
-        """Remove every snapshot that contains, or may contain, a stream that was purged since; protected ones too."""
-        if not self.folder.is_there or not self.log.stored.purges():
+        """Remove every snapshot that contains, or may contain, a stream that was purged since or in which somebody
+        was forgotten; protected ones too."""
+        if not self.folder.is_there or not (self.log.stored.purges() or forgets_in(self.log.writer.small_state)):
             return []
         with self.folder.locked():
             self.folder.remove_leftovers()
@@ -274,6 +276,7 @@ class Snapshots:
             log_bytes=self._log_bytes(),
             created_us=self._now_us(),
             reason=reason,
+            forgets=build.forgets,
         )
 
     def _same(self, header: SnapshotHeader, *, full: bool) -> SnapshotEntry | None:
@@ -338,7 +341,8 @@ class Snapshots:
         reached = header.reached
         here = header.epoch == self.log.identity.epoch
         since = max(reached.position, reached.knows) if here else START
-        return {purge.stream for purge in self.log.stored.purges(after=since)}
+        purged = {purge.stream for purge in self.log.stored.purges(after=since)}
+        return purged | streams_of(forgets_in(self.log.writer.small_state, header.forgets))
 
     def _purged_since(self, header: SnapshotHeader, body: Body) -> bool:
         streams = self._streams_purged_since(header)
@@ -346,7 +350,7 @@ class Snapshots:
 
     def _may_hold_purged(self, entry: SnapshotEntry) -> bool:
         if entry.header is None:  # what a damaged one contains is not known
-            return bool(self.log.stored.purges(after=entry.position))
+            return bool(self.log.stored.purges(after=entry.position) or forgets_in(self.log.writer.small_state))
         if not self._streams_purged_since(entry.header):
             return False
         try:

@@ -1,0 +1,314 @@
+"""Forget a person: destroy their keys, erase what was never sealed, and prove it with a receipt.
+
+    note       what is to be done, beside the keys, so that a process that is killed leaves nothing half done
+    keys       are destroyed: from here on nobody can read what was sealed
+    record     `subject.forgotten`, in the write that erases what was never sealed (`everlog.log.forget`)
+    views      are derived again where they had something of the person; snapshots with it are removed
+    exports    in the folder of the log are written again without what was erased
+    lake       is removed, if it has what was erased: the next run derives it again
+    search     every byte that the log owns is searched for the values
+    receipt    is signed, and kept beside the log; then the note is removed
+
+Each step finds nothing to do if it was done before. So an unfinished forget is repeated from its note, by the next
+`everlog forget`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from everlog.application.trust.owned_bytes import Owned, Searched, remove_lake, rewrite_exports, search
+from everlog.core.event import Recorded, moment
+from everlog.core.ids import EventId, parse_id
+from everlog.core.query import Query
+from everlog.core.text import counted
+from everlog.errors import BadFile, NoKey, NotFound
+from everlog.log.forget import Concerned, byte_forms, find_listed, find_subject, record_forgotten
+from everlog.log.forgotten import Forget, forgets_in, put_forget
+from everlog.log.log import Log
+from everlog.log.records import FORGOTTEN, SubjectForgotten
+from everlog.stores.contract import InGit
+from everlog.trust.keys import PublicKey
+from everlog.trust.notes import FORGOTTEN as FIRST_LINE
+from everlog.trust.notes import Note, parse_note, sign, who_signed
+from everlog.trust.ring import KeyRing
+from everlog.trust.unfinished import Unfinished
+
+STEPS = ("note", "keys", "record", "views", "exports", "lake", "search", "receipt", "done")
+"""The steps, each of which is announced when it begins."""
+
+Step = Callable[[str], None]
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a forget did."""
+
+    forget: Forget
+    note: Note
+    exports: list[str] = []
+    lake: bool = False
+    searched: Searched
+    git: bool = False  # git may have what was erased, and nobody changed that
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.searched.found
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """The note of an unfinished forget."""
+
+    id: str
+    actor: str
+    concerned: Concerned
+
+
+def find(log: Log, subject: str) -> Concerned:
+    """Find what the log has of a person. Nothing is changed."""
+    found = find_subject(log, subject)
+    if not found:
+        raise NotFound(
+            f"there is nothing about {subject} in personal fields",
+            why="no key of them is here, and no event names them in a field that a personal field refers to",
+            hint="everlog schema list shows the personal fields; everlog purge KIND/ID removes a stream",
+            subject=subject,
+        )
+    return found
+
+
+def forget(
+    log: Log, subject: str, *, owned: Owned, actor: str = "", on_step: Step = lambda name: None
+) -> list[Receipt]:
+    """Forget a person. The receipt of a forget that was not finished comes first, if there was one."""
+    unfinished = Unfinished(_ring(log))
+    with unfinished.alone():
+        done = _finish(log, unfinished, owned, on_step)
+        if not done or find_subject(log, subject):
+            done += _begin(log, unfinished, find(log, subject), owned, actor, on_step)
+        return done
+
+
+def follow(
+    log: Log, record_id: str, *, owned: Owned, actor: str = "", on_step: Step = lambda name: None
+) -> list[Receipt]:
+    """Do what the record of another node asks for, and record that this node has done it."""
+    record = log.stored.get(parse_id(record_id))
+    if record is None or record.event.type != FORGOTTEN:
+        raise NotFound(
+            f"{record_id} is not the record of a forget", why="it is not in this log", hint="everlog forget --status"
+        )
+    unfinished = Unfinished(_ring(log))
+    with unfinished.alone():
+        done = _finish(log, unfinished, owned, on_step)
+        if any(one.record == record.event.id and log.identity.origin in one.nodes for one in status(log)):
+            return done
+        return done + _begin(log, unfinished, find_listed(log, record), owned, actor, on_step)
+
+
+def finish(log: Log, *, owned: Owned, on_step: Step = lambda name: None) -> list[Receipt]:
+    """Finish a forget that was interrupted, if there is one."""
+    unfinished = Unfinished(_ring(log))
+    with unfinished.alone():
+        return _finish(log, unfinished, owned, on_step)
+
+
+def is_unfinished(log: Log) -> bool:
+    return log.sealing is not None and Unfinished(_ring(log)).is_there()
+
+
+def _ring(log: Log) -> KeyRing:
+    if log.sealing is None:
+        raise NoKey("nobody can be forgotten here", why="this log was opened without a key ring", hint="everlog.open")
+    return log.sealing.ring
+
+
+def _finish(log: Log, unfinished: Unfinished, owned: Owned, on_step: Step) -> list[Receipt]:
+    data = unfinished.read()
+    return (
+        []
+        if data is None
+        else [_carry_out(log, unfinished, msgspec.json.decode(data, type=_Request), owned, on_step)]
+    )
+
+
+def _begin(
+    log: Log, unfinished: Unfinished, concerned: Concerned, owned: Owned, actor: str, on_step: Step
+) -> list[Receipt]:
+    request = _Request(os.urandom(16).hex(), actor or log.actor, concerned)
+    on_step("note")
+    unfinished.write(msgspec.json.encode(request))
+    return [_carry_out(log, unfinished, request, owned, on_step)]
+
+
+def _carry_out(log: Log, unfinished: Unfinished, request: _Request, owned: Owned, on_step: Step) -> Receipt:
+    concerned = request.concerned
+    on_step("keys")
+    _ring(log).destroy(concerned.keys)
+    on_step("record")
+    done = record_forgotten(log, concerned, actor=request.actor, request=request.id)
+    on_step("views")
+    log.views.snapshots.sweep()
+    log.views.forget_missed()
+    on_step("exports")
+    exports = rewrite_exports(owned, log, set(concerned.open))
+    on_step("lake")
+    lake = bool(concerned.open) and remove_lake(owned)
+    on_step("search")
+    searched = search(owned, log, byte_forms(concerned.values))
+    git = bool(concerned.open) and isinstance(log.stored, InGit) and log.stored.checkout() is not None
+    on_step("receipt")
+    note = _receipt(log, done, concerned, exports=len(exports), lake=lake, searched=searched, git=git)
+    finished = msgspec.structs.replace(done, receipt=str(note))
+    log.writer.write(lambda write: put_forget(write, finished))
+    on_step("done")
+    unfinished.remove()
+    return Receipt(forget=finished, note=note, exports=exports, lake=lake, searched=searched, git=git)
+
+
+# ---- the receipt
+
+
+def _receipt(
+    log: Log, done: Forget, concerned: Concerned, *, exports: int, lake: bool, searched: Searched, git: bool
+) -> Note:
+    """Return the receipt. It never names the person, nor a value."""
+    lines = [
+        FIRST_LINE,
+        log.identity.log_id,
+        log.identity.origin,
+        f"time {moment(done.at_us).isoformat()}",
+        *(f"record {record}" for record in done.records),
+        *([f"follows {concerned.follows}"] if concerned.follows else []),
+        *(f"key {key} destroyed" for key in done.keys),
+        f"events {len(concerned.events)}",
+        f"erased {done.erased}",
+        f"exports {exports}",
+        f"lake {'removed' if lake else 'has none of it'}",
+        f"searched {counted(searched.files, 'file')}, {counted(searched.bytes, 'byte')},"
+        f" for {counted(len(concerned.values), 'value')}",
+        f"found {len(searched.found)}",
+        *(f"unreadable {name}" for name in searched.unreadable),
+        *(["git holds earlier states of the files, and was not changed"] if git else []),
+    ]
+    note = Note("".join(f"{line}\n" for line in lines))
+    key = log.signing_key()
+    return note if key is None else sign(note, key.public.origin, key)
+
+
+class CheckedReceipt(msgspec.Struct, frozen=True):
+    """A receipt whose signature was checked."""
+
+    log_id: str
+    origin: str
+    signed_by: str
+    facts: dict[str, Any]
+
+
+def check_receipt(data: bytes, key: PublicKey | None = None) -> CheckedReceipt:
+    """Check the signature of a receipt. With `key`, that key must have signed it."""
+    note = parse_note(data, unsigned=True)
+    lines = note.text.splitlines()
+    if len(lines) < 4 or lines[0] != FIRST_LINE:
+        raise BadFile(
+            "this is not a receipt", why=f"it does not begin with {FIRST_LINE}", hint="everlog forget --out FILE"
+        )
+    signed = who_signed(note).by
+    if key is not None and signed != key.origin:
+        raise BadFile(
+            f"the receipt is not signed by {key.origin}",
+            why=f"it is signed by {signed or 'nobody'}",
+            hint="check the key, and where the file comes from",
+        )
+    found: dict[str, Any] = {}
+    for name, _, value in (line.partition(" ") for line in lines[3:]):
+        found.setdefault(name, []).append(value)
+    facts: dict[str, Any] = {
+        "receipt": found.get("record", []),
+        "of": f"{lines[1]} {lines[2]}",
+        "signed_by": signed or "nobody",
+        "keys": len(found.get("key", ())),
+        **{name: found[name][0] for name in ("time", "events", "erased", "searched", "found") if name in found},
+    }
+    return CheckedReceipt(lines[1], lines[2], signed, facts)
+
+
+def compare_receipt(log: Log, receipt: CheckedReceipt) -> None:
+    """Raise if a receipt of this log names a record that the log does not have."""
+    for record in receipt.facts["receipt"]:
+        found = log.stored.get(EventId(record))
+        if found is None or found.event.type != FORGOTTEN:
+            raise BadFile(
+                f"the log has no record {record}",
+                why="the receipt names it, and there is no such record here",
+                hint="everlog forget --status lists the records; sync with the node that made it",
+            )
+
+
+# ---- status
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One record of a forget, and the nodes that have carried it out."""
+
+    record: str
+    position: int
+    origin: str
+    at: str
+    keys: int
+    erased: int
+    nodes: list[str]  # origins, the one that asked first
+    here: bool
+    receipt: str = ""  # that of this node
+
+
+def status(log: Log) -> list[Asked]:
+    """Return every forget that a node asked for, with the nodes that have followed. Records of nodes without standing
+    do not count."""
+    records = list(log.counted(log.stored.read(Query(types=frozenset((FORGOTTEN,))))))
+    followed: dict[str, list[str]] = {}
+    for one in records:
+        if follows := one.event.payload.get("follows", ""):
+            followed.setdefault(str(follows), []).append(one.event.origin)
+    receipts = {record: forget for forget in forgets_in(log.writer.small_state) for record in forget.records}
+    follow_ups = {
+        str(one.event.payload["follows"]): one
+        for one in records
+        if one.event.payload.get("follows") and log.identity.made(one.event.origin)
+    }
+    return [
+        _asked(log, one, followed, receipts, follow_ups) for one in records if not one.event.payload.get("follows")
+    ]
+
+
+def _asked(
+    log: Log,
+    one: Recorded,
+    followed: dict[str, list[str]],
+    receipts: dict[str, Forget],
+    follow_ups: dict[str, Recorded],
+) -> Asked:
+    event = one.event
+    payload = msgspec.convert(event.payload, type=SubjectForgotten)
+    nodes = list(dict.fromkeys((event.origin, *followed.get(event.id, ()))))
+    here = any(log.identity.made(origin) for origin in nodes)
+    mine = receipts.get(event.id) or receipts.get(follow_ups[event.id].event.id if event.id in follow_ups else "")
+    return Asked(
+        record=event.id,
+        position=one.position,
+        origin=event.origin,
+        at=event.occurred_at.isoformat(),
+        keys=len(payload.keys),
+        erased=sum(map(len, payload.erased.values())),
+        nodes=nodes,
+        here=here,
+        receipt="" if mine is None else mine.receipt,
+    )
+
+
+def pending(log: Log) -> Sequence[Asked]:
+    """Return what other nodes have asked for and this one has not done."""
+    return [one for one in status(log) if not one.here]

@@ -1,0 +1,214 @@
+"""Forget a person: what a log has of them, and the one write that erases what their keys do not.
+
+The values of personal fields are sealed, so destroying the keys of a person (`everlog.trust.ring`) makes them
+unreadable everywhere. What is left for the log:
+
+    payloads     of events that were recorded before a field of them was declared personal: erased
+    beside it    refusals, dead letters and stored responses, which may quote a value: removed
+    a record     `subject.forgotten`, with the ids of the keys and the events that were erased; never the person
+
+All of it is one write. Views and snapshots follow its note (`everlog.log.forgotten`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from everlog.core.codec import header_bytes, header_hash
+from everlog.core.event import Event, Recorded
+from everlog.core.ids import EventId
+from everlog.core.query import Query
+from everlog.errors import SchemaBroken
+from everlog.log.dead_letters import blank_letters
+from everlog.log.forgotten import Forget, forgets_in, put_forget
+from everlog.log.log import Log
+from everlog.log.records import FORGETS, FORGOTTEN, LISTED_MAX, SubjectForgotten, events_listed, listed
+from everlog.log.write.draft import Draft
+from everlog.log.write.idempotency import forget_responses
+from everlog.log.write.refusals import forget_refusals
+from everlog.stores.open_write import OpenWrite
+from everlog.trust.sealing import key_id_of
+
+VALUE_CHARS_MIN = 6
+"""A shorter value is not searched for: it occurs by chance."""
+
+VALUES_MAX = 1_000
+_VALUE_CHARS_MAX = 500
+
+
+class Concerned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log has of a person."""
+
+    subject: str
+    keys: list[str] = []  # of the ring, and of envelopes
+    events: list[EventId] = []  # with a personal field of theirs
+    open: list[EventId] = []  # those of them that have a value which was never sealed
+    streams: list[str] = []
+    values: list[str] = []  # texts to search for afterwards
+    follows: str = ""  # the record of another node that asks for it
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.events)
+
+
+def find_subject(log: Log, subject: str) -> Concerned:
+    """Find everything that the log has of a person in personal fields, whichever version declared them."""
+    personal = log.catalog.personal_fields()
+    ring = None if log.sealing is None else log.sealing.ring
+    known = set() if ring is None else set(ring.ids_of(subject))
+    keys, events, open_ones, streams = set(known), [], [], dict[str, None]()
+    values: dict[str, None] = {}
+    if personal:
+        for recorded in log.stored.read(Query(types=frozenset(personal))):
+            event, shown = recorded.event, _opened(log, recorded.event)
+            stored, is_open, found = event.payload, False, False
+            for name, mark in personal[event.type].items():
+                sealed_with = key_id_of(stored.get(name))
+                if sealed_with not in known and str(shown.get(mark.of, stored.get(mark.of, ""))) != subject:
+                    continue
+                value = shown.get(name, stored.get(name))
+                if value is None or (ring is not None and ring.is_destroyed(sealed_with)):
+                    continue
+                found = True
+                if sealed_with:
+                    keys.add(sealed_with)
+                else:
+                    is_open = True
+                if not sealed_with or (ring is not None and ring.key(sealed_with) is not None):
+                    _gather(value, values)
+            if found:
+                events.append(event.id)
+                streams[event.stream] = None
+                if is_open:
+                    open_ones.append(event.id)
+    return Concerned(
+        subject=subject,
+        keys=sorted(keys),
+        events=events,
+        open=open_ones,
+        streams=list(streams),
+        values=list(values)[:VALUES_MAX],
+    )
+
+
+def find_listed(log: Log, record: Recorded) -> Concerned:
+    """Find what the log has of what a record of another node lists. That record does not name the person."""
+    wanted = msgspec.convert(record.event.payload, type=SubjectForgotten)
+    ring = None if log.sealing is None else log.sealing.ring
+    places = {(origin, number): hash for origin, number, hash in events_listed(record.event)}
+    keys, events, open_ones, streams = set(wanted.keys), [], [], dict[str, None]()
+    values: dict[str, None] = {}
+    personal = log.catalog.personal_fields()
+    for recorded in log.stored.read():
+        event = recorded.event
+        hash = places.get((event.origin, event.origin_seq)) if event.salt else None
+        is_listed = hash is not None and _place(event)[2] == hash
+        sealed = [name for name, value in event.payload.items() if key_id_of(value) in keys]
+        if not is_listed and not sealed:
+            continue
+        events.append(event.id)
+        streams[event.stream] = None
+        shown = _opened(log, event)
+        if is_listed:
+            open_ones.append(event.id)
+        for name in personal.get(event.type, {}):
+            sealed_with = key_id_of(event.payload.get(name))
+            if (not sealed_with and is_listed) or (ring is not None and name in sealed and ring.key(sealed_with)):
+                _gather(shown.get(name), values)
+    return Concerned(
+        subject="",
+        keys=sorted(keys),
+        events=events,
+        open=open_ones,
+        streams=list(streams),
+        values=list(values)[:VALUES_MAX],
+        follows=record.event.id,
+    )
+
+
+def record_forgotten(log: Log, concerned: Concerned, *, actor: str, request: str) -> Forget:
+    """Erase what was never sealed, and record it. The same `request` is recorded once, and then found again."""
+    log.writer.refusals.write()  # those that wait, so that they are among those that are removed
+    return log.writer.write(lambda write: _record(log, write, concerned, actor, request), exclusive=True)
+
+
+def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, request: str) -> Forget:
+    before = forgets_in(write)
+    done = next((one for one in before if one.request == request), None)
+    if done is not None:
+        return done
+    found = (write.get(event_id) for event_id in concerned.open)
+    erasing = [recorded.event for recorded in found if recorded is not None and recorded.event.salt]
+    drafts = [
+        Draft(FORGOTTEN, FORGETS, SubjectForgotten([] if part else concerned.keys, erased, concerned.follows), actor)
+        for part, erased in enumerate(listed(map(_place, erasing)))
+    ]
+    if not drafts:
+        drafts = [Draft(FORGOTTEN, FORGETS, SubjectForgotten(concerned.keys, {}, concerned.follows), actor)]
+    asked = log.writer.request(drafts, "", "forget", decided=True)
+    log.writer.prepare([asked])
+    if asked.error is not None:
+        raise asked.error
+    records = [recorded.event.id for recorded in asked.do(write).records]
+    for part, by in enumerate(records):
+        mine = erasing[part * LISTED_MAX : (part + 1) * LISTED_MAX]
+        write.erase([event.id for event in mine], by=by)
+    forget_refusals(write, concerned.streams, byte_forms(concerned.values))
+    blank_letters(write, concerned.streams)
+    forget_responses(write, set(concerned.events))
+    forget = Forget(
+        number=1 + max((one.number for one in before), default=0),
+        request=request,
+        at_us=write.now_us,
+        keys=tuple(concerned.keys),
+        streams=tuple(concerned.streams),
+        records=tuple(records),
+        erased=len(erasing),
+    )
+    put_forget(write, forget)
+    return forget
+
+
+def _place(event: Event) -> tuple[str, int, bytes]:
+    return event.origin, event.origin_seq, header_hash(header_bytes(event))
+
+
+def _opened(log: Log, event: Event) -> dict[str, Any]:
+    """Return the payload as a reader gets it; as it is stored, if no upcaster can convert it."""
+    try:
+        return log.catalog.upcast(event).payload
+    except SchemaBroken:
+        return log.catalog.opened(event.type, event.payload)
+
+
+def _gather(value: Any, found: dict[str, None]) -> None:
+    """Add the texts of a value that are long enough to be searched for."""
+    for text in _texts(value):
+        if len(text) >= VALUE_CHARS_MIN:
+            found[text[:_VALUE_CHARS_MAX]] = None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for item in value.values():
+                yield from _texts(item)
+        case list():
+            for item in value:
+                yield from _texts(item)
+
+
+def byte_forms(values: Collection[str]) -> list[bytes]:
+    """Return every form in which texts may be stored: as they are, and as JSON with and without other characters."""
+    forms: dict[bytes, None] = {}
+    for text in values:
+        forms[text.encode()] = None
+        forms[msgspec.json.encode(text)[1:-1]] = None
+        forms[json.dumps(text)[1:-1].encode()] = None
+    return list(forms)

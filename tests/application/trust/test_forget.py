@@ -1,0 +1,215 @@
+"""Forgetting a person: their values are in no file, every hash still holds, and a killed forget is finished."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.application.trust.forgetting import (
+    OPEN,
+    SEALED,
+    STAYS,
+    STORES,
+    SUBJECT,
+    ByEmail,
+    Emails,
+    files_with,
+    fill,
+    open_shop,
+    owned,
+    quote_everywhere,
+    register,
+)
+
+import everlog
+from everlog.application.trust import forget as forgetting
+from everlog.application.trust.checkpoints import compare_with_log, make_checkpoint
+from everlog.application.trust.forget import STEPS, check_receipt, find, finish, forget, is_unfinished, status
+from everlog.application.trust.proofs import check_proof, prove
+from everlog.errors import BadFile, NotFound
+from everlog.log.log import Log
+from everlog.log.records import FORGOTTEN, SubjectForgotten
+from everlog.trust.notes import parse_checkpoint
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(params=STORES)
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    fill(request.param, signed=True)
+    return str(request.param)
+
+
+@pytest.fixture
+def log(url: str) -> Iterator[Log]:
+    with open_shop(url) as opened:
+        yield opened
+
+
+def test_the_values_are_in_no_file(url: str, tmp_path: Path) -> None:
+    """Not in the log, its journal and index, nor in views, snapshots, refusals, responses and exports."""
+    with open_shop(url) as log:
+        for view in (Emails, ByEmail):
+            log.view(view).catch_up()
+            log.view(view).snapshot()
+        quote_everywhere(log)
+        export(log, tmp_path / "export.jsonl")
+    with open_shop(url) as log, open_beside(url, log) as beside:
+        assert beside.view(Emails).get("customer/1").state == {"email": SEALED}
+        assert files_with(tmp_path, OPEN, SEALED)
+        (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
+        assert receipt.searched.found == []
+        assert (receipt.forget.erased, len(receipt.forget.keys), receipt.exports) == (
+            1,
+            1,
+            [str(tmp_path / "export.jsonl")],
+        )
+        assert files_with(tmp_path, OPEN, SEALED) == []
+        for one in (log, beside):
+            assert one.view(Emails).get("customer/1").state == {"email": "[sealed]"}
+            assert one.view(Emails).get("customer/2").state == {"email": STAYS}
+            assert dict(one.view(ByEmail).items())[STAYS] == ["customer/2", "customer/2"]
+        assert files_with(tmp_path, OPEN, SEALED) == []
+    assert files_with(tmp_path, OPEN, SEALED) == []
+    assert files_with(tmp_path, STAYS)
+    with open_shop(url) as log:
+        report = log.verify()
+        assert (report.ok, report.erased, report.tampered) == (True, 1, 0)
+        assert log.view(Emails).audit().ok
+
+
+def open_beside(url: str, log: Log) -> Log:
+    """Open the log a second time. A segments log has one writer, which is also the reader beside itself."""
+    return _Same(log) if url.startswith("segments:") else open_shop(url)  # type: ignore[return-value]
+
+
+class _Same:
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def __enter__(self) -> Log:
+        return self._log
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def export(log: Log, path: Path) -> None:
+    from everlog.transfer.exporting import Export, Format
+
+    path.write_bytes(b"".join(Export(log.stored, Format.EVERLOG).pieces()))
+
+
+def test_the_record_names_keys_and_events_and_never_the_person(log: Log, tmp_path: Path) -> None:
+    plain = next(log.stored.read())
+    keys = find(log, SUBJECT).keys
+    (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
+
+    (record,) = log.read(everlog.Query(types=frozenset((FORGOTTEN,))))
+    payload = msgspec.convert(record.event.payload, type=SubjectForgotten)
+    assert payload.keys == keys
+    assert [(origin, [number for number, _ in listed]) for origin, listed in payload.erased.items()] == [
+        (plain.event.origin, [plain.event.origin_seq])
+    ]
+    assert SUBJECT not in str(record.event.payload) + str(receipt.note)
+    assert record.event.origin == log.identity.origin
+
+
+def test_everything_from_before_still_verifies(log: Log, tmp_path: Path) -> None:
+    old = make_checkpoint(log, log.signing_key())
+    proofs = [msgspec.json.encode(prove(log, f"#{at}", log.signing_key(), payload=True)) for at in (1, 3)]
+    forget(log, SUBJECT, owned=owned(tmp_path))
+
+    assert compare_with_log(log, parse_checkpoint(old.text)) is None
+    for proof in proofs:
+        assert check_proof(proof).author == log.identity.origin
+    again = check_proof(msgspec.json.encode(prove(log, "#1", log.signing_key(), payload=False)))
+    assert again.proof.leaf == check_proof(proofs[0]).proof.leaf
+    assert log.verify().ok
+
+
+def test_the_receipt_is_signed(log: Log, tmp_path: Path) -> None:
+    (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
+    data = str(receipt.note).encode()
+    key = log.signing_key()
+    assert key is not None
+    checked = check_receipt(data, key.public)
+    assert (checked.log_id, checked.signed_by) == (log.identity.log_id, log.identity.origin)
+    assert (checked.facts["erased"], checked.facts["found"], checked.facts["keys"]) == ("1", "0", 1)
+    forgetting.compare_receipt(log, checked)
+    with pytest.raises(BadFile):
+        check_receipt(data.replace(b"erased 1", b"erased 2"))
+    with pytest.raises(BadFile):
+        check_receipt(data.split(b"\n\n")[0] + b"\n", key.public)
+
+
+def test_an_unsigned_log_gives_an_unsigned_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill("sqlite:log.db")
+    with open_shop("sqlite:log.db") as log:
+        (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
+        assert receipt.note.signatures == ()
+        assert check_receipt(str(receipt.note).encode()).signed_by == ""
+        assert (log.verify().ok, log.verify().erased) == (True, 1)
+    assert files_with(tmp_path, OPEN, SEALED) == []
+
+
+def test_nobody_is_forgotten_twice(log: Log, tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        forget(log, "c/9", owned=owned(tmp_path))
+    forget(log, SUBJECT, owned=owned(tmp_path))
+    head = log.head()
+    with pytest.raises(NotFound):
+        find(log, SUBJECT)
+    assert log.head() == head
+
+
+def test_a_person_who_comes_back_gets_a_new_key(log: Log, tmp_path: Path) -> None:
+    forget(log, SUBJECT, owned=owned(tmp_path))
+    register(log, SUBJECT, "new@example.org")
+    assert [one.event.payload.get("email") for one in log.read(stream="customer/1")] == [
+        None,
+        "[sealed]",
+        "[sealed]",
+        "new@example.org",
+    ]
+    (again,) = forget(log, SUBJECT, owned=owned(tmp_path))
+    assert (again.forget.number, again.forget.erased) == (2, 0)
+    assert log.verify().ok
+
+
+def test_status_lists_the_records(log: Log, tmp_path: Path) -> None:
+    assert status(log) == []
+    (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
+    (asked,) = status(log)
+    assert (asked.record, asked.keys, asked.erased, asked.here) == (receipt.forget.records[0], 1, 1, True)
+    assert asked.nodes == [log.identity.origin]
+    assert asked.receipt == str(receipt.note)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_forget_is_finished_by_the_next_one(url: str, step: str, tmp_path: Path) -> None:
+    with open_shop(url) as log:
+        log.view(Emails).catch_up()
+        log.view(Emails).snapshot()
+        old = make_checkpoint(log, log.signing_key())
+    command = [sys.executable, "-m", "tests.application.trust.forgetting", url, step]
+    env = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    killed = subprocess.run(command, cwd=tmp_path, env=env, timeout=120, capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr
+    with open_shop(url) as log:
+        assert log.verify().ok
+        assert is_unfinished(log) == (step != "note")
+        done = finish(log, owned=owned(tmp_path)) if step != "note" else forget(log, SUBJECT, owned=owned(tmp_path))
+        assert [(one.forget.erased, one.searched.found) for one in done] == [(1, [])]
+        assert files_with(tmp_path, OPEN, SEALED) == []
+        assert log.view(Emails).get("customer/1").state == {"email": "[sealed]"}
+        assert (log.verify().ok, log.verify().erased) == (True, 1)
+        assert compare_with_log(log, parse_checkpoint(old.text)) is None
+        assert len(status(log)) == 1
+        assert not is_unfinished(log)
+    assert files_with(tmp_path, OPEN, SEALED) == []
