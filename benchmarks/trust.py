@@ -94,7 +94,14 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-PARTS: tuple[Callable[[Setup], Iterator[Row]], ...] = (proofs,)
+def sealing(setup: Setup) -> Iterator[Row]:
+    """Fields that are sealed with the key of a person."""
+    from benchmarks.sealing import measure
+
+    yield from measure(setup)
+
+
+PARTS: tuple[Callable[[Setup], Iterator[Row]], ...] = (proofs, sealing)
 
 
 def run_trust(

@@ -16,3 +16,10 @@ def test_the_quick_benchmark_measures_every_part_and_leaves_nothing(tmp_path: Pa
     assert [row.name for row in rows if row.must is None] == ["build the tree"] * len(trust.STORES)
     assert trust.Row("a", "b", 2, "ms", 3).met
     assert not trust.Row("a", "b", 2, "ms", 3, at_most=False).met
+
+
+def test_the_benchmark_of_sealing_measures_fields_appends_and_reads(tmp_path: Path) -> None:
+    rows = list(trust.sealing(trust.Setup(tmp_path, 1, True, lambda text: None)))
+    assert [row.name for row in rows if not row.store] == ["seal a field", "open a field"]
+    assert len(rows) == 2 + 5 * len(trust.STORES)
+    assert all(row.value > 0 for row in rows)

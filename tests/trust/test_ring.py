@@ -69,6 +69,20 @@ def test_a_destroyed_key_does_not_come_back(tmp_path: Path) -> None:
         peer.take_in(peer.sealed_for(here.public, ids))
 
 
+def test_a_ring_does_not_use_a_key_that_the_log_knows_to_be_destroyed(tmp_path: Path) -> None:
+    """An older copy of the ring was put back, and perhaps it cannot be written."""
+    keys = KeyRing(tmp_path).keys_of(["ada", "bob"])
+    ring = KeyRing(tmp_path, gone=[keys["ada"].id])
+    assert (ring.key(keys["ada"].id), ring.key(keys["bob"].id)) == (None, keys["bob"].secret)
+    assert ring.ids_of("ada") == []
+    assert ring.held([keys["ada"].id, "unknown"]) == [keys["ada"].id]
+    assert ring.keys_of(["ada"])["ada"].id != keys["ada"].id
+
+    ring.destroy([keys["ada"].id])
+    assert ring.held([keys["ada"].id]) == []
+    assert KeyRing(tmp_path).key(keys["ada"].id) is None
+
+
 def test_a_key_that_was_never_here_can_be_destroyed(tmp_path: Path) -> None:
     node = PrivateKey.new()
     peer = KeyRing(tmp_path / "peer")

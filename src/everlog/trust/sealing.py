@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from everlog.catalog.personal import SEALED, Personal
-from everlog.core.canonical import canonical
+from everlog.core.canonical import canonical, encode_plain
 from everlog.errors import InvalidPayload
 from everlog.trust.ring import KEY_ID_CHARS, KeyRing
 
@@ -101,7 +101,7 @@ class Sealing:
         for place, ((row, name), subject) in enumerate(subjects.items()):
             key = keys[subject]
             stored[row][name] = seal(
-                canonical(payloads[row][name]),
+                encode_plain(value) if type(value := payloads[row][name]) is str else canonical(value),
                 key=key.secret,
                 key_id=key.id,
                 event_type=event_type,

@@ -60,7 +60,8 @@ def test_the_values_are_in_no_file(url: str, tmp_path: Path) -> None:
         quote_everywhere(log)
         export(log, tmp_path / "export.jsonl")
     with open_shop(url) as log, open_beside(url, log) as beside:
-        assert beside.view(Emails).get("customer/1").state == {"email": SEALED}
+        for one in (log, beside):  # this process has the code of one view only; the rows of the others are removed
+            assert one.view(Emails).get("customer/1").state == {"email": SEALED}
         assert files_with(tmp_path, OPEN, SEALED)
         (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
         assert receipt.searched.found == []

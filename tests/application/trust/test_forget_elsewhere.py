@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,13 +26,14 @@ from tests.application.trust.forgetting import (
     owned,
     register,
 )
-from tests.support.nodes import close, signed_nodes
+from tests.support.nodes import close, new_log_id, open_node
 from tests.support.postgres_schemas import Schemas
 
 import everlog
 from everlog.application.trust.forget import follow, forget, pending, status
 from everlog.application.trust.owned_bytes import Owned, search
 from everlog.log.log import Log
+from everlog.sync.exchange import Node
 from everlog.testing.signing import key
 from everlog.trust.ring import KeyRing
 from everlog.trust.sealing import Sealing
@@ -197,25 +199,18 @@ class Shop:
     """Two nodes of one log, each with its own key and ring."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        rings = [KeyRing(folder / f"ring{number}", node_keys=[key(number)]) for number in (1, 2)]
-        made = iter(rings)
-        catalogs = iter([everlog.Catalog(), everlog.Catalog()])
-        self.nodes = []
-        for node in signed_nodes("sqlite", folder, 2):
-            node.log.close()
-            catalog = next(catalogs)
-            catalog.include(CATALOG)
-            ring = next(made)
-            opened = Log(
-                type(node.log._store)(Path(str(folder / f"s{len(self.nodes) + 1}"))),
-                catalog,
-                actor="user:ada",
-                signer=node.log._signer,
-                sealing=Sealing(lambda ring=ring: ring),  # type: ignore[misc]
-                make_views=Views,
-            )
-            self.nodes.append(type(node)(opened))
+        log_id = new_log_id()
+        self.nodes = [self._open(folder, log_id, number) for number in (1, 2)]
+
+    def _open(self, folder: Path, log_id: str, number: int) -> Node:
+        catalog = everlog.Catalog()  # each log opens sealed fields with its own ring
+        catalog.include(CATALOG)
+        own = key(number)
+        sealing = Sealing(partial(KeyRing, folder / f"ring{number}", node_keys=[own]))
+        name = f"s{number}"
+        return open_node(
+            "sqlite", folder, log_id, name, keys=[own], catalog=catalog, sealing=sealing, make_views=Views
+        )
 
     @property
     def logs(self) -> list[Log]:

@@ -9,7 +9,7 @@ import logging
 import os
 import struct
 import threading
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256 as _sha256
 from typing import Any
@@ -55,14 +55,17 @@ def prepare(
     except Exception:
         # Something is wrong with one of them, or only unusual. One by one, the first that is wrong is refused.
         found = None
+    encode = encode_plain  # what was encoded all at once is plain, and stays so when texts take the place of values
     if found is None:
-        found = _one_by_one(drafts, catalog, actor, limits, keys)
+        encode, found = canonical, _one_by_one(drafts, catalog, actor, limits, keys)
     if catalog.personal and any(draft.type in catalog.personal for draft in drafts):
-        _seal(found, catalog, limits, sealing)
+        _seal(found, catalog, limits, sealing, encode)
     return found
 
 
-def _seal(prepared: Prepared, catalog: Catalog, limits: Limits, sealing: Sealing | None) -> None:
+def _seal(
+    prepared: Prepared, catalog: Catalog, limits: Limits, sealing: Sealing | None, encode: Callable[[Any], bytes]
+) -> None:
     """Seal the personal fields of drafts. All checks were made on the values as they were given."""
     places: dict[str, list[int]] = {}
     for place, draft in enumerate(prepared.drafts):
@@ -79,7 +82,7 @@ def _seal(prepared: Prepared, catalog: Catalog, limits: Limits, sealing: Sealing
         prepared.sealed_at = sealing.ring.count_destroyed()
         sealed = sealing.seal_all(event_type, catalog.personal[event_type], [stored[place] for place in mine])
         for place, payload in zip(mine, sealed, strict=True):
-            stored[place], body = payload, canonical(payload)
+            stored[place], body = payload, encode(payload)
             if len(body) > limits.payload_bytes_max:
                 _require_size(prepared.drafts[place], body, limits)
             prepared.bodies[place] = body

@@ -156,8 +156,9 @@ class Recorder:
                 if suspicious(b'{"response":%b}' % canonical(request.response)):
                     refuse_secrets("the response", {"response": request.response})
         request.given_ids = prepared.ids.count(None) < len(prepared.ids) and any(prepared.ids[start:end])
-        expects = has_expectations(prepared.drafts[start:end], self._catalog)
-        request.can_batch = not (request.given_ids or request.dry_run or expects or prepared.stored is not None)
+        request.expects = has_expectations(prepared.drafts[start:end], self._catalog)
+        sealed = prepared.stored is not None
+        request.can_batch = not (request.given_ids or request.dry_run or request.expects or sealed)
 
     def record(self, request: Request, writer: OpenWrite) -> Receipt:
         """Carry out one request inside a write."""
@@ -173,7 +174,7 @@ class Recorder:
             request.judged.require(writer)
         if request.prepared_with.stored is not None:
             self._require_keys(request)
-        if not request.can_batch:
+        if request.expects:
             require_expectations(writer, request.prepared, self._catalog)
         (receipt,) = self._append([request], writer)
         if request.dry_run:
@@ -267,6 +268,7 @@ class Request(Item):
 
     claim = b""
     given_ids = False
+    expects = False
     prepared_with: Prepared = EMPTY  # its drafts, and perhaps those of others
     start = 0
     judged: Judged | None = None
