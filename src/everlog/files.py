@@ -270,7 +270,7 @@ class DiskFiles(Files):
 
     def inode(self, path: Path) -> tuple[int, int] | None:
         try:
-            found = os.stat(path)  # noqa: PTH116 - a Path would cost more than the call itself
+            found = os.stat(str(path))  # noqa: PTH116 - a Path would cost more than the call itself
         except FileNotFoundError:
             return None
         except OSError as error:

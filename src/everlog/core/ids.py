@@ -161,7 +161,7 @@ class IdSource:
             start = first & _LOW_10_BITS
             end = min(start + count, _LOW_10_BITS + 1)
             prefix = id_text(self._high | first)[:24]
-            ids += [cast("EventId", prefix + pair) for pair in _PAIRS[start:end]]
+            ids += cast("list[EventId]", [prefix + pair for pair in _PAIRS[start:end]])
             self._counter = first + end - start - 1
             count -= end - start
         return ids

@@ -43,7 +43,7 @@ class Inserter:
     def forget(self) -> None:
         """Drop everything remembered: a write was undone."""
         self._names: dict[int, dict[str, int]] = {STREAM: {}, TYPE: {}, SCOPE: {}}
-        self._marked: set[tuple[int, int, int]] = set()
+        self._marked: set[tuple[str, str, int]] = set()  # types and scopes, with the blocks that have both marks
         self.catch_up()
 
     def catch_up(self) -> None:
@@ -138,7 +138,8 @@ class Inserter:
                     strays.append((values[0], position))
                 entries.append((values[3], sequence, position))
         insert_rows(writer, "INSERT INTO groups VALUES ", stored)
-        self._mark(writer, used)
+        if not used <= self._marked:
+            self._mark(writer, used - self._marked)
         if id_blocks:
             writer.executemany("INSERT INTO id_blocks VALUES (?, ?)", id_blocks)
         if strays:
@@ -152,9 +153,8 @@ class Inserter:
         scopes = self._numbers(writer, SCOPE, {scope for _, scope, _ in used})
         marks = {(TYPE, types[kind], block) for kind, _, block in used}
         marks |= {(SCOPE, scopes[scope], block) for _, scope, block in used}
-        if new_marks := marks - self._marked:
-            writer.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?)", sorted(new_marks))
-            self._marked |= new_marks
+        writer.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?)", sorted(marks))
+        self._marked |= used
 
     def _newest_ids(self, writer: sqlite3.Connection) -> tuple[str, int]:
         if not self._newest_id:

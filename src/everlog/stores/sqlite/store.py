@@ -89,7 +89,7 @@ class SqliteStore:
         self._identity_before: Identity | None = None  # if this write changes it
         beside = Beside(self._find_claims, self._find_note, self._find_notes, self._every_row)
         waiting = WaitingLines(
-            self._files, self.path.with_name(self.path.name + "-refusals"), lambda: self._identity.log_id
+            self._files, self.path.with_name(self.path.name + "-refusals"), lambda: self.identity.log_id
         )
         self.small_state = StoreState(beside, lambda: StateTable(self._fetch, self.open_write), waiting)
         if not self._files.exists(self.path):
@@ -97,15 +97,11 @@ class SqliteStore:
             make_log(self._files, self._lock, self.path, made, allowed=create, stays=identity is None)
         self._inode = connection.open_files.enter(self._files, self.path)
         try:
-            self._identity = self._read_identity()
+            self.identity = self._read_identity()
         except BaseException:
             self.close()
             raise
         abandon_in_forks(self)
-
-    @property
-    def identity(self) -> Identity:
-        return self._identity
 
     # ---- reading
 
@@ -201,7 +197,7 @@ class SqliteStore:
                         now_us=self._now_us(),
                         head=head,
                         clock=clock,
-                        settle=self._settle_origin,
+                        settle=None if self._settled else self._settle_origin,
                         continue_as=self._continue_as,
                     )
                     yield staged
@@ -434,22 +430,20 @@ class SqliteStore:
         self._clock = staged.clock
         self._chains.update(staged.chains)
         self._identity_before = None
-        if self._settled and (own := staged.chains.get(self._identity.origin)) is not None:
-            remember_end(self._lock, self._identity.origin, own.greatest.origin_seq)
+        if self._settled and (own := staged.chains.get(self.identity.origin)) is not None:
+            remember_end(self._lock, self.identity.origin, own.greatest.origin_seq)
         self._tail.committed(staged, entries)
         self._inserter.committed()
 
     def _settle_origin(self) -> None:
         """Make sure that own events continue the chain: another process may have changed the origin, and a log that
         was put back takes a new one, with this write."""
-        if self._settled:
-            return
         writer = self._writer
         assert writer is not None
         with connection.own_errors(self.path, "writing to"):
             before, place = read_identity(self._writer_fetch, self.path), place_in(self._writer_fetch)
             link = self._chain(before.origin).greatest
-            self._identity, here = settle(
+            self.identity, here = settle(
                 self._lock,
                 before,
                 place,
@@ -458,26 +452,26 @@ class SqliteStore:
                 now_us=self._now_us(),
                 origins=self.origins,
             )
-            if self._identity != before:
-                write_identity(writer, self._identity)
+            if self.identity != before:
+                write_identity(writer, self.identity)
             if here != place:
                 write_place(writer, here)
-            if (self._identity, here) != (before, place):
+            if (self.identity, here) != (before, place):
                 self._identity_before = before
         self._settled = bool(here)
 
     def _continue_as(self, origin: str) -> None:
-        writer, before = self._writer, self._identity
+        writer, before = self._writer, self.identity
         assert writer is not None
-        self._identity = continued(before, origin, head=self.head())
+        self.identity = continued(before, origin, head=self.head())
         self._identity_before = self._identity_before or before
         with connection.own_errors(self.path, "writing to"):
-            write_identity(writer, self._identity)
+            write_identity(writer, self.identity)
 
     def _unsettle(self) -> None:
         """Take back what settling the origin changed: the write was undone."""
         if self._identity_before is not None:
-            self._identity, self._identity_before = self._identity_before, None
+            self.identity, self._identity_before = self._identity_before, None
             self._settled = False
 
     def _roll_back(self) -> None:
