@@ -227,7 +227,7 @@ class MemoryStore:
                     signed[recorded.position] = (facts.signature, (facts.first_seq, facts.count), path)
         for recorded, encoded in staged.records:
             event = encoded.event
-            self._sequences[event.stream] = recorded.sequence
+            self._sequences[event.stream] = max(recorded.sequence, self._sequences.get(event.stream, 0))
             signature, signed_with, path = signed.get(recorded.position) or (event.signature, (0, 0), event.path)
             slot = Packed(
                 recorded.position,

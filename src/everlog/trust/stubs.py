@@ -1,6 +1,6 @@
 """What a purge left of an event, as it travels to nodes that never had the event.
 
-    stub/ORIGIN/NUMBER    the proof of a stub that came from elsewhere, kept beside the events
+    stub/ORIGIN/NUMBER    the proof of a stub whose group is not here, kept beside the events
 
 A stub shows that the origin signed an event with this number and hash. That the event was purged shows a signed
 record, `stream.purged`, which lists it. A node takes a stub only with both.
@@ -8,14 +8,17 @@ record, `stream.purged`, which lists it. A node takes a stub only with both.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from everlog.core.canonical import NUMBER_MAX
+from everlog.core.event import Purged
 from everlog.core.ids import id_matches, is_key, parse_id
 from everlog.errors import EverlogError
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, with_checksum, without_checksum
-from everlog.trust.forks import Leaf
+from everlog.trust.forks import Leaf, leaf_of
 from everlog.trust.groups import event_is_signed
 
 _PREFIX = "stub/"
@@ -58,16 +61,28 @@ class Stub(msgspec.Struct, frozen=True, omit_defaults=True):
             log_id, self.origin, self.origin_seq, self.hash, signed_with, self.path, self.signature
         )
 
+    @property
+    def leaf(self) -> Leaf:
+        return Leaf(self.hash, self.signature, self.first_seq, self.count, self.path)
 
-def keep_proof(write: OpenWrite, stub: Stub) -> None:
+
+def keep_proof(write: OpenWrite, origin: str, number: int, leaf: Leaf) -> None:
     """Keep the proof of a stub, so that it can be sent to others."""
-    if stub.count:
-        leaf = Leaf(stub.hash, stub.signature, stub.first_seq, stub.count, stub.path)
-        write.put(NOTES, {_key(stub.origin, stub.origin_seq): with_checksum(msgspec.json.encode(leaf))})
+    if leaf.count:
+        write.put(NOTES, {_key(origin, number): with_checksum(msgspec.json.encode(leaf))})
+
+
+def keep_proofs(write: OpenWrite, stubs: Iterable[Purged]) -> None:
+    """Keep the proofs of events that this write purges, of those that were stored without their group."""
+    for stub in stubs:
+        if is_key(stub.origin) and not stub.signed_with[0]:
+            recorded = write.stored.get(stub.id)
+            if recorded is not None:
+                keep_proof(write, stub.origin, stub.origin_seq, leaf_of(recorded.event, stub.hash))
 
 
 def kept_proof(state: RowReader, origin: str, number: int) -> Leaf | None:
-    """Return the proof of a stub that came from elsewhere. Raise Damaged if it cannot be read."""
+    """Return the proof of a stub whose group is not here. Raise Damaged if it cannot be read."""
     key = _key(origin, number)
     text = read_note(state, key)
     return None if text is None else _leaf.decode(without_checksum(key, text))

@@ -19,6 +19,7 @@ from everlog.core.clock import JUMP_MAX
 from everlog.core.codec import Packed, header_hash, split_proof, unpack
 from everlog.core.event import Event, Link, Purged
 from everlog.core.group import GroupFacts, SignedGroup
+from everlog.core.ids import EventId
 from everlog.core.merkle import path
 from everlog.core.query import Query
 from everlog.errors import NoKey
@@ -33,7 +34,7 @@ from everlog.trust.forks import ForkProof, Leaf, fork_of, leaf_of
 from everlog.trust.groups import proof_of
 from everlog.trust.keys import is_key
 from everlog.trust.standing import Limit, Open, Rights, Standing
-from everlog.trust.stubs import Stub
+from everlog.trust.stubs import Stub, kept_proof
 from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in, with_successors
 from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, refuse_lost_verdicts
 
@@ -158,6 +159,8 @@ class _Batch:
         for fork in forks:
             self._take_fork(fork)
         records = [encoded.event for encoded in accepted.values()]
+        stubs = list(stubs)
+        self._look_for_forks_of(stubs)
         self._stubs = Stubs(self._write, stubs, records, self._counts)
         self._decided = self._decided or bool(self._gate.deciding)  # what waits in the batch may decide
         self._admit_plain(plain)
@@ -510,6 +513,23 @@ class _Batch:
         if len(leaves) > 1:
             self._take_fork(fork_of(origin, number, leaves[0], leaves[-1]))
 
+    def _look_for_forks_of(self, stubs: Iterable[Stub]) -> None:
+        """Keep the proof of a fork of which one branch was purged, or both."""
+        stubs = [stub for stub in stubs if is_key(stub.origin)]
+        known = self._write.known({EventId(stub.id) for stub in stubs})
+        for stub in sorted(stubs, key=lambda stub: stub.origin_seq):
+            same = known.get(EventId(stub.id))
+            if (same is not None and same.hash == stub.hash) or not self._has(stub.origin, stub.origin_seq):
+                continue
+            before = self._forks.get(stub.origin)
+            if (before is None or stub.origin_seq < before.origin_seq) and stub.holds(self._write.identity.log_id):
+                recorded = recorded_leaf(self._write, stub.origin, stub.origin_seq)
+                if recorded is not None and recorded.hash != stub.hash:
+                    self._take_fork(fork_of(stub.origin, stub.origin_seq, stub.leaf, recorded))
+
+    def _has(self, origin: str, number: int) -> bool:
+        return 1 <= number <= self._write.link(origin).origin_seq
+
     def _take_fork(self, fork: ForkProof) -> None:
         """Keep a proof that is new and valid, of an origin that is known here, no matter who delivered it."""
         before = self._forks.get(fork.origin)
@@ -532,7 +552,12 @@ def _is_stranger(rights: Rights, origin: str) -> bool:
 
 
 def recorded_leaf(write: OpenWrite, origin: str, number: int) -> Leaf | None:
-    """Return the proof of an event that is recorded, or was purged. It reads the log up to there.
+    """Return the proof of an event that is recorded, or was purged."""
+    return kept_proof(write, origin, number) or _leaf_in_log(write, origin, number)
+
+
+def _leaf_in_log(write: OpenWrite, origin: str, number: int) -> Leaf | None:
+    """Read the log up to an event, and return its proof, or that of what a purge left of it.
 
     Raise Damaged if the event is not found and something of the log cannot be read.
     """

@@ -26,6 +26,7 @@ from everlog.log.write.requests import Request
 from everlog.log.write.writer import Writer
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.keys import is_key
+from everlog.trust.stubs import keep_proofs
 
 _logger = logging.getLogger("everlog")
 
@@ -79,6 +80,7 @@ def follow_purge(writer: Writer, views: Callable[[], ViewsOfLog] | None, record:
         except NotFound:  # it is gone already, or was never here
             return None
         _, stubs = write.staged_purges[-1]
+        keep_proofs(write, stubs)
         _forget(write, stream, {stub.id for stub in stubs})
         if any(write.identity.made(stub.origin) for stub in stubs) and is_key(write.own_origin()):
             _record(writer, write, actor=record.actor)
@@ -108,6 +110,7 @@ def _purge(
         if receipt.replayed:  # somebody with the same key was faster
             return next(done for done in reversed(write.purges()) if done.stream == stream), records
     done = write.purge(stream, actor=actor, reason=reason)
+    keep_proofs(write, write.staged_purges[-1][1])
     if is_key(write.own_origin()):
         _record(writer, write, actor=actor)
     _forget(write, stream, gone)

@@ -87,4 +87,4 @@ def place_stubs(write: OpenWrite, stubs: Sequence[Stub], record: Event) -> None:
     purge = Purge(reserved, stream, (), record.actor, reason, write.now_us, sequence + len(stubs), len(stubs))
     write.copy_in([*places, purge])
     for stub in stubs:
-        keep_proof(write, stub)
+        keep_proof(write, stub.origin, stub.origin_seq, stub.leaf)

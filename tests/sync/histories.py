@@ -1,0 +1,299 @@
+"""Random histories of a few nodes, from a seed: what happens to them, and what all of them must agree on at the end."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from tests.support.nodes import CATALOG, STORES, new_log_id, open_node
+from tests.trust.signing import Author
+
+from everlog.catalog.catalog import Catalog
+from everlog.core.event import Event
+from everlog.errors import NotFound
+from everlog.log.write.draft import Draft
+from everlog.sync.exchange import Node
+from everlog.sync.heads import proven_equal
+from everlog.sync.wire import Events, decode, encode
+from everlog.testing.signing import key
+from everlog.trust.standing import Limit, Rights
+from everlog.views.builtin import Actors
+from everlog.views.registry import Views
+from everlog.views.view import CAUSAL, View
+
+OPS = (
+    *("write",) * 8,
+    *("sync",) * 8,
+    *("stopped", "doubled", "shuffled") * 2,
+    *("reopen", "purge", "purge", "revoke", "fork", "backup", "restore", "partition", "heal"),
+)
+ROUNDS_MAX = 8
+ADMIN = key(1).public.origin
+HISTORY = Catalog()
+HISTORY.include(CATALOG)
+
+
+@HISTORY.event("member.revoked")
+class Revoked(msgspec.Struct):
+    origin: str
+    upto: int
+
+
+class Members:
+    """Every chain counts, up to where the admin has revoked it."""
+
+    deciding: Collection[str] = ("member.revoked",)
+
+    def rights(self, history: Iterable[Event]) -> Rights:
+        limits: dict[str, int] = {}
+        for event in history:
+            if event.origin == ADMIN:
+                member = str(event.payload["origin"])
+                limits[member] = min(int(event.payload["upto"]), limits.get(member, 2**53))
+        return _Limits(limits)
+
+    def begins(self, event: Event) -> bool:
+        return False
+
+
+class _Limits:
+    begun = True
+
+    def __init__(self, limits: dict[str, int]) -> None:
+        self._limits = limits
+
+    def limit(self, origin: str) -> Limit | None:
+        return Limit(self._limits[origin], "revoked_author") if origin in self._limits else None
+
+
+class Told(View):
+    """One row per stream: its texts in the order that is the same on every node."""
+
+    name = "test.told"
+    types = ("note.written",)
+    order = CAUSAL
+
+    def apply(self, state: dict[str, Any], event: Event) -> dict[str, Any]:
+        return {"said": [*state.get("said", ()), [event.id, event.payload["text"]]]}
+
+
+VIEWS = (Told(), Actors())
+
+
+class Stopped(Exception):
+    """A carrier that broke between two requests."""
+
+
+class History:
+    """Nodes that write, exchange, fail and recover as a seed says."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.chance = random.Random(seed)
+        self.folder = folder
+        self.log_id = new_log_id()
+        self.seen: Counter[str] = Counter()
+        count = self.chance.randint(3, 5)
+        self.stores = [self.chance.choice(STORES) for _ in range(count)]
+        self.nodes = [self.open(place) for place in range(count)]
+        self.sides = [0] * count
+        self.backups: set[int] = set()
+        self.written = 0
+
+    def open(self, place: int) -> Node:
+        store, name = self.stores[place], f"n{place}"
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return open_node(
+            store,
+            folder,
+            self.log_id,
+            name,
+            url="memory:" if store == "memory" else f"{store}:{folder / 'log'}",
+            catalog=HISTORY,
+            keys=[key(place + 1)],
+            make_standing=Members,
+            make_views=lambda log: Views(log, VIEWS),
+        )
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.log.close()
+
+    # ---- what happens
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            op = self.chance.choice(OPS)
+            self.seen[op] += 1
+            getattr(self, f"do_{op}")(self.chance.randrange(len(self.nodes)))
+        self.settle()
+
+    def do_write(self, place: int) -> None:
+        chance, node = self.chance, self.nodes[place]
+        drafts = []
+        for _ in range(chance.choice((1, 1, 2, 7))):
+            self.written += 1
+            drafts.append(Draft("note.written", f"note/{chance.randrange(4)}", {"text": self.written}))
+        node.log.append_batch(drafts)
+
+    def _other(self, place: int) -> int | None:
+        found = [one for one in range(len(self.nodes)) if one != place and self.sides[one] == self.sides[place]]
+        return self.chance.choice(found) if found else None
+
+    def do_sync(self, place: int) -> None:
+        other = self._other(place)
+        if other is not None:
+            self.nodes[place].sync_with(self.nodes[other].answer)
+
+    def do_stopped(self, place: int) -> None:
+        """The connection breaks between two requests, before or after the peer has done its part."""
+        other, left = self._other(place), self.chance.randint(1, 4)
+        if other is None:
+            return
+        node, peer, late = self.nodes[place], self.nodes[other], self.chance.random() < 0.5
+
+        def ask(request: str, body: bytes) -> bytes:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                if late:
+                    peer.answer(request, body)
+                raise Stopped
+            return peer.answer(request, body)
+
+        with suppress(Stopped):
+            node.sync_with(ask)
+        if self.chance.random() < 0.5:
+            self.do_reopen(place)
+
+    def do_doubled(self, place: int) -> None:
+        other = self._other(place)
+        if other is None:
+            return
+        peer = self.nodes[other]
+
+        def ask(request: str, body: bytes) -> bytes:
+            peer.answer(request, body)
+            return peer.answer(request, body)
+
+        self.nodes[place].sync_with(ask)
+
+    def do_shuffled(self, place: int) -> None:
+        """The events of every batch come in another order."""
+        other = self._other(place)
+        if other is None:
+            return
+        peer = self.nodes[other]
+
+        def shuffled(data: bytes) -> bytes:
+            message = decode(data, Events)
+            events = list(message.events)
+            self.chance.shuffle(events)
+            return encode(msgspec.structs.replace(message, events=events))
+
+        def ask(request: str, body: bytes) -> bytes:
+            reply = peer.answer(request, shuffled(body) if request == "events" else body)
+            return shuffled(reply) if request == "wants" else reply
+
+        self.nodes[place].sync_with(ask)
+
+    def do_reopen(self, place: int) -> None:
+        if self.stores[place] != "memory":
+            self.nodes[place].log.close()
+            self.nodes[place] = self.open(place)
+
+    def do_purge(self, place: int) -> None:
+        """One of the first two nodes purges: nobody revokes them.
+
+        The events that a revoked member purged with a record that does not count are gone on its node only.
+        """
+        with suppress(NotFound):
+            self.nodes[place % 2].log.purge(f"note/{self.chance.randrange(4)}", reason="a history")
+
+    def do_revoke(self, _: int) -> None:
+        """The admin revokes a member: its chain counts up to the end that the admin knows, or a little less."""
+        admin = self.nodes[0].log
+        if admin.identity.origin != ADMIN or self.chance.random() < 0.5:
+            return
+        trusted = {*(self.nodes[place].log.identity.origin for place in (0, 1)), ADMIN, key(2).public.origin}
+        ends = {origin: head.end for origin, head in self.nodes[0].heads().origins.items() if origin not in trusted}
+        if ends:
+            origin = self.chance.choice(sorted(ends))
+            upto = max(0, ends[origin] - self.chance.choice((0, 0, 1)))
+            admin.append("member.revoked", stream="member/1", payload={"origin": origin, "upto": upto})
+
+    def do_fork(self, place: int) -> None:
+        """A member that is no node here shows two nodes different events with the same numbers."""
+        author = Author(self.chance.randint(20, 22), self.log_id)
+        common = author.write(self.chance.randint(0, 3)) if self.chance.random() < 0.8 else []
+        fields = {"type": "note.written", "stream": "note/1"}
+        twin = author.twin()
+        one = author.write(2, payload={"text": f"one {self.written}"}, **fields)
+        other = twin.write(self.chance.randint(1, 3), payload={"text": f"other {self.written}"}, **fields)
+        self.written += 1
+        self.nodes[place].log.admit_each([*common, *one])
+        self.nodes[self.chance.randrange(len(self.nodes))].log.admit_each([*common, *other])
+
+    def do_backup(self, place: int) -> None:
+        if self.stores[place] != "memory":
+            self.nodes[place].log.close()
+            shutil.rmtree(self.folder / f"b{place}", ignore_errors=True)
+            shutil.copytree(self.folder / f"n{place}", self.folder / f"b{place}")
+            self.backups.add(place)
+            self.nodes[place] = self.open(place)
+
+    def do_restore(self, place: int) -> None:
+        """An old copy is put back, and the numbers that its key has signed since are not known any more.
+
+        It syncs before it writes: without that, and without the file beside its key, nothing could warn it.
+        """
+        if place not in self.backups:
+            return
+        self.nodes[place].log.close()
+        shutil.rmtree(self.folder / f"n{place}")
+        shutil.copytree(self.folder / f"b{place}", self.folder / f"n{place}")
+        self.nodes[place] = self.open(place)
+        for peer in range(len(self.nodes)):
+            if peer != place:
+                self.nodes[place].sync_with(self.nodes[peer].answer)
+
+    def do_partition(self, _: int) -> None:
+        self.sides = [self.chance.randrange(2) for _ in self.nodes]
+
+    def do_heal(self, _: int) -> None:
+        self.sides = [0] * len(self.nodes)
+
+    # ---- the end
+
+    def settle(self) -> None:
+        """Sync in rounds, as nodes do, until all of them are equal."""
+        for _ in range(ROUNDS_MAX):
+            for place in range(len(self.nodes)):
+                other = (place + 1) % len(self.nodes)
+                self.nodes[place].sync_with(self.nodes[other].answer)
+            heads = [node.heads() for node in self.nodes]
+            if all(proven_equal(heads[0], one) for one in heads[1:]):
+                return
+
+    def require_agreement(self) -> None:
+        first = self.nodes[0]
+        for place, node in enumerate(self.nodes):
+            where = f"{self.stores[place]} {place}"
+            assert proven_equal(first.heads(), node.heads()), f"heads of {where}"
+            assert counting(first) == counting(node), f"verdicts of {where}"
+            for view in VIEWS:
+                assert first.log.view(view).digest() == node.log.view(view).digest(), f"{view.name} of {where}"
+            report = node.log.verify()
+            assert report.ok, (where, report.problems)
+
+
+def counting(node: Node) -> tuple[list[tuple[str, int]], set[str]]:
+    """Return what a node decided: where chains forked, and which events count."""
+    forks = [(fork.origin, fork.origin_seq) for fork in node.log.forks()]
+    return forks, {one.event.id for one in node.log.counted(node.log.read())}

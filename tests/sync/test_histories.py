@@ -1,0 +1,49 @@
+"""In every history of a few nodes, all agree at the end: heads, verdicts, and the digests of views. 2,000 with --full."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.sync.histories import OPS, History
+
+SHORT, FULL, STEPS = 60, 2_000, 30
+PARTS = 20
+
+
+def run(seed: int, folder: Path) -> Counter[str]:
+    folder.mkdir()
+    history = History(seed, folder)
+    try:
+        history.run(STEPS)
+        history.require_agreement()
+    except BaseException:
+        print(f"history {seed}: {history.stores} {dict(history.seen)}")
+        raise
+    finally:
+        history.close()
+    return history.seen
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_nodes_agree_after_any_history(part: int, tmp_path: Path) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(part, SHORT, PARTS):
+        seen += run(seed, tmp_path / str(seed))
+    assert seen["sync"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_all_nodes_agree_after_2000_histories(part: int, tmp_path: Path) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(SHORT + part, FULL, PARTS):
+        seen += run(seed, tmp_path / str(seed))
+    assert set(seen) == set(OPS)
+
+
+@pytest.mark.skipif("EVERLOG_TEST_HISTORY" not in os.environ, reason="names one history to run again")
+def test_one_history(tmp_path: Path) -> None:
+    run(int(os.environ["EVERLOG_TEST_HISTORY"]), tmp_path / "one")
