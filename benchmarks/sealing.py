@@ -14,7 +14,7 @@ from statistics import median
 from typing import Annotated, Any
 
 import msgspec
-from benchmarks.trust import Row, Setup
+from benchmarks.rows import Row, Setup
 
 import everlog
 from everlog.catalog.personal import Personal

@@ -14,8 +14,11 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-import msgspec
 from benchmarks.bench.directory import choose_directory
+from benchmarks.rows import Row as Row
+from benchmarks.rows import Setup as Setup
+from benchmarks.sealing import measure as sealing
+from benchmarks.sync_exchange import exchange
 
 import everlog
 from everlog.application.trust.checkpoints import make_checkpoint
@@ -25,34 +28,6 @@ from everlog.trust.keys import PrivateKey
 
 STORES = ("sqlite", "segments", "jsonl")
 CHECKPOINT_MS, PROOF_P50_MS, PROOF_P99_MS = 50.0, 1.0, 3.0
-
-
-class Row(msgspec.Struct, frozen=True):
-    """One measured value, and what it must be."""
-
-    name: str
-    store: str
-    value: float
-    unit: str
-    must: float | None = None
-    at_most: bool = True
-    note: str = ""
-
-    @property
-    def met(self) -> bool | None:
-        """Whether it is what it must be; None where nothing is demanded."""
-        if self.must is None:
-            return None
-        return self.value <= self.must if self.at_most else self.value >= self.must
-
-
-class Setup(msgspec.Struct, frozen=True):
-    """How much is measured, and where."""
-
-    directory: Path
-    rounds: int
-    quick: bool
-    progress: Callable[[str], None]
 
 
 def proofs(setup: Setup) -> Iterator[Row]:
@@ -94,14 +69,7 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def sealing(setup: Setup) -> Iterator[Row]:
-    """Fields that are sealed with the key of a person."""
-    from benchmarks.sealing import measure
-
-    yield from measure(setup)
-
-
-PARTS: tuple[Callable[[Setup], Iterator[Row]], ...] = (proofs, sealing)
+PARTS: tuple[Callable[[Setup], Iterator[Row]], ...] = (proofs, exchange, sealing)
 
 
 def run_trust(

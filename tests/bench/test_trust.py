@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import trust
+from benchmarks.sync_exchange import exchange
 
 
 def test_the_quick_benchmark_measures_every_part_and_leaves_nothing(tmp_path: Path) -> None:
@@ -23,3 +24,10 @@ def test_the_benchmark_of_sealing_measures_fields_appends_and_reads(tmp_path: Pa
     assert [row.name for row in rows if not row.store] == ["seal a field", "open a field"]
     assert len(rows) == 2 + 5 * len(trust.STORES)
     assert all(row.value > 0 for row in rows)
+
+
+def test_the_quick_benchmark_finds_the_differences_of_two_logs(tmp_path: Path) -> None:
+    rows = {row.name: row for row in exchange(trust.Setup(tmp_path, 1, True, lambda text: None))}
+    assert len(rows) == 7
+    assert [row.name for row in rows.values() if row.met is False] == []
+    assert rows["differences by heads: round trips"].value == 2
