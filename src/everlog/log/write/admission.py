@@ -74,6 +74,11 @@ class Gate:
         """Look again at what waits and at what counts, because this log recorded something that decides on it."""
         _Batch(write, self, {}, JUMP_MAX).settle()
 
+    def counts_whole(self, write: OpenWrite, origin: str) -> bool:
+        """Return whether the chain of an origin counts up to its end, as the write leaves it."""
+        limit = self.rights(write, forks_in(write)).limit(origin)
+        return limit is None or write.link(origin).origin_seq <= limit.upto
+
     @property
     def settled(self) -> bool:
         """Whether what counts was compared with the standing since the log was opened."""

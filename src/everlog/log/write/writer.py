@@ -217,6 +217,10 @@ class Writer:
         """Look again at what counts, because this write has something that decides on it."""
         self._gate.settle(write)
 
+    def counts_whole(self, write: OpenWrite, origin: str) -> bool:
+        """Return whether the chain of an origin counts up to its end, as the write leaves it."""
+        return self._gate.counts_whole(write, origin)
+
     @property
     def deciding(self) -> Collection[str]:
         """The types of the events that decide on what counts."""
@@ -282,7 +286,8 @@ class _Standing:
 
     def run(self, write: OpenWrite) -> None:
         own, deciding = write.identity.origin, self._writer.deciding
-        if any(one.event.origin == own and one.event.type in deciding for one, _ in write.records):
+        made = [one.event for one, _ in write.records if one.event.origin == own]
+        if any(event.type in deciding for event in made) or (made and not self._writer.counts_whole(write, own)):
             self._writer.settle(write)
 
     def committed(self) -> None: ...

@@ -181,11 +181,11 @@ class Tail:
     def committed(self, staged: OpenWrite, entries: Sequence[Entry]) -> None:
         """Add a committed write."""
         sequences = self._sequences
-        for purge, _ in staged.staged_purges:
-            self._purges += 1
-            sequences[purge.stream] = purge.sequence
         for stream, sequence, _ in entries:
             sequences[stream] = sequence
+        for purge, _ in staged.staged_purges:  # it may come before or after the events of its stream
+            self._purges += 1
+            sequences[purge.stream] = max(purge.sequence, sequences.get(purge.stream, 0))
         self._seen = staged.position
         if self._indexed != staged.position:
             self._claims.update(staged.staged_claims)
