@@ -1,4 +1,4 @@
-"""Random histories of a few nodes, from a seed: what happens to them, and what all of them must agree on at the end."""
+"""Random histories of a few nodes, from a seed, and what all of them must agree on at the end."""
 
 from __future__ import annotations
 

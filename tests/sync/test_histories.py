@@ -1,4 +1,4 @@
-"""In every history of a few nodes, all agree at the end: heads, verdicts, and the digests of views. 2,000 with --full."""
+"""In every history of a few nodes, all agree at the end: heads, verdicts and digests. 2,000 with --full."""
 
 from __future__ import annotations
 

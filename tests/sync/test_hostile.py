@@ -1,4 +1,4 @@
-"""Random hostile peers: nothing that they make up is admitted, and honest nodes agree all the same. 500 with --full."""
+"""Random hostile peers: nothing that they make up is admitted, and honest nodes agree. 500 with --full."""
 
 from __future__ import annotations
 
