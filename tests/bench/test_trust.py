@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import trust
+from benchmarks.sealing import measure
 from benchmarks.sync_exchange import exchange
 
 
@@ -20,7 +21,7 @@ def test_the_quick_benchmark_measures_every_part_and_leaves_nothing(tmp_path: Pa
 
 
 def test_the_benchmark_of_sealing_measures_fields_appends_and_reads(tmp_path: Path) -> None:
-    rows = list(trust.sealing(trust.Setup(tmp_path, 1, True, lambda text: None)))
+    rows = list(measure(trust.Setup(tmp_path, 1, True, lambda text: None)))
     assert [row.name for row in rows if not row.store] == ["seal a field", "open a field"]
     assert len(rows) == 2 + 5 * len(trust.STORES)
     assert all(row.value > 0 for row in rows)
