@@ -16,25 +16,24 @@ from typing import NamedTuple
 from msgspec.structs import force_setattr, replace
 
 from everlog.core.clock import JUMP_MAX
-from everlog.core.codec import Packed, header_hash, split_proof, unpack
-from everlog.core.event import Event, Link, Purged
+from everlog.core.event import Event, Link
 from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.ids import EventId
-from everlog.core.merkle import path
 from everlog.core.query import Query
 from everlog.errors import NoKey
-from everlog.log.read.accounting import Places
+from everlog.log.write.erased import Erased, is_bare
 from everlog.log.write.intake import Intake, WholeGroup
 from everlog.log.write.outcomes import CODES, Kind, Outcome
 from everlog.log.write.quarantine import Held, Quarantine
+from everlog.log.write.recorded_proof import recorded_leaf
 from everlog.log.write.stubs import Proven, Stubs, place_stubs
 from everlog.stores.contract import Encoded, Known
 from everlog.stores.open_write import OpenWrite
-from everlog.trust.forks import ForkProof, Leaf, fork_of, leaf_of
+from everlog.trust.forks import ForkProof, fork_of, leaf_of
 from everlog.trust.groups import proof_of
 from everlog.trust.keys import is_key
 from everlog.trust.standing import Limit, Open, Rights, Standing
-from everlog.trust.stubs import Stub, kept_proof
+from everlog.trust.stubs import Stub
 from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in, with_successors
 from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, refuse_lost_verdicts
 
@@ -151,9 +150,17 @@ class _Batch:
     ) -> dict[int, Outcome]:
         known = self._write.known({encoded.event.id for encoded in accepted.values()})
         plain: list[tuple[int, Encoded]] = []
+        erased = Erased(self._write, self._records(accepted.values()))
         for place, encoded in accepted.items():
             event = encoded.event
             outcome = _if_known(encoded, known.get(event.id))
+            if outcome is None and is_bare(event):
+                allowed = erased.with_record(encoded)
+                if allowed is None:
+                    outcome = _outcome(
+                        event, "refused", "invalid_signature", "its payload is missing, without a record"
+                    )
+                encoded = allowed or encoded
             if outcome is not None and not (outcome.code == "id_conflict" and self._forks_here(event)):
                 self._outcomes[place] = outcome
             elif is_key(event.origin):
@@ -174,6 +181,16 @@ class _Batch:
         self._hold_the_rest()
         self._end()
         return self._outcomes
+
+    def _records(self, sent: Collection[Encoded]) -> Iterator[Event]:
+        """Return the events that came or wait, of every origin whose chain counts as far as they are."""
+        held = (
+            self._quarantine.event(origin, one)
+            for origin in sorted(self._quarantine.origins())
+            if not _is_stranger(self._rights, origin)
+            for one in self._quarantine.of(origin)
+        )
+        yield from (one.event for one in (*sent, *held) if one is not None and self._counts(one.event))
 
     def _forks_here(self, event: Event) -> bool:
         """Return whether the number of an event is taken: a key that signs two events may give both one id."""
@@ -554,41 +571,6 @@ def _is_stranger(rights: Rights, origin: str) -> bool:
     """Return whether nothing in the history names an origin."""
     limit = rights.limit(origin)
     return limit is not None and limit.code == "unknown_author"
-
-
-def recorded_leaf(write: OpenWrite, origin: str, number: int) -> Leaf | None:
-    """Return the proof of an event that is recorded, or was purged."""
-    return kept_proof(write, origin, number) or _leaf_in_log(write, origin, number)
-
-
-def _leaf_in_log(write: OpenWrite, origin: str, number: int) -> Leaf | None:
-    """Read the log up to an event, and return its proof, or that of what a purge left of it.
-
-    Raise Damaged if the event is not found and something of the log cannot be read.
-    """
-    hashes: dict[int, bytes] = {}
-    wanted: Purged | None = None  # its path follows from the others of its group
-    places = Places(write.stored)
-    for slot in places:
-        event = slot if isinstance(slot, Purged) else unpack(slot).event
-        if event.origin != origin:
-            continue
-        hashes[event.origin_seq] = slot.hash if isinstance(slot, Purged) else header_hash(slot.header)
-        if event.origin_seq == number and wanted is None:
-            if isinstance(slot, Packed):
-                signature, first, count = split_proof(slot.proof)
-                return Leaf(hashes[number], signature, first, count, slot.path) if count else None
-            wanted = slot
-        if wanted is not None:
-            first, count = wanted.signed_with
-            group = range(first, first + count)
-            if not count or event.origin_seq >= group.stop - 1:
-                leaves = [hashes[one] for one in group if one in hashes]
-                if number not in group or len(leaves) < count:
-                    break
-                return Leaf(wanted.hash, wanted.signature, first, count, path(leaves, number - first))
-    places.raise_if_lost()
-    return None
 
 
 def _if_known(encoded: Encoded, known: Known | None) -> Outcome | None:
