@@ -143,10 +143,20 @@ def test_no_signature_of_a_group_is_lost(one: bytes, other: bytes) -> None:
 @given(STATES, STATES)
 def test_what_one_side_erased_or_purged_does_not_come_back(one: bytes, other: bytes) -> None:
     def gone(data: bytes) -> set[str]:
+        """What names a purge, or the event that allowed its erasure."""
         lines = [found.line for found in scan(data) if found.line is not None]
-        return {line.id for line in lines if not getattr(line, "salt", b"")}
+        return {line.id for line in lines if getattr(line, "erased_by", "") or isinstance(line, PurgedLine)}
 
     assert gone(merge(one, other)) == gone(one) | gone(other)
+
+
+def test_a_line_without_its_payload_that_names_no_record_loses_against_the_event() -> None:
+    made = Chain().next(payload={"text": "hello"})
+    bare = event_line(encode_event(msgspec.structs.replace(made.event, payload={}, salt=b"")), NOON)
+    whole = event_line(made, NOON)
+    assert merge(whole, bare) == merge(bare, whole) == whole
+    with pytest.raises(BadFile):  # and what was purged without naming a purge is no line at all
+        merge(whole, purged_line(purged(made, "")))
 
 
 # ---- what comes where

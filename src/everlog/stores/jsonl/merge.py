@@ -5,8 +5,8 @@ result is a function of the set alone, down to the byte: each id once, in the ca
 whatever order clones merge, all end with the same file. The common ancestor is not used: no line is ever removed, and
 if one was, the removal is not followed.
 
-Two lines of one event may differ. A purged line wins over the event, and an erased one over one with its payload; of
-two lines that differ only in how the event was recorded, the one with the lesser bytes wins. The signature of a group
+Two lines of one event may differ. A purged line wins over the event, and an erased one over one with its payload, if
+it names what allowed it; else the complete event wins. Of two lines that differ only in how the event was recorded, the one with the lesser bytes wins. The signature of a group
 stays, whichever line had it. One id with two contents is refused, and so is an unreadable line:
 the caller must then leave both sides unchanged.
 
@@ -137,11 +137,16 @@ def _erased(line: EventLine) -> bool:
 
 
 def _preference(stated: _Stated) -> tuple[int, str, bytes]:
-    """Prefer the line that holds less of the event: what was removed must not come back."""
+    """Prefer the line that holds less of the event: what was removed must not come back.
+
+    But a line that lacks its payload, and names nothing that allowed it, loses against the complete event.
+    """
     line = stated.line
     if isinstance(line, PurgedLine):
         return 0, line.purge, stated.data
-    return 1 if isinstance(line, EventLine) and _erased(line) else 2, "", stated.data
+    if isinstance(line, EventLine) and _erased(line):
+        return (1 if line.erased_by else 3), "", stated.data
+    return 2, "", stated.data
 
 
 def _excerpt(stated: _Stated) -> str:
