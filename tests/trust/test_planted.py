@@ -19,6 +19,7 @@ from everlog.core.chain import Chain
 from everlog.core.event import Event, Link, Purge
 from everlog.log.log import Log
 from everlog.log.write import admission, intake
+from everlog.log.write import purge as purging
 from everlog.programs.community import standing
 from everlog.stores.contract import Encoded, Identity
 from everlog.stores.memory import MemoryStore
@@ -152,6 +153,7 @@ def purge_that_drops_signatures(patch: pytest.MonkeyPatch) -> None:
         return done
 
     patch.setattr(OpenWrite, "purge", purge)
+    patch.setattr(purging, "keep_proofs", lambda write, stubs: None)
 
 
 def fork_evidence_that_needs_standing(patch: pytest.MonkeyPatch) -> None:
