@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlog import programs
-from everlog.catalog.builtin import BUILT_IN
+from everlog.catalog.builtin import BUILT_IN, NODE
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.declared import FILE_NAME as TYPES_FILE
 from everlog.catalog.declared import read_types
@@ -45,6 +45,7 @@ def catalog_of(
         catalog.include(program.catalog)
     if given is not None:
         catalog.include(given)
+    catalog.include_later([info.type for info in NODE.types()], lambda: NODE)
     for name, types in programs.TYPES.items():
         catalog.include_later(types, partial(_program_catalog, name))
     return catalog

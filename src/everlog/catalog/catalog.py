@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from everlog.catalog.merging import refuse_other_merge
 from everlog.catalog.models import (
     CheckAll,
     PayloadModel,
@@ -73,6 +74,7 @@ class Catalog:
         self._upcasters: dict[str, dict[int, Upcaster]] = {}
         self._rules: dict[tuple[str, str], Transitions] = {}
         self.ruled: set[str] = set()  # the event types with a transition rule: most catalogs have none
+        self._merges: dict[str, str] = {}  # of types that declare how concurrent changes merge
         self._ready: dict[tuple[str, int], PayloadModel] = {}
         self._checks: dict[str, tuple[int, Callable[[Any], dict[str, Any]]]] = {}
         self.quick: set[str] = set()  # types that were used, and whose check runs no user code
@@ -85,7 +87,7 @@ class Catalog:
 
     def __reduce__(self) -> tuple[Any, ...]:
         models = {name: {at: packed(name, model) for at, model in of.items()} for name, of in self._models.items()}
-        return _arrived, (models, self._upcasters, list(self._rules.values()))
+        return _arrived, (models, self._upcasters, list(self._rules.values()), self._merges)
 
     @classmethod
     def reading(
@@ -106,15 +108,23 @@ class Catalog:
 
     # ---- registering
 
-    def event(self, event_type: str, *, version: int = 1) -> Callable[[_Model], _Model]:
-        """Register a payload model: a msgspec Struct or a pydantic model. Older versions may be registered too."""
+    def event(self, event_type: str, *, version: int = 1, merge: str = "") -> Callable[[_Model], _Model]:
+        """Register a payload model: a msgspec Struct or a pydantic model. Older versions may be registered too.
+
+        `merge` is how concurrent changes of a stream merge: "union", "counter" or "keep-both". Without it the greater
+        `(lamport, id)` wins, and they are a conflict.
+        """
         require_shape("type", event_type)
         require_version(event_type, version)
+        if merge:
+            refuse_other_merge(event_type, merge, self._merges.get(event_type, ""))
 
         def register(model: _Model) -> _Model:
             refuse_unusable(event_type, model)
             refuse_other_model(event_type, version, model, self._models.get(event_type, {}))
             self._add_model(event_type, version, model)
+            if merge:
+                self._merges[event_type] = merge
             return model
 
         return register
@@ -170,12 +180,15 @@ class Catalog:
                 refuse_other_upcaster(event_type, version, function, self._upcasters.get(event_type, {}))
         for rule in other._rules.values():
             refuse_other_rule(rule, self._rules.get((rule.kind, rule.type)))
+        for event_type, merge in other._merges.items():
+            refuse_other_merge(event_type, merge, self._merges.get(event_type, ""))
         for event_type, models in other._models.items():
             for version, model in models.items():
                 self._add_model(event_type, version, model)
         for event_type, upcasters in other._upcasters.items():
             self._upcasters.setdefault(event_type, {}).update(upcasters)
         self._rules.update(other._rules)
+        self._merges.update(other._merges)
         self.ruled |= other.ruled
         self._lent |= other._lent
 
@@ -242,6 +255,12 @@ class Catalog:
     def transition_rule(self, kind: str, event_type: str) -> Transitions | None:
         """Return the rule for events of this type in streams of this kind."""
         return self._rules.get((kind, event_type))
+
+    def merge_of(self, event_type: str) -> str:
+        """Return how concurrent changes of this type merge; nothing if one of them wins."""
+        if event_type in self._later:
+            self._loaded(event_type)
+        return self._merges.get(event_type, "")
 
     # ---- reading
 
@@ -536,7 +555,10 @@ def _no_type_of(model: type[Any], types: list[str]) -> UnknownType:
 
 
 def _arrived(
-    models: Mapping[str, Mapping[int, Any]], upcasters: dict[str, dict[int, Upcaster]], rules: list[Transitions]
+    models: Mapping[str, Mapping[int, Any]],
+    upcasters: dict[str, dict[int, Upcaster]],
+    rules: list[Transitions],
+    merges: dict[str, str],
 ) -> Catalog:
     """Return the catalog that `Catalog.__reduce__` pickled."""
     catalog = Catalog()
@@ -546,4 +568,5 @@ def _arrived(
     catalog._upcasters.update(upcasters)
     catalog._rules.update({(rule.kind, rule.type): rule for rule in rules})
     catalog.ruled.update(rule.type for rule in rules)
+    catalog._merges.update(merges)
     return catalog

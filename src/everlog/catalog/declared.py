@@ -6,6 +6,10 @@
     fields = { came_from = "str", went_to = "planned | doing | done", reason = "str = ''", size = "int?" }
     transitions = { kind = "workpackage", field = "went_to", initial = "planned", allowed = { planned = ["doing"] } }
 
+    [types."cart.item_added"]
+    fields = { item = "str" }
+    merge = "union"
+
 `grammar` defines the words of a field. All problems of a file are reported at once.
 """
 
@@ -41,6 +45,7 @@ class _Type(msgspec.Struct, forbid_unknown_fields=True):
     version: Annotated[int, msgspec.Meta(ge=1)] = 1
     doc: str = ""
     fields: dict[str, str] = {}
+    merge: str = ""
     transitions: _Moves | None = None
 
 
@@ -140,7 +145,8 @@ def model_of(event_type: str, fields: Mapping[str, str], doc: str) -> type[Any]:
 
 def _register(catalog: Catalog, event_type: str, block: _Type) -> list[str]:
     try:
-        catalog.event(event_type, version=block.version)(model_of(event_type, block.fields, block.doc))
+        model = model_of(event_type, block.fields, block.doc)
+        catalog.event(event_type, version=block.version, merge=block.merge)(model)
         if block.transitions is not None:
             catalog.transitions(type=event_type, **msgspec.structs.asdict(block.transitions))
     except EverlogError as error:

@@ -255,8 +255,8 @@ class OpenWrite:
         staged = self._staged_ids()
         return found | {one: Known(staged[one], purged=False) for one in event_ids if one in staged}
 
-    def learn(self, streams: Collection[str], origin: str) -> tuple[Link, dict[str, int]]:
-        """Return the end of a chain and the last sequences of streams. The store is asked for all of them at once."""
+    def learn(self, streams: Collection[str], origin: str) -> tuple[Chain, dict[str, int]]:
+        """Return a chain and the last sequences of streams. The store is asked for all of them at once."""
         staged, known = self._sequences, self._known_sequences
         if not self._known_chains:  # as for nearly every write: nothing is known yet
             ends = self._store.ends(streams=streams, origins=(origin,))
@@ -267,7 +267,7 @@ class OpenWrite:
         sequences: dict[str, int] = {}
         for stream in streams:  # not a comprehension, which would be a call
             sequences[stream] = staged[stream] if stream in staged else known[stream]
-        return self.chain(origin).end, sequences
+        return self.chain(origin), sequences
 
     def _learn_streams(self, streams: Collection[str]) -> None:
         new = [stream for stream in streams if stream not in self._known_sequences]

@@ -20,6 +20,7 @@ from everlog.views.builds.overview import Overview, overview
 from everlog.views.builds.purge import forget_missed, forget_purged
 from everlog.views.builds.rows import DamagedRows
 from everlog.views.builtin import BUILT_IN, Fields
+from everlog.views.conflicts import Conflicts
 from everlog.views.live import LiveView, Mode
 from everlog.views.snapshots.snapshots import Snapshots
 from everlog.views.view import View, view_of
@@ -185,6 +186,8 @@ class Views:
             return Fields()
         if name in self._known:
             return self._known[name]
+        if name == Conflicts.name:  # it is listed once it was asked for: most logs have one origin
+            return Conflicts()
         found = self._more(name)
         return None if found is None else view_of(found)
 

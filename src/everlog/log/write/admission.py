@@ -23,6 +23,7 @@ from everlog.core.query import Query
 from everlog.errors import NoKey
 from everlog.log.write.erased import Erased, is_bare
 from everlog.log.write.intake import Intake, WholeGroup
+from everlog.log.write.knows import take_part
 from everlog.log.write.outcomes import CODES, Kind, Outcome
 from everlog.log.write.quarantine import Held, Quarantine
 from everlog.log.write.recorded_proof import recorded_leaf
@@ -204,6 +205,7 @@ class _Batch:
     def _end(self) -> None:
         if self._recorded:
             self._write.tick()  # once for the whole batch: a member cannot exhaust the clock with many small events
+            take_part(self._write)
         self._quarantine.save()
         if self._changed:
             self._judge_recorded()

@@ -234,9 +234,9 @@ class Recorder:
         now_us = writer.now_us
         if requests[0].given_ids:
             writer.refuse_known([event_id for event_id in prepared.ids if event_id is not None])
-        events = stamp(prepared, keys, writer, self._ids)
+        events = stamp(prepared, keys, writer, self._ids, with_news=True)
         read = None if prepared.stored is None else partial(upcast, self._catalog)
-        receipts, start = [], 0
+        receipts, start = [], len(events.rows) - len(keys)  # after what states the news, which is in no receipt
         claims: dict[bytes, Claim] = {}
         for request in requests:
             end = start + len(request.drafts)

@@ -12,8 +12,10 @@ from functools import lru_cache
 from hashlib import sha256
 
 from everlog.core.codec import encode_header
+from everlog.core.event import START
 from everlog.core.ids import EventId, IdSource, OriginIds, is_key
-from everlog.log.write.draft import Prepared
+from everlog.log.write.draft import Prepared, joined
+from everlog.log.write.knows import Known, news, remember, statement
 from everlog.stores.identity import no_key
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.own_events import OwnEvents
@@ -38,12 +40,26 @@ class Ids:
         return self._of_origin.take(count, origin, after, now_ms)
 
 
-def stamp(prepared: Prepared, keys: Sequence[str], write: OpenWrite, ids: Ids) -> OwnEvents:
-    """Stage drafts as new events of this log. One loop makes the header, the hash and the stored row of each."""
-    drafts, count = prepared.drafts, len(prepared.drafts)
+def stamp(
+    prepared: Prepared, keys: Sequence[str], write: OpenWrite, ids: Ids, *, with_news: bool = False
+) -> OwnEvents:
+    """Stage drafts as new events of this log. One loop makes the header, the hash and the stored row of each.
+
+    If events of others arrived since the last own one, `with_news` has events before the drafts that state it.
+    """
     origin = write.own_origin()
+    drafts, count = prepared.drafts, len(prepared.drafts)
     streams = (drafts[0].stream,) if count == 1 else {draft.stream for draft in drafts}
-    link, sequences = write.learn(streams, origin)
+    chain, sequences = write.learn(streams, origin)
+    arrived: Sequence[Known] = ()
+    if with_news and (chain.runs[-1].position if chain.runs else START) != write.position:
+        arrived = news(write, origin)
+    if arrived:
+        stated = statement(origin, arrived)
+        prepared, keys = joined([stated, prepared]), [*[""] * len(stated), *keys]
+        count = len(prepared.drafts)
+        _, sequences = write.learn({draft.stream for draft in prepared.drafts}, origin)
+    link = chain.end
     # Before anything is changed: it may refuse.
     new_ids = ids.take(count, origin, link.origin_seq, write.now_us // 1000)
     position, lamport, now = int(write.position), write.clock, _moment(write.now_us)
@@ -109,6 +125,8 @@ def stamp(prepared: Prepared, keys: Sequence[str], write: OpenWrite, ids: Ids) -
         add_header(header)
         add_hash(previous)
     write.append_own(events, sequences)
+    if arrived:
+        remember(write, origin, arrived, events.rows[len(arrived) - 1][3][0])
     return events
 
 
