@@ -24,12 +24,13 @@ from everlog.stores.postgres.connection import lost, translated
 ADDRESS = address_of("postgresql://ada:hunter2@127.0.0.1:1/db?schema=everlog")
 
 
-def raised(
-    state: str, text: str = "as the server says", kind: type[psycopg.Error] = psycopg.DatabaseError
-) -> psycopg.Error:
+def raised(state: str) -> psycopg.Error:
     """Return an error with a code that only the functions of the log raise."""
-    error: psycopg.Error = type("Raised", (kind,), {"sqlstate": state})(text)
-    return error
+
+    class Raised(psycopg.DatabaseError):
+        sqlstate = state
+
+    return Raised("as the server says")
 
 
 @pytest.mark.parametrize(

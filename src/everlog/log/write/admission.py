@@ -178,7 +178,9 @@ class _Batch:
         self._decided = self._decided or bool(self._gate.deciding)  # what waits in the batch may decide
         self._admit_plain(plain)
         self._admit_plain_stubs()
-        self._advance_all(dict.fromkeys((*self._waiting, *filter(is_key, self._stubs.origins()))))
+        # The standing itself may be another one than when the log was open last.
+        waiting = () if self._gate.settled else sorted(self._quarantine.origins())
+        self._advance_all(dict.fromkeys((*self._waiting, *filter(is_key, self._stubs.origins()), *waiting)))
         self._hold_the_rest()
         self._end()
         return self._outcomes
@@ -199,7 +201,7 @@ class _Batch:
 
     def settle(self) -> None:
         self._decided = self._changed = True
-        self._advance_all(self._quarantine.origins())
+        self._advance_all(sorted(self._quarantine.origins()))
         self._end()
 
     def _end(self) -> None:
