@@ -25,6 +25,7 @@ class Voted:
     """The first key says of every other one how far its chain counts; the latest word holds."""
 
     deciding: Collection[str] = ("thing.said",)
+    begun = True
 
     def __init__(self, founder: str) -> None:
         self.founder = founder
@@ -38,6 +39,9 @@ class Voted:
             origin, upto = one.payload["value"]
             found.limits[origin] = None if upto is None else Limit(upto, "revoked_author")
         return found
+
+    def begins(self, event: Event) -> bool:
+        return False
 
     def limit(self, origin: str) -> Limit | None:
         return None if origin == self.founder else self.limits.get(origin, STRANGER)

@@ -6,9 +6,9 @@ whatever order clones merge, all end with the same file. The common ancestor is 
 if one was, the removal is not followed.
 
 Two lines of one event may differ. A purged line wins over the event, and an erased one over one with its payload, if
-it names what allowed it; else the complete event wins. Of two lines that differ only in how the event was recorded, the one with the lesser bytes wins. The signature of a group
-stays, whichever line had it. One id with two contents is refused, and so is an unreadable line:
-the caller must then leave both sides unchanged.
+it names what allowed it; else the complete event wins. Of two lines that differ only in how the event was recorded,
+the one with the lesser bytes wins. The signature of a group stays, whichever line had it. One id with two contents is
+refused, and so is an unreadable line: the caller must then leave both sides unchanged.
 
 `batch` marks are removed from the merged file. They distinguish a torn write at the end of a file from a complete
 one. Lines that two clones have committed are not torn, and a mark among lines of other writes would be misleading.
