@@ -128,10 +128,11 @@ def test_the_history_is_read_again_only_when_it_changed(world: World) -> None:
     world.send(*world.member.write(2))
     assert world.standing.asked == asked
     world.send(*says(world.founder, world.member, None))
-    assert world.standing.asked == asked + 1
+    assert world.standing.asked > asked
+    asked = world.standing.asked
     world.log.purge("note/1", reason="asked to")
     world.send(*world.member.write(1))
-    assert world.standing.asked == asked + 2
+    assert world.standing.asked == asked + 1
     assert len(world.counted()) == len(stored(world.log))
 
 
