@@ -278,7 +278,20 @@ def test_more_than_forty_kinds_of_edit_were_tried() -> None:
 def test_an_untouched_log_has_no_problem_and_its_report_counts(pristine: Path, make_log: Callable[..., Log]) -> None:
     report = report_of(make_log, pristine)
     assert report.problems == ()
-    assert (report.events, report.purged, report.head) == (11, 2, 14)
+    assert (report.events, report.purged, report.head, report.unlisted) == (11, 2, 14, 0)
+
+
+def test_problems_beyond_what_a_report_lists_are_counted(
+    edited: Path, make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(edited, "UPDATE events SET sequence = 9")
+    every = report_of(make_log, edited)
+    assert (len(every.problems) > 2, every.unlisted) == (True, 0)
+    for module in ("audit", "verify"):
+        monkeypatch.setattr(f"everlog.log.verify.{module}.PROBLEMS_MAX", 2)
+    some = report_of(make_log, edited)
+    assert len(some.problems) == 2
+    assert some.unlisted >= len(every.problems) - 2  # those that follow from others count, too
 
 
 def test_a_missing_trigger_is_told(edited: Path, make_log: Callable[..., Log]) -> None:

@@ -15,6 +15,7 @@ from tests.at_once import at_once
 from everlog.errors import AlreadyPurged, InvalidField, KeyReuse, NotCanonical, WrongSequence
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
+from everlog.log.write.idempotency import remember_extra, was_nothing
 from everlog.stores.small_state import read_notes
 
 HOUR_US = 3_600_000_000
@@ -224,3 +225,18 @@ def test_what_is_kept_of_a_request_is_in_the_form_that_logs_on_disk_hold(log: Lo
     [text] = read_notes(log._store.small_state, "key/").values()
     digest = hashlib.sha256(b'{"a":1,"b":2}').digest()
     assert json.loads(text)[0] == base64.b64encode(digest[:16]).decode()
+
+
+def test_what_is_left_of_a_claim_that_was_forgotten_is_not_an_answer(log: Log) -> None:
+    """Such a request is decided again. Only one that changed nothing is remembered without a claim."""
+    expires_us = 2**60
+    with log._store.open_write() as write:
+        for name, ids in ((b"changed", ["an id"]), (b"nothing", [])):
+            remember_extra(write, name, {"a": 1}, ids, None, expires_us=expires_us)
+    state = log._store.small_state
+    assert not was_nothing(state, b"changed", "k", {"a": 1})
+    assert not was_nothing(state, b"changed", "k", {"a": 2})
+    assert not was_nothing(state, b"never asked", "k", {"a": 1})
+    assert was_nothing(state, b"nothing", "k", {"a": 1})
+    with pytest.raises(KeyReuse, match="used for another request"):
+        was_nothing(state, b"nothing", "k", {"a": 2})

@@ -182,6 +182,16 @@ def test_a_purge_and_what_it_left_come_back() -> None:
     assert read_line(purged_line(claimed)[:-1]) == claimed
 
 
+def test_what_a_purged_line_does_not_say_is_nothing() -> None:
+    """Such are the lines of seed shape and of copies: nothing was known of them but their place in the chain."""
+    bare = PurgedLine(
+        hash=PURGED.hash, id=PURGED.id, origin=PURGED.origin, origin_seq=1, previous=b"", purge=PURGED.purge
+    )
+    line = read_line(purged_line(bare)[:-1])
+    assert isinstance(line, PurgedLine)
+    assert (line.stream, line.sequence, line.lamport, line.via, line.claims, line.group) == ("", 0, 0, "", {}, None)
+
+
 def test_every_changed_bit_of_every_kind_of_line_is_noticed() -> None:
     made = Chain().next(payload={"b": 1, "a": 2.5})
     for line in (
