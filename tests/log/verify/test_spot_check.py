@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.log.verify.test_verify import edit, say
 
+from everlog.core.codec import Packed, unpack
 from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Query
 from everlog.log.log import Log
 from everlog.log.verify.spot_check import spot_check, spot_check_at
+from everlog.stores.contract import encode_event
+from everlog.stores.memory import MemoryStore
 from everlog.testing.builders import Chain
 
 # 1 2 3 4   own events on thing/0 and thing/1, in turn
@@ -87,6 +91,21 @@ def test_a_changed_header_is_known_by_the_hash_of_its_group_and_of_the_next_even
         # Both events of the peer were stored together.
         assert found(log, upto=6) == [(5, "group_changed")]
         assert (found_at(log, 5), found_at(log, 6)) == (["group_changed"], ["group_changed"])
+
+
+def test_a_changed_header_is_known_by_the_next_event_where_groups_are_not_stored(
+    make_log: Callable[..., Log],
+) -> None:
+    log = make_log("memory")
+    for number in range(3):
+        say(log, "thing/1", number)
+    store = log._store
+    assert isinstance(store, MemoryStore)
+    slot = store._slots[1]
+    assert isinstance(slot, Packed)
+    store._slots[1] = replace(slot, header=encode_event(replace(unpack(slot).event, actor="user:eve")).header)
+    assert [found_at(log, position) for position in (1, 2, 3)] == [[], ["header_changed"], []]
+    assert found(log, upto=3) == [(3, "chain_broken")]
 
 
 def test_a_missing_position_is_told_once_and_a_purged_one_is_not(make_log: Callable[..., Log], path: Path) -> None:
