@@ -118,6 +118,11 @@ def _proofs(log: Log) -> Any:
     return [(proof.leaf, proof.group, proof.inclusion) for proof in found]
 
 
+def _heads_for_sync(log: Log) -> Any:
+    """Without the log's own origin: a log that lost it gets another one."""
+    return replace(Node(log).heads(), origin="", time_ms=0)
+
+
 def _in_batches(log: Log) -> Any:
     node = Node(log)
     found = list(node.batches(node.all_spans()))
@@ -136,7 +141,16 @@ def _facts(log: Log) -> Any:
     return [(one.position, one.event.origin_seq) for one in log.counted(log.read())]
 
 
-FROM_NOTES = ("what counts", "verdicts", "forks", "what waits is recorded", "a fork is found")
+FROM_NOTES = (
+    "what counts",
+    "verdicts",
+    "forks",
+    "what waits is recorded",
+    "a fork is found",
+    "heads for sync",
+    "sync",
+    "sync by hash",
+)
 """Those that follow from notes, too: which forks are known, and what waits."""
 
 READS: dict[str, Callable[[Log], Any]] = {
@@ -149,7 +163,7 @@ READS: dict[str, Callable[[Log], Any]] = {
     "tree": _tree,
     "proofs": _proofs,
     "heads": lambda log: make_heads(log, None).text,
-    "heads for sync": lambda log: replace(Node(log).heads(), origin=""),  # a log that lost its own gets another one
+    "heads for sync": _heads_for_sync,
     "sync": _in_batches,
     "sync by hash": _by_hash,
 }

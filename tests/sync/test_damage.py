@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.support.nodes import close, nodes, write
 
 from everlog.core.codec import Packed
@@ -85,5 +86,5 @@ def test_after_a_repair_the_heads_are_whole(pair: list[Node], lose: Patch, monke
     with pytest.raises(Damaged):
         node._items()
     monkeypatch.undo()
-    assert node.heads() == Node(node.log).heads()
+    assert replace(node.heads(), time_ms=0) == replace(Node(node.log).heads(), time_ms=0)
     assert node._items().keys == Node(node.log)._items().keys
