@@ -103,6 +103,12 @@ def _zeroed_page(path: Path) -> None:
     path.write_bytes(data)
 
 
+def _without_its_rows(path: Path) -> None:
+    """The beginning is readable, and nothing else."""
+    data = path.read_bytes()
+    path.write_bytes(data[:7168] + bytes(len(data) - 7168))
+
+
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "deleted": lambda path: path.unlink(),
     "cut": _cut,
@@ -334,3 +340,25 @@ def test_a_file_that_cannot_be_repaired_is_reported(
         monkeypatch.setattr(small_state.derived, "_remove", lambda error: None)
         with pytest.raises(EverlogError, match=r"views\.db"):
             log.view(Said).get("thing/1")
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES.values(), _without_its_rows], ids=[*DAMAGES, "without its rows"])
+@pytest.mark.parametrize("first", ["rebuild", "as of"])
+def test_the_first_question_after_damage_may_be_any(
+    make_log: Callable[..., Log], kind: str, place: Path, damage: Callable[[Path], None], first: str
+) -> None:
+    """The file is removed while it is asked, and the question begins again."""
+    log = make_log(kind, place)
+    _fill(log)
+    for view in VIEWS:
+        log.view(view).catch_up()
+    log.close()
+    damage(_file(place))
+    log = make_log(kind, place)
+    true = fold_all(Said(), log._store.read())
+    key = next(iter(true))
+    if first == "rebuild":
+        log.view(Said).rebuild()
+    else:
+        assert log.view(Said).get(key, as_of=log.head()).state == true[key]
+    assert dict(log.view(Said).items()) == true

@@ -16,7 +16,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 from zlib import crc32
 
 from everlog.core.event import Position
@@ -29,10 +29,23 @@ CLAIMS, NOTES = "claims", "notes"
 """The spaces of the log itself. The name of a view's space always has a `#`, or is `views` or `builds`."""
 
 _CLAIM = struct.Struct(">QQ")  # first, count
+_EMPTIED_MAX = 3  # the first time, a file that seems whole is opened again
+
+T = TypeVar("T")
 
 
 class StateEmptied(Busy):
     """The small state was damaged and is empty now. Discard what was read of it before, and begin again."""
+
+
+def again_if_emptied(work: Callable[[], T]) -> T:
+    """Return what `work` returns. If the small state is emptied under it, it begins again."""
+    for _ in range(_EMPTIED_MAX):
+        try:
+            return work()
+        except StateEmptied:
+            continue
+    return work()
 
 
 class Row(NamedTuple):

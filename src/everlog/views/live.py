@@ -20,7 +20,7 @@ from everlog.errors import EverlogError, LogClosed, NotFound, ViewBehind, ViewSt
 from everlog.log.dead_letters import FAILED, SKIPPED, STOPPED
 from everlog.log.derived import Answer
 from everlog.log.read.follow import POLL_S
-from everlog.stores.small_state import SmallState
+from everlog.stores.small_state import SmallState, again_if_emptied
 from everlog.views.advance import Advance
 from everlog.views.as_of import Cut, Moment, Was, cut
 from everlog.views.audit import Audit, audit
@@ -164,8 +164,12 @@ class LiveView(CurrentBuild):
 
     def skipped(self) -> set[int]:
         """Return the positions that the view leaves out because somebody decided so."""
-        build = self.build()
-        letters = () if build is None else dead_letters_of(self._small_state, build)
+
+        def found() -> list[ViewLetter]:
+            build = self.build()
+            return [] if build is None else dead_letters_of(self._small_state, build)
+
+        letters = again_if_emptied(found)
         return {letter.position for letter in letters if letter.what == SKIPPED}
 
     # ---- keeping it up to date
@@ -237,10 +241,10 @@ class LiveView(CurrentBuild):
                 )
 
         try:
-            return attempt()
+            return again_if_emptied(attempt)
         except DamagedRecord as damaged:
             self._forget(damaged)
-            return attempt()
+            return again_if_emptied(attempt)
 
     def rollback(self) -> Build:
         """Let the build before the last rebuild answer again."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from everlog.core.text import did_you_mean
 from everlog.errors import Conflict, NotFound
-from everlog.stores.small_state import SmallState, StateEmptied
+from everlog.stores.small_state import SmallState, again_if_emptied
 from everlog.views.builds.build import active_build, every_name
 from everlog.views.builds.content import scan_kept
 from everlog.views.builds.overview import Overview, overview
@@ -129,10 +129,7 @@ class Views:
 
     def overviews(self) -> list[Overview]:
         """Return the status of every view that can run here or has run. Nothing is run for it."""
-        try:
-            return self._overviews()
-        except StateEmptied:
-            return self._overviews()
+        return again_if_emptied(self._overviews)
 
     def _overviews(self) -> list[Overview]:
         head = self._log.head()
