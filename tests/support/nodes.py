@@ -15,6 +15,7 @@ from everlog.stores.identity import new_identity
 from everlog.sync.exchange import Node
 from everlog.testing.signing import key, signer
 from everlog.trust.keys import PrivateKey
+from everlog.trust.signer import Keys, Signer
 
 CATALOG = Catalog()
 STORES = ("memory", "sqlite", "jsonl", "segments")
@@ -39,11 +40,12 @@ def open_node(
     url: str = "",
     catalog: Catalog = CATALOG,
     keys: Sequence[PrivateKey] = (),
+    kept: Keys | None = None,
     **log: Any,
 ) -> Node:
     """Open a node, created if it is missing: a copy of the log with this id, under its own origin.
 
-    With `keys` it is signed: the first one is its origin.
+    With `keys` it is signed: the first one is its origin. `kept` is where its keys are, those that it makes included.
     """
     if not url:
         url = "memory:" if store == "memory" else f"{store}:{folder / name}"
@@ -51,7 +53,7 @@ def open_node(
     identity = msgspec.structs.replace(new_identity(_STARTED_US, own), log_id=log_id)
     opened = wiring.open_store(url, base=Path(), identity=identity)
     if keys:
-        log["signer"] = signer(opened, keys)
+        log["signer"] = signer(opened, keys) if kept is None else Signer(kept, log_id)
     return Node(Log(opened, catalog, actor=f"user:{name}", **log))
 
 

@@ -22,6 +22,7 @@ from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Events, decode, encode
 from everlog.testing.signing import key
+from everlog.trust.signer import KeysInMemory
 from everlog.trust.standing import Limit, Rights
 from everlog.views.builtin import Actors
 from everlog.views.registry import Views
@@ -100,6 +101,7 @@ class History:
         self.seen: Counter[str] = Counter()
         count = self.chance.randint(3, 5)
         self.stores = [self.chance.choice(STORES) for _ in range(count)]
+        self.keys = [KeysInMemory([key(place + 1)]) for place in range(count)]
         self.nodes = [self.open(place) for place in range(count)]
         self.sides = [0] * count
         self.backups: set[int] = set()
@@ -117,6 +119,7 @@ class History:
             url="memory:" if store == "memory" else f"{store}:{folder / 'log'}",
             catalog=HISTORY,
             keys=[key(place + 1)],
+            kept=self.keys[place],
             make_standing=Members,
             make_views=lambda log: Views(log, VIEWS),
         )
@@ -258,6 +261,7 @@ class History:
         self.nodes[place].log.close()
         shutil.rmtree(self.folder / f"n{place}")
         shutil.copytree(self.folder / f"b{place}", self.folder / f"n{place}")
+        self.keys[place]._last.clear()
         self.nodes[place] = self.open(place)
         for peer in range(len(self.nodes)):
             if peer != place:

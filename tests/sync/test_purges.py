@@ -9,6 +9,8 @@ import msgspec
 import pytest
 from tests.support.nodes import STORES, close, open_node, signed_nodes, texts, write
 
+from everlog.core.codec import header_bytes, header_hash
+from everlog.log.records import FORGETS, FORGOTTEN, SubjectForgotten, listed
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
@@ -176,3 +178,39 @@ def test_an_event_that_is_purged_between_plan_and_answer_is_answered_as_purged(o
     assert other.sync_with(one.answer).equal
     message = decode(encode(next(one.batches([Span(key(1).public.origin, 2, 2)]))), Events)
     assert [stub.origin_seq for stub in message.purged] == [2]
+
+
+def erase(node: Node) -> None:
+    """Erase the payload of every event of note/1, with the record that allows it."""
+    found = [one.event for one in node.log.read(stream="note/1")]
+    places = next(listed((one.origin, one.origin_seq, header_hash(header_bytes(one))) for one in found))
+    record = node.log.append(FORGOTTEN, stream=FORGETS, payload=SubjectForgotten(["a key"], places))
+    node.log.writer.write(lambda write: write.erase([one.id for one in found], by=record.event.id), exclusive=True)
+
+
+def test_an_erased_event_travels_with_the_record_that_allows_it(opened: Open) -> None:
+    one, other, third = opened(3)
+    write_some(one)
+    erase(one)
+    assert other.sync_with(one.answer).equal
+    assert third.sync_with(other.answer).equal
+    for node in (one, other, third):
+        assert [text for text in texts(node) if text is not None] == [0, 2, 4, 6]
+    assert_sound(one, other, third)
+
+
+def test_an_event_whose_payload_somebody_left_out_is_refused(opened: Open) -> None:
+    one, other = opened(2)
+    write_some(one)
+    message = next(one.batches([Span(key(1).public.origin, 1, 8)]))
+    events = [msgspec.json.decode(text) for text in message.events]
+    for name in ("payload", "salt"):
+        del events[3][name]
+    events[3]["erased_by"] = events[0]["id"]
+    stripped = [msgspec.Raw(msgspec.json.encode(event)) for event in events]
+    reply = decode(other.answer("events", encode(msgspec.structs.replace(message, events=stripped))), Received)
+    assert (events[3]["id"], "invalid_signature", False) in {
+        (each.event_id, each.reason, each.held) for each in reply.rejected_reasons
+    }
+    assert other.sync_with(one.answer).equal
+    assert len(notes(other)) == 8

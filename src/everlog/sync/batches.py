@@ -1,14 +1,15 @@
 """Events on their way to a peer, in batches of at most 1,000 events or about 4 MB.
 
 The events of a signed group that travel together share its signature, which travels once. An event that travels
-without the rest of its group carries its own proof. Of a purged event, what the purge left travels, and the record
-of the purge with it.
+without the rest of its group carries its own proof. Of a purged event, what the purge left travels. The record of a
+purge or an erasure travels with what it removed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 import msgspec
 
@@ -29,14 +30,23 @@ _ENVELOPE_BYTES = 600  # about as much as names, signature and path add to the h
 
 _Key = tuple[str, int, int, bytes]
 
-Prove = Callable[[Purged], tuple[Stub, Event] | None]
-"""Returns a purged event as it travels, and the record of its purge; None if it cannot be proven."""
+
+class Removals(Protocol):
+    """What shows that something was removed with a record."""
+
+    def stub(self, slot: Purged) -> tuple[Stub, Event] | None:
+        """Return a purged event as it travels, and the record of its purge; None if it cannot be proven."""
+        ...
+
+    def erasure(self, slot: Packed) -> Event | None:
+        """Return the record that allowed the erasure of a payload."""
+        ...
 
 
-def batches(log_id: str, slots: Iterable[Packed | Purged], prove: Prove) -> Iterator[Events]:
+def batches(log_id: str, slots: Iterable[Packed | Purged], removals: Removals) -> Iterator[Events]:
     """Return slots of a log as batches. All but the last have `more` set."""
     waiting = None
-    for piece in _pieces(slots, prove):
+    for piece in _pieces(slots, removals):
         if waiting is not None:
             yield _batch(log_id, waiting, more=True)
         waiting = piece
@@ -50,7 +60,7 @@ class _Piece:
     def __init__(self) -> None:
         self.slots: list[Packed] = []
         self.stubs: list[Stub] = []
-        self.records: dict[str, Event] = {}  # of the purges that left the stubs
+        self.records: dict[str, Event] = {}  # of what was purged or erased
         self.bytes = 0
 
     def __len__(self) -> int:
@@ -60,33 +70,38 @@ class _Piece:
         return not len(self) or (self.bytes + size <= BATCH_BYTES and len(self) + following <= BATCH_EVENTS)
 
 
-def _pieces(slots: Iterable[Packed | Purged], prove: Prove) -> Iterator[_Piece]:
+def _pieces(slots: Iterable[Packed | Purged], removals: Removals) -> Iterator[_Piece]:
     piece, begun = _Piece(), (0, 0)
     for slot in slots:
-        proven, size, following = None, _ENVELOPE_BYTES, 1
+        stub: Stub | None = None
+        record: Event | None = None
+        size, following = _ENVELOPE_BYTES, 1
         if isinstance(slot, Purged):
-            proven = prove(slot)
+            proven = removals.stub(slot)
             if proven is None:
                 continue  # nobody could take it
-            if proven[1].id not in piece.records:
-                size += len(encode_event(proven[1]).payload) + _ENVELOPE_BYTES
+            stub, record = proven
         else:
+            record = None if slot.salt else removals.erasure(slot)
             size += len(slot.header) + len(slot.payload)
             if slot.signed_with[0] and slot.signed_with != begun:
                 begun = slot.signed_with
                 following = slot.signed_with[1]  # a group that begins here should not be cut
+        if record is not None and record.id not in piece.records:
+            size += len(encode_event(record).payload) + _ENVELOPE_BYTES
+            following += 1
         if size > MESSAGE_BYTES_MAX // 2:
             continue  # no message has room for it
         if not piece.has_room(size, following):
             yield piece
             piece = _Piece()
         piece.bytes += size
-        if proven is None:
-            assert isinstance(slot, Packed)
+        if record is not None:
+            piece.records[record.id] = record
+        if isinstance(slot, Packed):
             piece.slots.append(slot)
-        else:
-            piece.stubs.append(proven[0])
-            piece.records[proven[1].id] = proven[1]
+        elif stub is not None:
+            piece.stubs.append(stub)
     if len(piece):
         yield piece
 

@@ -130,7 +130,7 @@ class Node:
             if hashes:
                 places += self._holdings.places_of_hashes(hashes)
                 places.sort(key=lambda each: each.position)
-        return batches(self.log_id, self._slots(places), self._purges.stub)
+        return batches(self.log_id, self._slots(places), self._purges)
 
     def all_spans(self) -> list[Span]:
         """Return the numbers of everything that is here."""

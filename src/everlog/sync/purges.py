@@ -1,22 +1,25 @@
 """Purges that travel: what others purged is removed here too, and nodes that lack a purged event get its stub.
 
 The record of a purge, `stream.purged`, is an event like any other. With each stub, the record that lists it travels,
-and the proof that its origin signed the event.
+and the proof that its origin signed the event. In the same way, with an event whose payload was erased travels the
+record that lists it, `subject.forgotten`.
 """
 
 from __future__ import annotations
 
 import threading
 
+from everlog.core.codec import Packed, header_hash, unpack
 from everlog.core.event import START, Event, Position, Purged
 from everlog.core.query import Query
 from everlog.log.log import Log
-from everlog.log.records import PURGED, events_listed
+from everlog.log.records import FORGOTTEN, PURGED, events_listed
 from everlog.sync.holdings import Holdings
 from everlog.trust.keys import is_key
 from everlog.trust.stubs import Stub, kept_proof
 
 _RECORDS = Query(types=frozenset((PURGED,)))
+_REMOVALS = Query(types=frozenset((PURGED, FORGOTTEN)))
 
 
 class Purges:
@@ -28,7 +31,7 @@ class Purges:
         self._follow = follow
         self._followed: Position = START
         self._read: tuple[str, Position] = ("", START)
-        self._records: dict[tuple[str, int, bytes], Event] = {}
+        self._records: dict[tuple[str, str, int, bytes], Event] = {}
         self._lock = threading.Lock()
 
     def follow(self) -> None:
@@ -44,8 +47,8 @@ class Purges:
 
     def stub(self, slot: Purged) -> tuple[Stub, Event] | None:
         """Return a purged event as it travels, with the record that lists it; None if there is no such record."""
-        record = self._record(slot)
-        if record is None:
+        record = self._record(PURGED, slot.origin, slot.origin_seq, slot.hash)
+        if record is None or not is_key(record.origin):
             return None
         signature, (first, count), path = slot.signature, slot.signed_with, self._holdings.group_path(slot)
         if not path and count != 1:
@@ -67,14 +70,18 @@ class Purges:
             path or (),
         ), record
 
-    def _record(self, slot: Purged) -> Event | None:
+    def erasure(self, slot: Packed) -> Event | None:
+        """Return the record that allowed the erasure of a payload."""
+        event = unpack(slot).event
+        return self._record(FORGOTTEN, event.origin, event.origin_seq, header_hash(slot.header))
+
+    def _record(self, kind: str, origin: str, number: int, hash: bytes) -> Event | None:
         state = (self._log.identity.epoch, self._log.head())
         if self._read != state:
             self._records = {
-                listed: recorded.event
-                for recorded in self._log.counted(self._log.stored.read(_RECORDS))
-                if is_key(recorded.event.origin)
+                (recorded.event.type, *listed): recorded.event
+                for recorded in self._log.counted(self._log.stored.read(_REMOVALS))
                 for listed in events_listed(recorded.event)
             }
             self._read = state
-        return self._records.get((slot.origin, slot.origin_seq, slot.hash))
+        return self._records.get((kind, origin, number, hash))
