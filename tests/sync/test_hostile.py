@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -14,7 +15,7 @@ import msgspec
 import pytest
 from tests.support.nodes import close, new_log_id, open_node, write
 
-from everlog.core.codec import Packed, header_hash
+from everlog.core.codec import Packed, commitment, header_hash, payload_bytes
 from everlog.errors import EverlogError, NotFound
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import REQUESTS, Node
@@ -63,9 +64,21 @@ class Hostile:
             found = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return data[::-1]
-        for _ in range(self.chance.randint(1, 5)):
-            self.change(found)
+        if isinstance(found, dict) and found.get("events") and how < 0.6:
+            self.forge(self.chance.choice(found["events"]))
+        else:
+            for _ in range(self.chance.randint(1, 5)):
+                self.change(found)
         return msgspec.json.encode(found)
+
+    def forge(self, event: dict[str, Any]) -> None:
+        """Make another event of one, with everything right that needs no key."""
+        if "payload" not in event or self.chance.random() < 0.2:
+            event["lamport"] += self.chance.choice((1, 2**20, 2**50))
+            return
+        event["payload"] = {"text": "forged"}
+        salt = b64decode(event["salt"])
+        event["commitment"] = b64encode(commitment(salt, payload_bytes(event["payload"]))).decode()
 
     def change(self, found: Any) -> None:
         """Change one value somewhere inside."""

@@ -11,6 +11,7 @@ import pytest
 from tests.support.nodes import STORES, close, new_log_id, open_node, signed_nodes, texts, write
 from tests.trust.signing import Author
 
+from everlog.application.trust.checkpoints import make_heads
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
@@ -137,6 +138,7 @@ def test_events_that_lost_their_standing_leave_the_compared_set(tmp_path: Path) 
     assert set(one.heads().origins) == set(everyone[:2])
     assert one.log.head() == 3  # it is still recorded
     assert list(one.batches([Span(everyone[2], 1, 9)])) == []  # and is not sent to anybody
+    assert make_heads(one.log, None).text == make_heads(other.log, None).text
     close([one, other, stray])
 
 

@@ -17,6 +17,7 @@ from everlog.core.chain import NO_CHAIN, Chain, Run
 from everlog.core.codec import Packed, header_columns, header_hash
 from everlog.core.event import START, Position, Purged
 from everlog.core.merkle import path
+from everlog.log.log import Log
 from everlog.log.read.accounting import accounted_slots
 from everlog.stores.contract import Stored
 from everlog.stores.copied import Runs
@@ -240,6 +241,15 @@ class Holdings:
         if not count or len(hashes) != count or hashes[slot.origin_seq - first] != slot.hash:
             return None
         return path(hashes, slot.origin_seq - first)
+
+
+def chains_that_count(log: Log) -> dict[str, Chain]:
+    """Return the chains of a log as far as they count. Only if some do not, the log is read."""
+    if not log.verdicts():
+        return log.stored.chains()
+    holdings = Holdings(log.stored, log.verdicts)
+    holdings.refresh()
+    return holdings.chains
 
 
 def _hash(slot: Packed | Purged) -> bytes:

@@ -7,6 +7,7 @@ things in it. An event stays text until its turn comes, so that a bad one is ref
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -132,6 +133,17 @@ class Received(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     new_head: _Number
 
 
+_THINGS_MAX: dict[type, int] = {
+    Heads: ORIGINS_MAX + TYPES_MAX + FORKS_MAX,
+    Wants: 2 * WANTS_MAX,
+    Events: 4 * BATCH_EVENTS,
+    Received: 2 * BATCH_EVENTS,
+}
+"""How many things the lists of a message may have together."""
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_COMMA, _OPENING = ord(","), b"[{"
+_NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _encode = msgspec.json.Encoder().encode
 
 
@@ -143,11 +155,30 @@ def decode(data: bytes, shape: type[T]) -> T:
     """Return a message of a peer; refuse one that is too large, or not of this shape."""
     if len(data) > MESSAGE_BYTES_MAX:
         raise _refused(shape, f"it has {len(data):,} bytes, and {MESSAGE_BYTES_MAX:,} are allowed")
+    most = _THINGS_MAX.get(shape, len(data))
+    if data.count(b",") > most and _has_more_things(data, most):
+        raise _refused(shape, f"its lists have more than {most:,} entries")
     try:
         return msgspec.json.decode(data, type=shape)
     # A value that is nested too deeply, and a number of many thousand digits, end in errors of Python.
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, OverflowError) as error:
         raise _refused(shape, str(error)[:200] or type(error).__name__) from error
+
+
+def _has_more_things(data: bytes, most: int) -> bool:
+    """Return whether the lists of a message have more entries together. Nothing is made of them."""
+    depth = 0
+    for letter in _STRING.sub(b"", data).translate(None, _NO_STRUCTURE):
+        if letter == _COMMA:
+            if depth == 2:
+                most -= 1
+                if most < 0:
+                    return True
+        elif letter in _OPENING:
+            depth += 1
+        else:
+            depth -= 1
+    return False
 
 
 def _refused(shape: type[Any], why: str) -> RejectedMessage:

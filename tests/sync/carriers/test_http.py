@@ -6,6 +6,7 @@ import gzip
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.support.nodes import close, nodes, open_node, texts, write
 from everlog.errors import Conflict, PeerUnavailable, RejectedMessage
 from everlog.sync.carriers import http_server
 from everlog.sync.carriers.http_client import HttpPeer
+from everlog.sync.carriers.http_messages import unpacked
 from everlog.sync.carriers.http_server import Asker, Listener
 from everlog.sync.exchange import Node
 from everlog.sync.wire import MESSAGE_BYTES_MAX
@@ -195,3 +197,35 @@ def test_an_answer_that_trickles_is_given_up() -> None:
     peer.close()
     thread.join(timeout=6)
     server.close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * MESSAGE_BYTES_MAX,
+        b'{"community_id":"x","wants":[["a",' + b"9" * 100_000 + b",1]]}",
+        b'{"community_id":"x","events":[' + b"{}," * 2_000_000 + b"{}]}",
+        b'{"community_id":"x","events":[],"forks":[' + b'["a",1,["","",1,1,[]],["","",1,1,[]]],' * 100_000 + b"[]]}",
+        b'{"community_id":"x","wants":[' + b'["a",1,1],' * 700_000 + b"1]}",
+        b'{"community_id":"x","events":["' + b'\\",' * 2_000_000,
+        gzip.compress(b"[" * (100 * MESSAGE_BYTES_MAX), 9),
+    ],
+    ids=["deep", "digits", "events", "forks", "wants", "quotes", "gzip"],
+)
+def test_what_is_refused_takes_little_memory_and_time(body: bytes, tmp_path: Path) -> None:
+    (one,) = nodes("memory", tmp_path, 1)
+
+    def refuse(request: str) -> None:
+        with pytest.raises((RejectedMessage, Conflict)):
+            one.answer(request, unpacked(body, "gzip") if body[:2] == b"\x1f\x8b" else body)
+
+    for request in ("events", "wants"):
+        began = time.process_time()
+        refuse(request)
+        assert time.process_time() - began < 1
+        tracemalloc.start()  # which makes everything slower
+        refuse(request)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 64 * 1024 * 1024
+    close([one])

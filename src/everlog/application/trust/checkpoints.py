@@ -17,6 +17,7 @@ from everlog.files import DiskFiles, replace_file
 from everlog.log.log import Log
 from everlog.stores.contract import Problem
 from everlog.stores.small_state import NOTES, read_note
+from everlog.sync.holdings import chains_that_count
 from everlog.trust.keys import PrivateKey, PublicKey, key_of
 from everlog.trust.leaves import leaves
 from everlog.trust.notes import (
@@ -120,8 +121,11 @@ def _kept(log: Log, name: str) -> Note | None:
 
 
 def make_heads(log: Log, key: PrivateKey | None) -> Note:
-    """Return every origin with its contiguous end and hash, signed with the key of the log if it has one."""
-    note = Note(heads_text(log.identity.log_id, log.stored.chains()))
+    """Return every origin with its contiguous end and hash, signed with the key of the log if it has one.
+
+    It is about what counts, so that nodes which differ only in what does not have the same heads.
+    """
+    note = Note(heads_text(log.identity.log_id, chains_that_count(log)))
     return note if key is None else sign(note, key.public.origin, key)
 
 
