@@ -8,6 +8,8 @@ things in it. An event stays text until its turn comes, so that a bad one is ref
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import chain
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -141,7 +143,10 @@ _THINGS_MAX: dict[type, int] = {
 }
 """How many things the lists of a message may have together."""
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_INSIDE = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
+_STRING = re.compile(rb'"' + _INSIDE + rb'(?:"|\\?\Z)', re.DOTALL)
+_WHOLE_STRINGS = re.compile(rb'(?:[^"]*+"' + _INSIDE + rb'")*+[^"]*+', re.DOTALL)
+_PART_BYTES = 64 * 1024
 _COMMA, _OPENING = ord(","), b"[{"
 _NO_STRUCTURE = bytes(set(range(256)) - set(b"[]{},"))
 _encode = msgspec.json.Encoder().encode
@@ -168,7 +173,7 @@ def decode(data: bytes, shape: type[T]) -> T:
 def _has_more_things(data: bytes, most: int) -> bool:
     """Return whether the lists of a message have more entries together. Nothing is made of them."""
     depth = 0
-    for letter in _STRING.sub(b"", data).translate(None, _NO_STRUCTURE):
+    for letter in chain.from_iterable(_structure(data)):
         if letter == _COMMA:
             if depth == 2:
                 most -= 1
@@ -179,6 +184,20 @@ def _has_more_things(data: bytes, most: int) -> bool:
         else:
             depth -= 1
     return False
+
+
+def _structure(data: bytes) -> Iterator[bytes]:
+    """Return the brackets and commas of JSON that are not in strings, from one part of it after the other."""
+    at = 0
+    while at < len(data):
+        whole = _WHOLE_STRINGS.match(data, at, at + _PART_BYTES)
+        end = at if whole is None else whole.end()
+        if end > at:
+            yield _STRING.sub(b"", data[at:end]).translate(None, _NO_STRUCTURE)
+        else:  # a string that is longer than a part
+            found = _STRING.match(data, at)
+            end = len(data) if found is None else found.end()
+        at = end
 
 
 def _refused(shape: type[Any], why: str) -> RejectedMessage:

@@ -17,19 +17,6 @@ from everlog.trust.keys import is_key
 from everlog.trust.stubs import Stub, keep_proof
 
 
-def events_with_record(
-    write: OpenWrite, kind: str, batch: Iterable[Event], counts: Callable[[Event], bool]
-) -> dict[tuple[str, int, bytes], Event]:
-    """Return the events that records of one type list, here or in a batch, each with its record."""
-    here = (recorded.event for recorded in write.read(Query(types=frozenset((kind,)))))
-    return {
-        listed: record
-        for record in (*batch, *here)
-        if record.type == kind and counts(record)
-        for listed in events_listed(record)
-    }
-
-
 class Proven(NamedTuple):
     """A stub, and the record that lists it."""
 
@@ -45,13 +32,16 @@ class Stubs:
     ) -> None:
         self._write = write
         self._of: dict[str, dict[int, list[Proven]]] = {}
-        wanted = list(stubs)
-        listed = events_with_record(write, PURGED, records, counts) if wanted else {}
-        for stub in wanted:
-            record = listed.get((stub.origin, stub.origin_seq, stub.hash))
-            if record is not None and is_key(record.origin):
-                of_origin = self._of.setdefault(stub.origin, {})
-                of_origin.setdefault(stub.origin_seq, []).append(Proven(stub, record))
+        wanted = {(stub.origin, stub.origin_seq, stub.hash): stub for stub in stubs}
+        if wanted:
+            here = (recorded.event for recorded in write.read(Query(types=frozenset((PURGED,)))))
+            for record in (*records, *here):
+                if record.type == PURGED and is_key(record.origin) and counts(record):
+                    for listed in events_listed(record):
+                        stub = wanted.pop(listed, None)
+                        if stub is not None:
+                            of_origin = self._of.setdefault(stub.origin, {})
+                            of_origin.setdefault(stub.origin_seq, []).append(Proven(stub, record))
 
     def origins(self) -> list[str]:
         return list(self._of)
