@@ -7,6 +7,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -95,14 +96,14 @@ class Hostile:
             if how < 0.2 and isinstance(found, dict):
                 del found[place]
             elif how < 0.4 and isinstance(found, list):
-                found.insert(place, self.chance.choice(found))
+                found.insert(place, deepcopy(self.chance.choice(found)))
             elif how < 0.5 and isinstance(inner, int):
                 found[place] = inner + self.chance.choice((-1, 1, 1000))
             elif how < 0.6 and isinstance(found, list) and len(found) > 1:
                 other = self.chance.randrange(len(found))
                 found[place], found[other] = found[other], found[place]
             else:
-                found[place] = self.chance.choice(NASTY)
+                found[place] = deepcopy(self.chance.choice(NASTY))
             return
 
 
