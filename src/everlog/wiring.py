@@ -39,6 +39,7 @@ from everlog.transfer import git
 from everlog.transfer.copy import UNFINISHED, Target, put_into_place
 from everlog.trust.ring import KeyRing
 from everlog.trust.sealing import Sealing
+from everlog.trust.unfinished import note_in
 from everlog.user_code import catalog_of, program_view, user_programs, user_views
 
 _logger = logging.getLogger("everlog")
@@ -313,6 +314,8 @@ def _log(
     sealing: Sealing | None = None,
 ) -> Log:
     refuse_unfinished(store, "this log")
+    if beside.keys is not None and note_in(DiskFiles(), beside.keys / "ring"):
+        _logger.warning("somebody is being forgotten, or it was interrupted; to finish it: everlog forget --finish")
     if past_damage is not None:
         from everlog.stores.past_damage import StorePastDamage
 

@@ -2,20 +2,26 @@
 
 The note lies in the folder of the key ring, which is neither part of the log nor of its backups. It is encrypted with
 the secret of the ring: it has the values that must be gone, to search for them at the end. When the forget is
-finished, its bytes are overwritten and the file is removed.
+finished, the file is removed and its bytes are overwritten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from everlog.errors import Busy
-from everlog.files import leftover_temps, replace_file
+from everlog.files import Files, leftover_temps, replace_file
 from everlog.trust.ring import FILE_MODE, KeyRing
 
 _NAME, _LOCK = "forgetting", "forgetting.lock"
 _WAIT_S = 10.0
+
+
+def note_in(files: Files, ring: Path) -> bool:
+    """Return whether the folder of a key ring has the note of a forget that is not finished."""
+    return files.exists(ring / _NAME)
 
 
 class Unfinished:
@@ -49,7 +55,7 @@ class Unfinished:
 
     def is_there(self) -> bool:
         folder = self._ring.folder
-        return bool(self._in_memory) if folder is None else self._ring.files.exists(folder / _NAME)
+        return bool(self._in_memory) if folder is None else note_in(self._ring.files, folder)
 
     def read(self) -> bytes | None:
         folder = self._ring.folder
@@ -66,7 +72,7 @@ class Unfinished:
             replace_file(self._ring.files, folder / _NAME, encrypted, mode=FILE_MODE)
 
     def remove(self) -> None:
-        """Overwrite the note and remove it, with what a killed process left of one."""
+        """Remove the note and overwrite its bytes, with what a killed process left of one."""
         folder, files = self._ring.folder, self._ring.files
         self._in_memory = b""
         if folder is None:
@@ -76,9 +82,9 @@ class Unfinished:
                 continue
             handle = files.open(path, write=True)
             try:
+                files.unlink(path)  # first: a note that is overwritten in part could not be read
+                files.fsync_dir(folder)
                 files.write_all(handle, bytes(files.size(handle)), at=0)
                 files.fsync(handle)
             finally:
                 files.close(handle)
-            files.unlink(path)
-        files.fsync_dir(folder)

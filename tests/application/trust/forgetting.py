@@ -137,20 +137,34 @@ def files_with(folder: Path, *values: str) -> list[str]:
 
 
 def main() -> None:
-    """Forget the customer and be killed where a step begins: `python -m … URL STEP`."""
+    """Forget the customer and be killed where a step begins, or before a change of a file: `python -m … URL STEP`."""
     import os
     import signal
 
     from everlog.application.trust.forget import forget
+    from everlog.files import DiskFiles
 
     url, at = sys.argv[1:]
+    changes = 0
 
     def die(step: str) -> None:
         if step == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def counted(method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal changes
+            changes += 1
+            die(str(changes))
+            return method(*args, **kwargs)
+
+        return call
+
     with open_shop(url) as log:
+        for name in ("write", "truncate", "fsync", "fsync_dir", "rename", "unlink"):
+            setattr(DiskFiles, name, counted(getattr(DiskFiles, name)))
         forget(log, SUBJECT, owned=owned(Path.cwd()), on_step=die)
+        print(changes)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -198,9 +199,7 @@ def test_a_killed_forget_is_finished_by_the_next_one(url: str, step: str, tmp_pa
         log.view(Emails).catch_up()
         log.view(Emails).snapshot()
         old = make_checkpoint(log, log.signing_key())
-    command = [sys.executable, "-m", "tests.application.trust.forgetting", url, step]
-    env = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"}
-    killed = subprocess.run(command, cwd=tmp_path, env=env, timeout=120, capture_output=True, text=True)
+    killed = forget_in_a_process(url, step, tmp_path)
     assert killed.returncode == -9, killed.stderr
     with open_shop(url) as log:
         assert log.verify().ok
@@ -214,3 +213,43 @@ def test_a_killed_forget_is_finished_by_the_next_one(url: str, step: str, tmp_pa
         assert len(status(log)) == 1
         assert not is_unfinished(log)
     assert files_with(tmp_path, OPEN, SEALED) == []
+
+
+def forget_in_a_process(url: str, until: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.application.trust.forgetting", url, until]
+    env = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(command, cwd=folder, env=env, timeout=120, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_forget_that_is_killed_before_any_change_of_a_file_is_finished(url: str, part: int, tmp_path: Path) -> None:
+    """At some of the changes that a whole forget makes. SQLite changes its own file by itself."""
+    saved = tmp_path / "saved"
+    shutil.copytree(tmp_path, saved, ignore=shutil.ignore_patterns("saved"))
+    changes = int(forget_in_a_process(url, "", saved).stdout)
+    shutil.rmtree(saved)
+    # The copy takes a new key, which costs it some changes more.
+    killed = forget_in_a_process(url, str(1 + part * changes // 10), tmp_path)
+    assert killed.returncode == -9, killed.stderr
+    with open_shop(url) as log:
+        assert log.verify().ok
+        if not finish(log, owned=owned(tmp_path)) and not status(log):
+            forget(log, SUBJECT, owned=owned(tmp_path))
+        (asked,) = status(log)
+        assert (asked.erased, "\nfound 0\n" in asked.receipt) == (1, True)
+        assert (log.verify().ok, log.verify().erased, len(status(log))) == (True, 1, 1)
+    assert files_with(tmp_path, OPEN, SEALED) == []
+
+
+def test_a_process_that_opens_the_log_warns_of_an_unfinished_forget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill("sqlite:log.db")
+    forget_in_a_process("sqlite:log.db", "record", tmp_path)
+    with open_shop("sqlite:log.db") as log:
+        assert "everlog forget --finish" in caplog.text
+        finish(log, owned=owned(tmp_path))
+    caplog.clear()
+    open_shop("sqlite:log.db").close()
+    assert caplog.text == ""

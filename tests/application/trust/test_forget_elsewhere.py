@@ -33,10 +33,11 @@ import everlog
 from everlog.application.trust.forget import follow, forget, pending, status
 from everlog.application.trust.owned_bytes import Owned, search
 from everlog.log.log import Log
+from everlog.log.write import prepare
 from everlog.sync.exchange import Node
 from everlog.testing.signing import key
 from everlog.trust.ring import KeyRing
-from everlog.trust.sealing import Sealing
+from everlog.trust.sealing import Sealing, key_id_of
 from everlog.views.registry import Views
 
 ROOT = Path(__file__).parents[3]
@@ -261,3 +262,18 @@ def test_a_node_that_follows_records_its_own_receipt(shop: Shop) -> None:
         (asked,) = status(log)
         assert asked.nodes == [here.identity.origin, there.identity.origin]
         assert (asked.here, log.verify().ok, pending(log)) == (True, True, [])
+
+
+def test_a_node_that_comes_later_gets_what_is_left(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = shop.logs
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "_seal", lambda *given: None)  # as before the field was declared personal
+        register(here, "c/1", OPEN)
+    register(here, "c/1", SEALED)
+    forget(here, "c/1", owned=Owned())
+    shop.sync()
+    first, second, record = there.stored.read()
+    assert (first.event.payload, first.event.erased_by) == ({}, record.event.id)
+    assert key_id_of(second.event.payload["email"])
+    report = there.verify()
+    assert (report.ok, report.erased, report.faults) == (True, 1, ())
