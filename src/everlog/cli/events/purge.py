@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 @click.command("purge")
 @click.argument("stream", metavar="KIND/ID")
 @click.option("--reason", metavar="TEXT", required=True, help="Why; it is recorded.")
+@click.option("--force", is_flag=True, help="Never ask: --confirm must have the words, also on a terminal.")
 @click.option("--confirm", metavar="TEXT", help="The exact words: purge KIND/ID.")
 @click.option("--dry-run", is_flag=True, help="Count what would be removed, and remove nothing.")
 @actor_option
 @common_options
 @pass_session
-def purge_command(session: Session, stream: str, reason: str, confirm: str | None, dry_run: bool) -> None:
+def purge_command(
+    session: Session, stream: str, reason: str, force: bool, confirm: str | None, dry_run: bool
+) -> None:
     """Remove the events of a stream permanently.
 
     Their positions, their hashes and a record of the purge remain, so that the log still verifies. Readers with a
@@ -76,6 +79,7 @@ def purge_command(session: Session, stream: str, reason: str, confirm: str | Non
         words=f"purge {stream}",
         effect=f"removes {counted(len(positions), 'event')} permanently",
         title=f"purging {stream}",
+        ask=not force,
         events=len(positions),
     )
     purge = log.purge(stream, reason=reason)
@@ -108,13 +112,15 @@ def _size(payload: dict[str, object]) -> int:
     return len(canonical(payload))
 
 
-def require_words(session: Session, confirm: str | None, *, words: str, effect: str, title: str, events: int) -> None:
+def require_words(
+    session: Session, confirm: str | None, *, words: str, effect: str, title: str, events: int, ask: bool = True
+) -> None:
     """Require the exact words, from the option or typed on a terminal."""
     from shlex import quote
 
     from everlog.errors import ConfirmationNeeded
 
-    if confirm is None and sys.stdin.isatty() and sys.stderr.isatty() and not (session.json or session.agent):
+    if confirm is None and ask and sys.stdin.isatty() and sys.stderr.isatty() and not (session.json or session.agent):
         session.out.note(f"{title[0].upper()}{title[1:]} {effect}. It cannot be undone.")
         confirm = click.prompt(f"Type '{words}' to continue", default="", show_default=False, err=True)
     if confirm == words:

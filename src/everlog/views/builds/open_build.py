@@ -56,6 +56,7 @@ class OpenBuild(BuildInMemory):
     """One build of a view that this process advances."""
 
     _single_pages_upto = 0  # up to here every page is kept by itself
+    _followed_upto = -1  # the head of the log when nobody was forgotten whom the build has not followed
 
     def __init__(self, log: Log, small_state: SmallState, view: View, build: Build, *, live: bool) -> None:
         super().__init__(log, small_state, view, build)
@@ -80,8 +81,10 @@ class OpenBuild(BuildInMemory):
             # After the head was read: verdicts commit with an event, which may be on this page.
             if str(self._log.verdicts()) != self.build.standing:
                 return Advance.REBUILD  # events that were applied do not count any more, or others do
-            if forgets := forgets_in(self._log.writer.small_state, self.build.forgets):
-                return self._follow_forgets(forgets)
+            if page.head != self._followed_upto:  # a forget records an event
+                if forgets := forgets_in(self._log.writer.small_state, self.build.forgets):
+                    return self._follow_forgets(forgets)
+                self._followed_upto = page.head
             single = self.live or self._parked or self._skipped or self.cursor.position < self._single_pages_upto
             try:
                 if page.reset is not None:
