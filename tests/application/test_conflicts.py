@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import combinations
 from pathlib import Path
@@ -20,6 +21,7 @@ from everlog.errors import InvalidField, NotFound
 from everlog.log.log import Log
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.sync.exchange import Node
+from everlog.testing.signing import key
 from everlog.transfer.copy import Target, copy_log
 from everlog.views.conflicts import Conflicts
 from everlog.views.registry import Views
@@ -286,3 +288,66 @@ def test_a_copy_that_joins_in_later_knows_what_it_was_made_of(folder: Path) -> N
     assert [one.stream for one in conflicts(ada.log)] == ["note/2"]
     assert conflicts(ben.log) == conflicts(ada.log)
     support.close([ada, ben])
+
+
+@pytest.mark.parametrize("store", ["sqlite", "jsonl"])
+def test_two_handles_record_a_conflict_once(store: str, folder: Path) -> None:
+    log_id = support.new_log_id()
+    ada, ben = (open_node(store, folder, log_id, name) for name in ("ada", "ben"))
+    again = open_node(store, folder, log_id, "ada")
+    support.write(ada, "a")
+    support.write(ben, "b")
+    support.write(ben, "b")
+    ada.sync_with(ben.answer)
+    assert conflicts(again.log) == conflicts(ada.log)
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda node: record_detected(node.log), (ada, again)))
+    assert sum(map(len, found)) == 1
+    assert types(ada).count(DETECTED) == types(ada).count(KNOWS) == 1
+    support.close([ada, ben, again])
+
+
+@pytest.mark.parametrize("store", ["sqlite", "jsonl", "segments"])
+def test_conflicts_stay_after_a_restart_and_a_purge_of_another_stream(store: str, folder: Path) -> None:
+    log_id = support.new_log_id()
+    ada, ben = (open_node(store, folder, log_id, name) for name in ("ada", "ben"))
+    support.write(ada, "gone", stream="note/2")
+    support.write(ada, "a")
+    support.write(ben, "b")
+    ada.sync_with(ben.answer)
+    before = conflicts(ada.log)
+    ada.log.purge("note/2", reason="a test")
+    ada.log.close()
+    ada = open_node(store, folder, log_id, "ada")
+    assert conflicts(ada.log) == before
+    ada.log.view(Conflicts).rebuild()
+    assert conflicts(ada.log) == before == conflicts(ben.log)
+    support.write(ada, "knows both")
+    ada.sync_with(ben.answer)
+    assert conflicts(ada.log) == before == conflicts(ben.log)
+    support.close([ada, ben])
+
+
+def test_signed_nodes_list_the_same_conflicts(folder: Path) -> None:
+    log_id, chance = support.new_log_id(), random.Random(5)
+    three = [open_node("sqlite", folder, log_id, f"s{number}", keys=[key(number)]) for number in (1, 2, 3)]
+    for _ in range(40):
+        one, other = chance.sample(three, 2)
+        if chance.random() < 0.25:
+            one.sync_with(other.answer)
+        else:
+            support.write(one, "x", stream=f"note/{chance.randrange(2)}")
+    for one, other in [*combinations(three, 2)] * 2:
+        one.sync_with(other.answer)
+    found = conflicts(three[0].log)
+    assert found == conflicts(three[1].log) == conflicts(three[2].log)
+    events = [recorded.event for recorded in three[0].log.read()]
+    assert {frozenset((one.winner, one.loser)) for one in found} == reference(events)
+    assert found
+    for node in three:
+        record_detected(node.log)
+    for one, other in [*combinations(three, 2)] * 2:
+        one.sync_with(other.answer)
+    assert all(one.detected for one in conflicts(three[0].log))
+    assert types(three[0]).count(DETECTED) == len(found)
+    support.close(three)

@@ -221,3 +221,11 @@ def test_whatever_is_declared_is_read_back(blocks: dict[str, tuple[dict[str, str
         event_type: set(fields) for event_type, (fields, _) in blocks.items()
     }
     assert catalog.check() == []
+
+
+def test_a_declared_type_may_merge_concurrent_changes() -> None:
+    found = read_types('[types."door.knocked"]\nfields = { times = "int" }\nmerge = "counter"\n')
+    assert (found.merge_of("door.knocked"), found.merge_of("door.painted")) == ("counter", "")
+    with pytest.raises(InvalidSettings) as refused:
+        read_types('[types."door.knocked"]\nmerge = "sum"\n')
+    assert "door.knocked declares merge = 'sum'" in refused.value.why

@@ -70,7 +70,7 @@ def test_a_node_joins_once_the_peer_knows_its_key_and_both_stay_in_sync(tmp_path
         add(other, "second")
         add(one, "third")
         (done,) = everlog(other, "sync")
-        assert (done["sent"], done["received"], done["equal"], done["place"]) == (1, 1, True, url)
+        assert (done["sent"], done["received"], done["equal"], done["place"]) == (2, 1, True, url)
         (peer,) = everlog(other, "peers", "list")
         assert (peer["url"], peer["last"]) == (url, "equal")
         assert peer["key"]

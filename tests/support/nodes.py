@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from everlog import wiring
+from everlog.catalog.builtin import KNOWS
 from everlog.catalog.catalog import Catalog
 from everlog.log.log import Log
 from everlog.stores.identity import new_identity
@@ -80,6 +81,6 @@ def close(opened: Sequence[Node]) -> None:
 
 
 def texts(node: Node) -> list[Any]:
-    """Return what the events of a node say, in the order that is the same on every node."""
+    """Return what the events of a node say, in the order that is the same on every node, without `origin.knows`."""
     events = sorted((recorded.event for recorded in node.log.read()), key=lambda event: event.causal_order)
-    return [event.payload.get("text") for event in events]
+    return [event.payload.get("text") for event in events if event.type != KNOWS]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everlog import wiring
+from everlog.application.conflicts import record_detected
 from everlog.application.sync.peers import note_synced, peers_of
 from everlog.errors import EverlogError, InvalidField, Unavailable
 from everlog.files import DiskFiles
@@ -17,11 +19,17 @@ from everlog.trust.keys import PrivateKey
 if TYPE_CHECKING:
     from everlog.sync.carriers.http_client import HttpPeer
 
+_logger = logging.getLogger("everlog")
+
 
 def sync_with(node: Node, place: str, *, base: Path) -> Synced:
     """Sync once with a place; a path is relative to `base`."""
     if place.startswith(("http://", "https://")):
         return sync_with_url(node, place)
+    return _with_conflicts(node, _sync_with_path(node, place, base))
+
+
+def _sync_with_path(node: Node, place: str, base: Path) -> Synced:
     if "://" in place:
         raise InvalidField(
             f"{place[:80]} is not a place to sync with",
@@ -50,6 +58,16 @@ def sync_with_url(node: Node, url: str) -> Synced:
     finally:
         peer.close()
     note_synced(log, url, key=peer.node, done=done)
+    return _with_conflicts(node, done)
+
+
+def _with_conflicts(node: Node, done: Synced) -> Synced:
+    """Record the conflicts that changes of this log lost, if something came. Their peer gets that next time."""
+    if done.received_count:
+        try:
+            record_detected(node.log)
+        except EverlogError as error:  # such as no_key: what came is recorded, and the next sync looks again
+            _logger.warning("no conflicts were recorded after the sync: %s; everlog conflicts detect", error)
     return done
 
 
