@@ -145,8 +145,8 @@ def path_ignored(patch: pytest.MonkeyPatch) -> None:
 def purge_that_drops_signatures(patch: pytest.MonkeyPatch) -> None:
     real = OpenWrite.purge
 
-    def purge(self: OpenWrite, stream: str, *, actor: str, reason: str) -> Purge:
-        done = real(self, stream, actor=actor, reason=reason)
+    def purge(self: OpenWrite, stream: str, **given: Any) -> Purge:
+        done = real(self, stream, **given)
         record, gone = self.staged_purges.pop()
         bare = [replace(one, signature=b"", signed_with=(0, 0)) for one in gone]
         self.staged_purges.append((record, bare))

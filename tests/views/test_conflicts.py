@@ -29,7 +29,12 @@ class TestConflicts(ViewContract):
 
 def test_a_statement_of_any_shape_does_not_stop_the_view() -> None:
     """Other nodes send what they like."""
-    shapes = [{}, {"ends": 7}, {"ends": {"B": "x", "C": -1, "D": True}}, {"ends": {"B": 1}, "since": "x"}]
+    shapes: list[dict[str, object]] = [
+        {},
+        {"ends": 7},
+        {"ends": {"B": "x", "C": -1, "D": True}},
+        {"ends": {"B": 1}, "since": "x"},
+    ]
     events = [
         event(KNOWS, stream="origin/A", payload=payload, lamport=number, origin="A", origin_seq=number)
         for number, payload in enumerate(shapes, start=1)

@@ -39,6 +39,10 @@ class Rights(Protocol):
         """Return how far the chain of an origin counts; None if it has no end."""
         ...
 
+    def may_remove(self, record: Event) -> bool:
+        """Return whether others follow the author of a record that events were purged or erased."""
+        ...
+
 
 class Standing(Protocol):
     @property
@@ -66,6 +70,9 @@ class _WithoutHistory(ABC):
 
     def begins(self, event: Event) -> bool:
         return False
+
+    def may_remove(self, record: Event) -> bool:
+        return True
 
     @abstractmethod
     def limit(self, origin: str) -> Limit | None: ...

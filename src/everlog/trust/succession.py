@@ -108,7 +108,7 @@ class WithSuccessors:
 
     def __init__(self, rights: Rights, successions: Mapping[str, Succession], forks: Mapping[str, int]) -> None:
         self._rights = rights
-        self.begun = rights.begun
+        self.begun, self.may_remove = rights.begun, rights.may_remove
         self._ended = {
             origin: one.origin_seq
             for origin, one in successions.items()

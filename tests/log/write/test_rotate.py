@@ -88,6 +88,23 @@ def test_a_second_writer_of_a_segments_log_is_refused_until_the_first_is_closed(
         assert note(other).origin == new
 
 
+def test_a_handle_that_was_open_before_signs_checkpoints_with_the_new_key(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path}/log.db"
+    with everlog.open(url, signed=True) as one, everlog.open(url) as other:
+        note(one)
+        new = other.rotate_key().event.payload["successor"]
+        key = one.signing_key()
+        assert key is not None
+        assert key.public.origin == one.identity.origin == new
+
+
+def test_the_event_that_names_the_successor_is_not_purged(tmp_path: Path) -> None:
+    with everlog.open(f"sqlite:{tmp_path}/log.db", signed=True) as log:
+        last = log.rotate_key().event
+        with pytest.raises(Conflict, match="decide whose events count"):
+            log.purge(last.stream, reason="x")
+
+
 def test_a_rotation_that_another_process_made_first_is_refused(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path}/log.db"
     with everlog.open(url, signed=True) as one, everlog.open(url) as other:

@@ -229,7 +229,7 @@ def test_nothing_changes_a_write_after_seal(open_log: Callable[[], Log], monkeyp
 
 
 def test_a_name_that_is_no_stage_is_refused(open_log: Callable[[], Log]) -> None:
-    with pytest.raises(ValueError, match="refusals, derive, seal"):
+    with pytest.raises(ValueError, match="refusals, standing, derive, seal"):
         open_log().writer.add_stage(Note("afterwards", []))
 
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import random
+from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.trust.signing import LOG_ID, Author
 
 import everlog
 from everlog import wiring
 from everlog.core.event import Event
-from everlog.errors import InvalidSettings, RuleRefused
+from everlog.errors import Conflict, InvalidSettings, RuleRefused
 from everlog.log.log import Log
 from everlog.programs.community.rights import fingerprint
 from everlog.programs.community.standing import Members
 from everlog.programs.community.views import Chats, Manifest
 from everlog.settings import Settings
-from everlog.stores.contract import Identity, Store
+from everlog.stores.contract import Identity, Store, encode_event
 from everlog.stores.memory import MemoryStore
 from everlog.stores.segments.store import SegmentsStore
 from everlog.stores.sqlite.store import SqliteStore
@@ -320,6 +322,56 @@ def test_a_setting_that_names_no_key_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("EVERLOG_AUTHORS", "z6MkNobody")
     with wiring.open(f"sqlite:{tmp_path}/log.db") as log, pytest.raises(InvalidSettings, match="authors"):
         log.admit_each(Author(1).write(1))
+
+
+# ---- removing
+
+
+def purge_record(world: World, who: Person, gone: Event) -> Event:
+    hash = b64encode(encode_event(gone).hash).decode()
+    payload = {"stream": gone.stream, "reason": "x", "removed": {gone.origin: [[gone.origin_seq, hash]]}}
+    return world.say(who.author, who.actor, "stream.purged", "log/purges", payload)
+
+
+def test_only_the_purges_of_admins_are_followed() -> None:
+    world = World()
+    bob, cyd = world.member("bob", 2), world.member("cyd", 3)
+    said = world.chat(bob, "hello")
+    by_member, by_admin = purge_record(world, cyd, said), purge_record(world, world.ada, said)
+    log = node(world)
+    assert outcomes(log, world.events) == ["recorded"] * len(world.events)
+    assert log.follow_purge(by_member) is None
+    assert log.follow_purge(by_admin) is not None
+    assert said.id not in {recorded.event.id for recorded in log.read()}
+    assert log.verify().ok
+
+
+def test_what_decides_is_not_purged() -> None:
+    world = World()
+    bob = world.member("bob", 2)
+    record = purge_record(world, world.ada, world.events[1])
+    log = node(world)
+    outcomes(log, world.events)
+    with pytest.raises(Conflict, match="decide whose events count"):
+        log.purge(f"community/{world.community}", reason="x")
+    assert log.follow_purge(record) is None
+    assert member_names(log, world)[bob.actor] == "member"
+
+
+def test_only_admins_state_that_a_payload_was_erased() -> None:
+    """A member could otherwise hide an act from nodes that join later, and they would judge others differently."""
+    world = World()
+    bob = world.member("bob", 2)
+    bare = replace(world.events[1], payload={}, salt=b"")
+    hash = b64encode(encode_event(bare).hash).decode()
+    payload = {"keys": [], "erased": {bare.origin: [[bare.origin_seq, hash]]}, "follows": ""}
+    world.say(bob.author, bob.actor, "subject.forgotten", "log/forgets", payload)
+    log = node(world)
+    sent = [one for one in world.events if one.id != bare.id]
+    found = dict(zip([one.id for one in (bare, *sent)], outcomes(log, [bare, *sent]), strict=True))
+    assert found[bare.id] == "refused invalid_signature"
+    assert outcomes(log, world.events[1:2]) == ["recorded"]
+    assert member_names(log, world)[bob.actor] == "member"
 
 
 # ---- any order

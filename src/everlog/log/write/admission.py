@@ -79,6 +79,10 @@ class Gate:
         limit = self.rights(write, forks_in(write)).limit(origin)
         return limit is None or write.link(origin).origin_seq <= limit.upto
 
+    def may_remove(self, write: OpenWrite, record: Event) -> bool:
+        """Return whether what a record lists is removed here, too."""
+        return self.rights(write, forks_in(write)).may_remove(record)
+
     @property
     def settled(self) -> bool:
         """Whether what counts was compared with the standing since the log was opened."""
@@ -142,7 +146,7 @@ class _Batch:
         self._new_ids: set[str] = set()
         self._again: set[str] = set()  # origins that named a successor: what follows is judged by that
         self._too_far: set[str] = set()  # origins that wait for the clock
-        self._stubs = Stubs(write, (), (), self._counts)
+        self._stubs = Stubs(write, (), (), self._may_remove)
 
     # ---- the batch
 
@@ -151,7 +155,7 @@ class _Batch:
     ) -> dict[int, Outcome]:
         known = self._write.known({encoded.event.id for encoded in accepted.values()})
         plain: list[tuple[int, Encoded]] = []
-        erased = Erased(self._write, self._records(accepted.values()))
+        erased = Erased(self._write, self._records(accepted.values()), self._may_remove)
         for place, encoded in accepted.items():
             event = encoded.event
             outcome = _if_known(encoded, known.get(event.id))
@@ -174,7 +178,7 @@ class _Batch:
         records = [encoded.event for encoded in accepted.values()]
         stubs = list(stubs)
         self._look_for_forks_of(stubs)
-        self._stubs = Stubs(self._write, stubs, records, self._counts)
+        self._stubs = Stubs(self._write, stubs, records, self._may_remove)
         self._decided = self._decided or bool(self._gate.deciding)  # what waits in the batch may decide
         self._admit_plain(plain)
         self._admit_plain_stubs()
@@ -186,14 +190,14 @@ class _Batch:
         return self._outcomes
 
     def _records(self, sent: Collection[Encoded]) -> Iterator[Event]:
-        """Return the events that came or wait, of every origin whose chain counts as far as they are."""
+        """Return the events that came, and those that wait of every origin that the history names."""
         held = (
             self._quarantine.event(origin, one)
             for origin in sorted(self._quarantine.origins())
             if not _is_stranger(self._rights, origin)
             for one in self._quarantine.of(origin)
         )
-        yield from (one.event for one in (*sent, *held) if one is not None and self._counts(one.event))
+        yield from (one.event for one in (*sent, *held) if one is not None)
 
     def _forks_here(self, event: Event) -> bool:
         """Return whether the number of an event is taken: a key that signs two events may give both one id."""
@@ -382,9 +386,10 @@ class _Batch:
                 self._quarantine.remove(origin, stub.hash)
         return end
 
-    def _counts(self, event: Event) -> bool:
-        limit = self._limit(event.origin)
-        return limit is None or event.origin_seq <= limit.upto
+    def _may_remove(self, record: Event) -> bool:
+        """Return whether a record that events were purged or erased counts."""
+        limit = self._limit(record.origin)
+        return (limit is None or record.origin_seq <= limit.upto) and self._rights.may_remove(record)
 
     def _left_own_chain(self, origin: str) -> bool:
         """Continue under a new origin if this log's key has signed events elsewhere that are not here.

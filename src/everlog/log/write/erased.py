@@ -6,7 +6,7 @@ in the very chain that the erased event is missing from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -25,9 +25,10 @@ def is_bare(event: Event) -> bool:
 class Erased:
     """The events that records list as erased. Nothing is read before the first question."""
 
-    def __init__(self, write: OpenWrite, records: Iterable[Event]) -> None:
+    def __init__(self, write: OpenWrite, records: Iterable[Event], may_remove: Callable[[Event], bool]) -> None:
         self._write = write
         self._records = records
+        self._may_remove = may_remove
         self._listed: dict[tuple[str, int, bytes], list[Event]] | None = None
 
     def with_record(self, encoded: Encoded) -> Encoded | None:
@@ -46,7 +47,7 @@ class Erased:
             self._listed = {}
             here = (recorded.event for recorded in self._write.read(Query(types=frozenset((FORGOTTEN,)))))
             for record in (*self._records, *here):
-                if record.type == FORGOTTEN:
+                if record.type == FORGOTTEN and self._may_remove(record):
                     for place in events_listed(record):
                         self._listed.setdefault(place, []).append(record)
         return self._listed

@@ -14,7 +14,7 @@ from everlog.core.event import Event, Purge, Purged, Recorded
 from everlog.core.fields import require_shape, require_text
 from everlog.core.ids import EventId
 from everlog.core.query import Query
-from everlog.errors import NotFound
+from everlog.errors import Conflict, NotFound
 from everlog.log.dead_letters import forget_letters
 from everlog.log.derived import ViewsOfLog
 from everlog.log.records import PURGED, PURGES, StreamPurged, events_listed, listed
@@ -27,6 +27,7 @@ from everlog.log.write.writer import Writer
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.keys import is_key
 from everlog.trust.stubs import keep_proofs
+from everlog.trust.succession import SUCCEEDED
 
 _logger = logging.getLogger("everlog")
 
@@ -75,6 +76,8 @@ def follow_purge(writer: Writer, views: Callable[[], ViewsOfLog] | None, record:
         return (gone.origin, gone.origin_seq, gone.hash) in listed_there
 
     def follow(write: OpenWrite) -> Purge | None:
+        if _decides(writer, write, stream) or not writer.may_remove(write, record):
+            return None
         try:
             done = write.purge(stream, actor=record.actor, reason=reason, only=is_listed)
         except NotFound:  # it is gone already, or was never here
@@ -101,6 +104,13 @@ def _forget(write: OpenWrite, stream: str, gone: set[EventId]) -> None:
 def _purge(
     writer: Writer, write: OpenWrite, stream: str, left: Request | None, *, actor: str, reason: str
 ) -> tuple[Purge, tuple[Recorded, ...]]:
+    if _decides(writer, write, stream):
+        raise Conflict(
+            f"{stream} is not purged: its events decide whose events count",
+            why="without them, nodes would judge the other events in different ways",
+            hint="purge other streams",
+            stream=stream,
+        )
     gone = {recorded.event.id for recorded in write.read(Query(stream=stream))}
     records: tuple[Recorded, ...] = ()
     if left is not None:
@@ -115,6 +125,12 @@ def _purge(
         _record(writer, write, actor=actor)
     _forget(write, stream, gone)
     return done, records
+
+
+def _decides(writer: Writer, write: OpenWrite, stream: str) -> bool:
+    """Return whether rights follow from a stream."""
+    types = frozenset((SUCCEEDED, *writer.deciding))
+    return next(write.read(Query(stream=stream, types=types), limit=1), None) is not None
 
 
 def _record(writer: Writer, write: OpenWrite, *, actor: str) -> None:

@@ -221,6 +221,10 @@ class Writer:
         """Return whether the chain of an origin counts up to its end, as the write leaves it."""
         return self._gate.counts_whole(write, origin)
 
+    def may_remove(self, write: OpenWrite, record: Event) -> bool:
+        """Return whether a purge that another node recorded is followed here."""
+        return self._gate.may_remove(write, record)
+
     @property
     def deciding(self) -> Collection[str]:
         """The types of the events that decide on what counts."""

@@ -55,6 +55,11 @@ class No(msgspec.Struct, frozen=True, kw_only=True):
 
 def act_of(event: Event) -> Act:
     payload, bad = _readable(event)
+    return msgspec.structs.replace(act_by(event), payload=payload, bad=bad)
+
+
+def act_by(event: Event) -> Act:
+    """Return who did something, and from where; for events of any type."""
     return Act(
         id=event.id,
         type=event.type,
@@ -63,8 +68,7 @@ def act_of(event: Event) -> Act:
         seq=event.origin_seq,
         lamport=event.lamport,
         at=event.occurred_at.isoformat().replace("+00:00", "Z"),
-        payload=payload,
-        bad=bad,
+        payload={},
     )
 
 

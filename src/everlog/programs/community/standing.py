@@ -5,7 +5,8 @@
     any other key                                               nothing
 
 The chain is all that is decided here: whether a single event counts, its author's role decides (`rights`). The id of
-the community names its founder, so nobody else can create it first.
+the community names its founder, so nobody else can create it first. The records of purges and erasures are followed
+if an admin made them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from everlog.core.event import Event
 from everlog.errors import InvalidSettings
 from everlog.programs.community import rights
 from everlog.programs.community.events import COMMUNITY, GOVERNANCE
-from everlog.programs.community.membership import State, no_acts
-from everlog.programs.community.reading import ACTS, in_order
+from everlog.programs.community.membership import Standing, State, no_acts
+from everlog.programs.community.reading import ACTS, act_by, in_order
 from everlog.trust.standing import Limit, Rights
 
 
@@ -39,7 +40,7 @@ class Members:
         state, stream = no_acts(), f"{COMMUNITY}/{self._community}"
         for act in in_order([event for event in history if event.stream == stream]):
             state = rights.take(state, act, self._community)
-        return _MemberRights(state)
+        return _MemberRights(state, self._community)
 
     def begins(self, event: Event) -> bool:
         _, _, founder = self._community.partition("~")
@@ -48,8 +49,9 @@ class Members:
 
 
 class _MemberRights:
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, community: str) -> None:
         self.begun = bool(state["created_at"])
+        self._standing = Standing(state, community)
         self._ends: dict[str, int | None] = {}  # None: without an end
         for act in state[ACTS]:
             for named in (act["payload"].get("node"), act["origin"] if act["type"] == "community.created" else None):
@@ -66,6 +68,10 @@ class _MemberRights:
     def _grant(self, node: str, upto: int | None) -> None:
         held = self._ends.get(node, 0)
         self._ends[node] = None if held is None or upto is None else max(held, upto)
+
+    def may_remove(self, record: Event) -> bool:
+        """Only admins remove events: what is removed may be an act from which the rights of others follow."""
+        return self._standing.role_of(act_by(record)) == "admin"
 
     def limit(self, origin: str) -> Limit | None:
         if origin not in self._ends:
