@@ -43,6 +43,9 @@ class Voted:
     def begins(self, event: Event) -> bool:
         return False
 
+    def may_remove(self, record: Event) -> bool:
+        return True
+
     def limit(self, origin: str) -> Limit | None:
         return None if origin == self.founder else self.limits.get(origin, STRANGER)
 
