@@ -9,7 +9,7 @@ An origin that is no key is recorded as it comes: anybody can write under its na
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -19,9 +19,9 @@ from everlog.core.clock import JUMP_MAX
 from everlog.core.event import Event, Link
 from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.ids import EventId
-from everlog.core.query import Query
 from everlog.errors import NoKey
 from everlog.log.write.erased import Erased, is_bare
+from everlog.log.write.history_rights import HistoryRights
 from everlog.log.write.intake import Intake, WholeGroup
 from everlog.log.write.knows import take_part
 from everlog.log.write.outcomes import CODES, Kind, Outcome
@@ -35,21 +35,16 @@ from everlog.trust.groups import proof_of
 from everlog.trust.keys import is_key
 from everlog.trust.standing import Limit, Open, Rights, Standing
 from everlog.trust.stubs import Stub
-from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in, with_successors
+from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in
 from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, refuse_lost_verdicts
 
 
-class Gate:
+class Gate(HistoryRights):
     """Decides on the events of others, for one open log."""
 
     def __init__(self, standing: Standing | None = None) -> None:
-        self._standing: Standing = standing or Open()
-        self._known: tuple[object, Rights] | None = None
+        super().__init__(standing or Open())
         self._settled = False
-
-    @property
-    def deciding(self) -> Collection[str]:
-        return self._standing.deciding
 
     def admit_each(
         self,
@@ -66,54 +61,14 @@ class Gate:
         self._settled = True
         return found
 
-    def begin(self, events: Iterable[Event]) -> bool:
-        """Return whether one of the events can begin the history."""
-        return any(map(self._standing.begins, events))
-
     def settle(self, write: OpenWrite) -> None:
         """Look again at what waits and at what counts, because this log recorded something that decides on it."""
         _Batch(write, self, {}, JUMP_MAX).settle()
-
-    def counts_whole(self, write: OpenWrite, origin: str) -> bool:
-        """Return whether the chain of an origin counts up to its end, as the write leaves it."""
-        limit = self.rights(write, forks_in(write)).limit(origin)
-        return limit is None or write.link(origin).origin_seq <= limit.upto
-
-    def may_remove(self, write: OpenWrite, record: Event) -> bool:
-        """Return whether what a record lists is removed here, too."""
-        return self.rights(write, forks_in(write)).may_remove(record)
 
     @property
     def settled(self) -> bool:
         """Whether what counts was compared with the standing since the log was opened."""
         return self._settled
-
-    def rights(self, write: OpenWrite, forks: Mapping[str, ForkProof], waiting: Sequence[Event] = ()) -> Rights:
-        """Return what the history says now. It is read again only if it changed.
-
-        `waiting` are events that decide, and that only their own standing keeps from being recorded. They belong to
-        the history: whether they arrived before what revokes their author must not matter.
-        """
-        forked = {origin: fork.origin_seq for origin, fork in forks.items()}
-        return with_successors(self._rights(write, forked, waiting), successions_in(write), forked)
-
-    def _rights(self, write: OpenWrite, ends: Mapping[str, int], waiting: Sequence[Event]) -> Rights:
-        if not self.deciding:
-            return self._standing.rights(())
-        query = Query(types=frozenset(self.deciding))
-        last = next(write.read(query, limit=1, newest_first=True), None)
-        position = 0 if last is None else last.position
-        ids = tuple(sorted(event.id for event in waiting))
-        key = (write.epoch, position, len(write.purges()), tuple(sorted(ends.items())), ids)
-        if self._known is None or self._known[0] != key:
-            events = [recorded.event for recorded in write.read(query)] + list(waiting)
-            counted = [
-                event
-                for event in events
-                if is_key(event.origin) and event.origin_seq < ends.get(event.origin, event.origin_seq + 1)
-            ]
-            self._known = (key, self._standing.rights(counted))
-        return self._known[1]
 
 
 class _Candidate(NamedTuple):
