@@ -189,10 +189,14 @@ class Log:
         Unknown types are accepted: otherwise old nodes would diverge from new ones. `jump_max` is how far ahead of
         our clock the events may be.
         """
+        from everlog.log.write.intake import refuse_unsigned  # loaded when something arrives
+
         now_ms = self._now_us() // 1000
         for event in events:
             refuse_unacceptable(event, now_ms=now_ms)
-        return self.writer.admit_encoded([encode_event(event) for event in events], jump_max=jump_max)
+        encoded = [encode_event(event) for event in events]
+        refuse_unsigned(self.identity.log_id, encoded)
+        return self.writer.admit_encoded(encoded, jump_max=jump_max)
 
     def admit_each(
         self,

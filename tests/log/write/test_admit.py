@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
+from tests.trust.signing import Author, unproven
 
 from everlog.core.clock import JUMP_MAX
 from everlog.core.codec import event_from_object, event_object, from_msgpack, header_bytes, to_msgpack
@@ -23,6 +25,7 @@ from everlog.errors import (
     IdConflict,
     IdFromTheFuture,
     InvalidField,
+    InvalidSignature,
     NotCanonical,
 )
 from everlog.log.log import Log
@@ -270,3 +273,16 @@ def test_what_is_here_already_does_not_move_the_clock(log: Log) -> None:
     log.admit([peers])
     log.admit([peers])
     assert log.append("note.added", stream="note/1", payload={"text": "next"}).event.lamport == 52
+
+
+def test_an_event_of_a_key_is_refused_without_its_proof(log: Log) -> None:
+    """Anybody could make one in the name of that key, and `verify` would call the log tampered with."""
+    author = Author(1, log.identity.log_id)
+    sent = author.write(2)
+    elsewhere = Author(1, "01K9ZZZZZZZZZZZZZZZZZZZZZ0").write(1)
+    for bad in (unproven(sent), [sent[0], replace(sent[1], actor="user:eve")], elsewhere):
+        with pytest.raises(InvalidSignature, match="is not signed by its origin"):
+            log.admit(bad)
+        assert log.head() == 0
+    assert [recorded.event for recorded in log.admit(sent)] == sent
+    assert log.verify().ok
