@@ -92,6 +92,19 @@ def test_an_empty_git_folder_beside_the_log_does_not_hide_the_repository(first: 
     assert checkout.branch == "feat"
 
 
+def test_the_variables_of_a_git_hook_do_not_select_another_repository(
+    first: Clone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = first.git("rev-parse", "HEAD").strip()
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere" / ".git"))
+    with first.open() as log:
+        store = log._store
+        assert isinstance(store, JsonlStore)
+        checkout = store.checkout()
+    assert checkout is not None
+    assert checkout.commit == commit
+
+
 def test_a_branch_has_an_epoch_of_its_own_and_gets_it_back(first: Clone, handles: Handles) -> None:
     """Cursors of a branch hold when it is checked out again, and are reset on another."""
     first.git("checkout", "-q", "-b", "feat")
