@@ -150,6 +150,7 @@ FROM_NOTES = (
     "heads for sync",
     "sync",
     "sync by hash",
+    "conflicts",
     "state",  # of a stream that the author who forked wrote to
 )
 """Those that follow from notes, too: which forks are known, and what waits."""

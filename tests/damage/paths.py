@@ -164,6 +164,7 @@ PATHS: dict[str, Callable[[Path], Answer]] = {
     "board": _command("wp", "board", shows=r"WP\d\d\tA"),
     "board in JSON": _command("wp", "board", "--json", shows=r'"id":"WP\d\d"'),
     "export": _command("export", "-q", shows=_POSITIONS),
+    "conflicts": _command("conflicts", "--json", shows=r'"conflict":"([^"]+)"'),
     "checkpoint in JSON": _command("checkpoint", "--json", shows=r'"root":"\w+"'),
     "heads in JSON": _command("heads", "--json", shows=r'"end":\d+,"hash":"[^"]+"'),
     "prove": _command("prove", "#9", "--json", shows=r'"header":"(.*?[^\\])"'),
