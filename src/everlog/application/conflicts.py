@@ -10,6 +10,7 @@ from everlog.core.event import Recorded
 from everlog.core.ids import parse_id
 from everlog.errors import InvalidField, NotFound, WrongSequence
 from everlog.log.log import Log
+from everlog.log.write.draft import Draft
 from everlog.log.write.expect import Expect
 from everlog.log.write.knows import STREAMS
 from everlog.views.conflicts import PAIRS, Conflict, Conflicts, changes_in, conflicts_of, with_records
@@ -31,16 +32,14 @@ def conflicts(log: Log, streams: Collection[str] | None = None) -> list[Conflict
 
 def record_detected(log: Log, streams: Collection[str] | None = None) -> list[Recorded]:
     """Record the conflicts that changes of this log lost, each once. To be called when something has arrived."""
-    recorded = []
+    recorded: list[Recorded] = []
     for one in conflicts(log, streams):
         if one.detected or one.resolved or not log.identity.made(one.loser_origin):
             continue
         payload = ConflictDetected(stream=one.stream, winner=one.winner, loser=one.loser)
+        draft = Draft(DETECTED, PAIRS + one.conflict, payload, expect=Expect.NONE, causation_id=one.winner)
         with suppress(WrongSequence):  # another process was faster, or somebody resolved it
-            pair = PAIRS + one.conflict
-            recorded.append(
-                log.append(DETECTED, stream=pair, payload=payload, expect=Expect.NONE, causation_id=one.winner)
-            )
+            recorded += log.writer.commit([draft], operation=DETECTED, retried=(WrongSequence,)).records
     return recorded
 
 

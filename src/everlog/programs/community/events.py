@@ -172,7 +172,7 @@ class PostExpired(msgspec.Struct, frozen=True, kw_only=True):
 # ---- chats
 
 
-@CATALOG.event("chat.message.sent")
+@CATALOG.event("chat.message.sent", merge="keep-both")
 class MessageSent(msgspec.Struct, frozen=True, kw_only=True):
     """A member sends a message. The event's id is the message's."""
 
@@ -180,14 +180,14 @@ class MessageSent(msgspec.Struct, frozen=True, kw_only=True):
     reply_to: Annotated[str, Meta(pattern=r"^([0-7][0-9A-HJKMNP-TV-Z]{25})?$")] = ""
 
 
-@CATALOG.event("chat.message.delivered")
+@CATALOG.event("chat.message.delivered", merge="keep-both")
 class MessageDelivered(msgspec.Struct, frozen=True, kw_only=True):
     """A message has reached a member."""
 
     message: MessageId
 
 
-@CATALOG.event("chat.message.read")
+@CATALOG.event("chat.message.read", merge="keep-both")
 class MessageRead(msgspec.Struct, frozen=True, kw_only=True):
     """A member has read a message."""
 

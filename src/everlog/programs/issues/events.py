@@ -83,7 +83,7 @@ class Edited(msgspec.Struct, frozen=True, kw_only=True):
     changes: Annotated[dict[Field, Change], Meta(min_length=1)]
 
 
-@CATALOG.event("issue.commented")
+@CATALOG.event("issue.commented", merge="keep-both")
 class Commented(msgspec.Struct, frozen=True, kw_only=True):
     """An issue got a comment. A comment is neither edited nor deleted."""
 
