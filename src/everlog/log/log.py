@@ -7,7 +7,7 @@ The write path, one list for every writer:
     ------- the write opens (committer): nobody else writes; each request can be undone alone -------
     replay      key already used, id already here                      idempotency
     expect      expectations; what the guard read is unchanged         expect, guard
-    stamp       id, clock, chain, header, hash                         requests
+    stamp       what arrived of others; id, clock, chain, header, hash requests, knows
     ------- once for the whole commit group (stages) -------
     refusals    refusals that wait                                     refusals
     standing    what counts, if the write decides on it                admission
