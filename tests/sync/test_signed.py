@@ -219,3 +219,16 @@ def test_a_log_whose_key_writes_elsewhere_leaves_the_chain_that_forked(tmp_path:
     assert proven_equal(one.heads(), other.heads())
     assert proven_equal(copied.heads(), other.heads()) or copied.sync_with(other.answer).equal
     close([one, copied, other])
+
+
+def test_an_unsigned_event_does_not_take_the_id_of_a_signed_log(opened: Open) -> None:
+    one, other = opened(2)
+    write(one, "a")
+    other.sync_with(one.answer)
+    write(one, "b")
+    text = next(one.batches([Span(origin(one), 2, 2)])).events[0]
+    forged = {**msgspec.json.decode(text), "origin": "01TESTORGN0000000000000001"}
+    message = Events(community_id=one.log_id, events=[msgspec.Raw(msgspec.json.encode(forged))])
+    reply = decode(other.answer("events", encode(message)), Received)
+    assert [each.reason for each in reply.rejected_reasons] == ["id_conflict"]
+    assert other.sync_with(one.answer).equal

@@ -193,6 +193,16 @@ def id_matches(event_id: str, origin: str) -> bool:
     return value & ((1 << 80) - 1) ^ _bits_of(origin) <= _ORIGIN_COUNTER_MAX
 
 
+def signed_part(event_id: str) -> int:
+    """Return the part of an id that would name its origin, if a signed log made it."""
+    return (id_value(event_id) & ((1 << 80) - 1)) >> _ORIGIN_COUNTER_BITS
+
+
+def signed_part_of(origin: str) -> int:
+    """Return the part that all ids of a signed log have in common."""
+    return _bits_of(origin) >> _ORIGIN_COUNTER_BITS
+
+
 class OriginIds:
     """Creates the ids of a signed log. It has no lock: the one writer of a log owns it."""
 

@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr, replace
 from everlog.core.clock import JUMP_MAX
 from everlog.core.event import Event, Link
 from everlog.core.group import GroupFacts, SignedGroup
-from everlog.core.ids import EventId
+from everlog.core.ids import EventId, signed_part, signed_part_of
 from everlog.errors import NoKey
 from everlog.log.write.erased import Erased, is_bare
 from everlog.log.write.history_rights import HistoryRights
@@ -101,6 +101,7 @@ class _Batch:
         self._new_ids: set[str] = set()
         self._again: set[str] = set()  # origins that named a successor: what follows is judged by that
         self._too_far: set[str] = set()  # origins that wait for the clock
+        self._parts: set[int] | None = None  # of ids, those that known keys make
         self._stubs = Stubs(write, (), (), self._may_remove)
 
     # ---- the batch
@@ -192,7 +193,7 @@ class _Batch:
             event = encoded.event
             if event.id in staged:
                 self._outcomes[place] = _if_known(encoded, Known(staged[event.id], False)) or _recorded(event)
-            elif (outcome := self._refuse_own(event) or self._refuse_clock(event, clock)) is not None:
+            elif (outcome := self._refuse_plain(event) or self._refuse_clock(event, clock)) is not None:
                 self._outcomes[place] = outcome
             else:
                 clock = max(clock, event.lamport)
@@ -212,6 +213,15 @@ class _Batch:
                 if free and self._stubs.may_take(Proven(stub, record), lamport_max=upto):
                     place_stubs(self._write, [stub], record)
                     self._recorded = True
+
+    def _refuse_plain(self, event: Event) -> Outcome | None:
+        """Refuse an event of an origin that is no key, if it would take the id of a signed log, or fork this one."""
+        if self._parts is None:
+            known = {**self._write.stored.chains(), **self._write.chains}
+            self._parts = {signed_part_of(origin) for origin in known if is_key(origin)}
+        if signed_part(event.id) in self._parts:
+            return _outcome(event, "refused", "id_conflict", "its id is one that another origin makes, which signs")
+        return self._refuse_own(event)
 
     def _refuse_own(self, event: Event) -> Outcome | None:
         """Refuse what would fork a chain of this log. Lost events of a former origin may come back."""
