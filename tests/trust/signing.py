@@ -14,7 +14,7 @@ from everlog.core.ids import EventId, id_text
 from everlog.core.merkle import paths, root
 from everlog.stores.contract import encode_event
 from everlog.testing.builders import event
-from everlog.trust.groups import GroupSignature, signed_message
+from everlog.trust.group_signature import GroupSignature, signed_message
 from everlog.trust.keys import PrivateKey
 
 LOG_ID = "01K9ZZZZZZZZZZZZZZZZZZZZZZ"

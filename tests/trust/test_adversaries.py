@@ -25,14 +25,14 @@ from everlog.core.codec import proof
 from everlog.core.event import Event
 from everlog.core.ids import id_uuid
 from everlog.core.merkle import root
+from everlog.log.admit.admission import Gate
+from everlog.log.admit.outcomes import CODES
 from everlog.log.log import Log
-from everlog.log.write.admission import Gate
-from everlog.log.write.outcomes import CODES
 from everlog.stores.contract import Identity, encode_event
 from everlog.stores.memory import MemoryStore
 from everlog.stores.sqlite.store import SqliteStore
 from everlog.testing.builders import event
-from everlog.trust.groups import GroupSignature, proof_of, signed_message
+from everlog.trust.group_signature import GroupSignature, proof_of, signed_message
 from everlog.trust.keys import _base58
 from everlog.trust.standing import Pinned
 

@@ -11,8 +11,8 @@ from tests.conftest import CATALOG
 from tests.trust.signing import LOG_ID, Author
 
 from everlog.core.event import Event
+from everlog.log.admit.admission import Gate
 from everlog.log.log import Log
-from everlog.log.write.admission import Gate
 from everlog.stores.contract import Identity, Store
 from everlog.stores.memory import MemoryStore
 from everlog.stores.segments.store import SegmentsStore

@@ -17,8 +17,8 @@ from tests.trust.signing import LOG_ID, Author
 
 from everlog.core.chain import Chain
 from everlog.core.event import Event, Link, Purge
+from everlog.log.admit import admission, intake
 from everlog.log.log import Log
-from everlog.log.write import admission, intake
 from everlog.log.write import purge as purging
 from everlog.programs.community import standing
 from everlog.stores.contract import Encoded, Identity
@@ -27,7 +27,7 @@ from everlog.stores.open_write import OpenWrite
 from everlog.testing.builders import Chain as PlainChain
 from everlog.testing.builders import event
 from everlog.trust.forks import ForkProof
-from everlog.trust.groups import proof_of
+from everlog.trust.group_signature import proof_of
 from everlog.trust.standing import Limit
 
 IDENTITY = Identity(log_id=LOG_ID, origin="01TESTNODE0000000000000001", epoch="epoch1", created_us=1)

@@ -9,8 +9,8 @@ import pytest
 from tests.trust.signing import Author
 
 from everlog.errors import Damaged
+from everlog.log.admit.quarantine import held_rows
 from everlog.log.log import Log
-from everlog.log.write.quarantine import held_rows
 from everlog.stores.small_state import NOTES
 
 KINDS = ["memory", "sqlite", "jsonl", "segments"]

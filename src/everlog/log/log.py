@@ -43,6 +43,8 @@ from everlog.core.query import (
     require_query,
 )
 from everlog.errors import Damaged, LogClosed, SchemaBroken
+from everlog.log.admit.events import refuse_unacceptable
+from everlog.log.admit.outcomes import Outcome
 from everlog.log.derived import ViewName, ViewOfLog, ViewsOfLog
 from everlog.log.read import follow, pages
 from everlog.log.read.accounting import accounted
@@ -50,11 +52,9 @@ from everlog.log.read.upcast import count_readable, upcast, upcast_all, with_typ
 from everlog.log.records import TYPES as RECORDED
 from everlog.log.records import types_of_records
 from everlog.log.verify.verify import Report, upgraded_head, verify
-from everlog.log.write.admit import refuse_unacceptable
 from everlog.log.write.draft import Draft, Limits, typed_payload
 from everlog.log.write.expect import Expect, Expectation
 from everlog.log.write.guard import Guards, Judge
-from everlog.log.write.outcomes import Outcome
 from everlog.log.write.purge import follow_purge, purge_stream
 from everlog.log.write.refusal_rows import Refusal
 from everlog.log.write.requests import Recorder
@@ -69,7 +69,7 @@ from everlog.trust.signer import Signer
 
 if TYPE_CHECKING:
     from everlog.trust.forks import ForkProof
-    from everlog.trust.groups import GroupSignature
+    from everlog.trust.group_signature import GroupSignature
     from everlog.trust.standing import Standing
     from everlog.trust.stubs import Stub
     from everlog.trust.tiles import Tree
@@ -189,7 +189,7 @@ class Log:
         Unknown types are accepted: otherwise old nodes would diverge from new ones. `jump_max` is how far ahead of
         our clock the events may be.
         """
-        from everlog.log.write.intake import refuse_unsigned  # loaded when something arrives
+        from everlog.log.admit.intake import refuse_unsigned  # loaded when something arrives
 
         now_ms = self._now_us() // 1000
         for event in events:

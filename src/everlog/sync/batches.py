@@ -23,7 +23,7 @@ from everlog.sync.wire import (
     Events,
     event_text,
 )
-from everlog.trust.groups import GroupSignature
+from everlog.trust.group_signature import GroupSignature
 from everlog.trust.stubs import Stub
 
 _ENVELOPE_BYTES = 600  # about as much as names, signature and path add to the header and the payload

@@ -23,8 +23,8 @@ import msgspec
 from everlog.core.codec import Packed, header_bytes, header_hash
 from everlog.core.event import Purged
 from everlog.errors import Conflict, RejectedMessage
+from everlog.log.admit.quarantine import held_rows
 from everlog.log.log import Log
-from everlog.log.write.quarantine import held_rows
 from everlog.sync import ranges
 from everlog.sync.batches import batches
 from everlog.sync.heads import compare, forks_that_lack, proven_equal, without

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from everlog.core.event import Event
 from everlog.errors import EverlogError
+from everlog.log.admit.outcomes import Outcome, refused
 from everlog.log.log import Log
-from everlog.log.write.outcomes import Outcome, refused
 from everlog.sync.wire import Events, Rejected, claimed_id, event_of
 
 

@@ -19,7 +19,7 @@ from everlog.core.codec import EventObject
 from everlog.core.event import EVENT_FIELDS, Event
 from everlog.errors import NotCanonical, RejectedMessage
 from everlog.trust.forks import ForkProof
-from everlog.trust.groups import GroupSignature
+from everlog.trust.group_signature import GroupSignature
 from everlog.trust.stubs import Stub
 
 BATCH_EVENTS = 1_000

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from everlog.core.codec import header_bytes, header_hash
 from everlog.stores.contract import Identity, Stored
 from everlog.stores.identity import new_identity
-from everlog.trust.groups import event_is_signed, proof_of
+from everlog.trust.group_signature import event_is_signed, proof_of
 from everlog.trust.keys import PrivateKey
 from everlog.trust.signer import KeysInMemory, Signer
 

@@ -20,8 +20,8 @@ import msgspec
 from everlog.core.clock import JUMP_MAX, LAMPORT_MAX, refuse_clock_jump
 from everlog.core.text import counted
 from everlog.errors import BadFile, Conflict, RejectedEvent
+from everlog.log.admit.events import append_foreign, refuse_secret, refuse_unacceptable
 from everlog.log.log import Log
-from everlog.log.write.admit import append_foreign, refuse_secret, refuse_unacceptable
 from everlog.stores.open_write import OpenWrite
 from everlog.transfer.foreign import Wrong
 from everlog.transfer.import_pass import PROBLEMS_MAX, ImportPass, Options, ReadEvent, Seen, Source

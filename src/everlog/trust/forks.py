@@ -11,7 +11,7 @@ import msgspec
 
 from everlog.core.event import Event
 from everlog.errors import EverlogError
-from everlog.trust.groups import event_is_signed, proof_of
+from everlog.trust.group_signature import event_is_signed, proof_of
 from everlog.trust.keys import is_key
 
 

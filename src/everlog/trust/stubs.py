@@ -19,7 +19,7 @@ from everlog.errors import EverlogError
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, with_checksum, without_checksum
 from everlog.trust.forks import Leaf, leaf_of
-from everlog.trust.groups import event_is_signed
+from everlog.trust.group_signature import event_is_signed
 
 _PREFIX = "stub/"
 _HASH_BYTES = 32

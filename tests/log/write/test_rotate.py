@@ -14,8 +14,8 @@ from tests.trust.signing import Author
 import everlog
 from everlog.core.event import Event
 from everlog.errors import Conflict, NoKey
+from everlog.log.admit.admission import Gate
 from everlog.log.log import Log
-from everlog.log.write.admission import Gate
 from everlog.testing.signing import unsigned_events
 from everlog.trust.key_files import KeyFolder
 from everlog.trust.keys import PrivateKey

@@ -30,7 +30,7 @@ from everlog.core.event import Position, Purged
 from everlog.core.merkle import path, root_of_path
 from everlog.errors import BadFile, Damaged, EverlogError, NotFound
 from everlog.log.log import Log
-from everlog.trust.groups import event_is_signed
+from everlog.trust.group_signature import event_is_signed
 from everlog.trust.keys import PrivateKey, PublicKey, is_key
 from everlog.trust.notes import parse_checkpoint, parse_name
 

@@ -16,7 +16,7 @@ from everlog.core.ids import is_key
 from everlog.core.merkle import root, root_of_path
 from everlog.errors import Damaged, InvalidField
 from everlog.stores.contract import Problem
-from everlog.trust.groups import signed_message
+from everlog.trust.group_signature import signed_message
 from everlog.trust.keys import key_of
 
 _MISSING = "its origin is a key, and it is not signed"

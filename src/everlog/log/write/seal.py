@@ -1,13 +1,13 @@
 """The stage `seal`: every group of new events is signed before the flush, and so before any receipt.
 
-One signature per stored group (`everlog.trust.groups`), at most 128 events each, all under one flush.
+One signature per stored group (`everlog.trust.group_signature`), at most 128 events each, all under one flush.
 """
 
 from __future__ import annotations
 
 from everlog.core.merkle import root
 from everlog.stores.open_write import OpenWrite
-from everlog.trust.groups import signed_message
+from everlog.trust.group_signature import signed_message
 from everlog.trust.signer import Signer
 
 

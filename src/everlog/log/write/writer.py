@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from everlog.core.clock import JUMP_MAX
 from everlog.core.event import Event, Recorded
 from everlog.errors import Damaged, EverlogError, Unavailable
+from everlog.log.admit.events import admit
+from everlog.log.admit.outcomes import Outcome, refused
 from everlog.log.read.follow import Waiters
-from everlog.log.write.admit import admit
 from everlog.log.write.committer import Committer
 from everlog.log.write.draft import Draft, Prepared, Receipt
 from everlog.log.write.group import Waker
 from everlog.log.write.guard import ATTEMPTS, Overtaken, pause_s
-from everlog.log.write.outcomes import Outcome, refused
+from everlog.log.write.knows import take_part
 from everlog.log.write.refusals import Refusals
 from everlog.log.write.requests import DryRun, Recorder, Request
 from everlog.log.write.stages import Stage, Stages
@@ -30,9 +31,9 @@ from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import StoreState
 
 if TYPE_CHECKING:
-    from everlog.log.write.admission import Gate
+    from everlog.log.admit.admission import Gate
     from everlog.trust.forks import ForkProof
-    from everlog.trust.groups import GroupSignature
+    from everlog.trust.group_signature import GroupSignature
     from everlog.trust.standing import Standing
     from everlog.trust.stubs import Stub
 
@@ -184,7 +185,7 @@ class Writer:
         sent_for: str = "",
     ) -> list[Outcome]:
         """Record what another node sent, as `Log.admit_each` does."""
-        from everlog.log.write.intake import take_in  # loaded when something arrives
+        from everlog.log.admit.intake import take_in  # loaded when something arrives
 
         gate, log_id = self._gate, self._store.identity.log_id
         taken = take_in(events, groups, log_id=log_id, sent_for=sent_for, now_ms=self._now_us() // 1000)
@@ -233,9 +234,10 @@ class Writer:
     @property
     def _gate(self) -> Gate:
         if self._made_gate is None:
-            from everlog.log.write.admission import Gate
+            from everlog.log.admit.admission import Gate
 
-            self._made_gate = Gate(None if self._make_standing is None else self._make_standing())
+            standing = None if self._make_standing is None else self._make_standing()
+            self._made_gate = Gate(standing, recorded=take_part)
         return self._made_gate
 
     # ---- the steps of `commit`, for an event loop

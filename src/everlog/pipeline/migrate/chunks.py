@@ -16,7 +16,7 @@ import msgspec
 
 from everlog.errors import BadFile, NotFound, RejectedEvent
 from everlog.files import DiskFiles, Files
-from everlog.log.write.admit import refuse_unacceptable
+from everlog.log.admit.events import refuse_unacceptable
 from everlog.transfer.exporting import HEAD
 from everlog.transfer.fill import Filler
 from everlog.transfer.import_pass import PROBLEMS_MAX, ImportPass, Options, ReadEvent, Source

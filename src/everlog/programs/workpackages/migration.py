@@ -20,9 +20,9 @@ from everlog.core.event import Event
 from everlog.core.fields import actor_of, moment_of
 from everlog.errors import Conflict, EverlogError, NotFound
 from everlog.files import DiskFiles, Files
+from everlog.log.admit.events import refuse_unacceptable
 from everlog.log.log import Log
 from everlog.log.secrets.find import refuse_secrets
-from everlog.log.write.admit import refuse_unacceptable
 from everlog.programs.workpackages.activity import ActivityEntry, Wrong, read_entries, refuse
 from everlog.programs.workpackages.events import CATALOG, KIND, SPEC_KIND
 from everlog.transfer.fill import Filler, stable_bytes

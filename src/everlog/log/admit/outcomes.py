@@ -2,7 +2,7 @@
 
     recorded    it has a position in this log from now on
     known       this log has it already
-    held        it is sound, but does not count yet: it waits beside the log (`everlog.log.write.quarantine`)
+    held        it is sound, but does not count yet: it waits beside the log (`everlog.log.admit.quarantine`)
     refused     it is not stored
 
 `refused` and `held` have one of `CODES`. The wire, the list of refusals and `everlog sync` use the same ones.

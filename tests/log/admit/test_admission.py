@@ -12,9 +12,9 @@ from tests.trust.signing import Author, unproven
 
 from everlog.core.clock import JUMP_MAX
 from everlog.core.event import Event
+from everlog.log.admit.admission import Gate
+from everlog.log.admit.outcomes import CODES, Outcome
 from everlog.log.log import Log
-from everlog.log.write.admission import Gate
-from everlog.log.write.outcomes import CODES, Outcome
 from everlog.stores.memory import MemoryStore
 from everlog.testing.builders import Chain, event
 from everlog.trust.standing import Pinned
@@ -314,8 +314,8 @@ def test_a_broken_link_of_an_unsigned_origin_is_a_fault_of_that_origin(node: Log
 def test_the_room_for_events_that_wait_is_bounded(
     make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("everlog.log.write.quarantine.ORIGIN_EVENTS_MAX", 3)
-    monkeypatch.setattr("everlog.log.write.quarantine.EVENTS_MAX", 5)
+    monkeypatch.setattr("everlog.log.admit.quarantine.ORIGIN_EVENTS_MAX", 3)
+    monkeypatch.setattr("everlog.log.admit.quarantine.EVENTS_MAX", 5)
     log = make_log("memory")
     one, other = author_of(log, 1), author_of(log, 2)
     first, second = one.write(6), other.write(6)
@@ -326,7 +326,7 @@ def test_the_room_for_events_that_wait_is_bounded(
 
 
 def test_strangers_make_room_for_known_authors(make_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everlog.log.write.quarantine.EVENTS_MAX", 4)
+    monkeypatch.setattr("everlog.log.admit.quarantine.EVENTS_MAX", 4)
     log = make_log("memory")
     member, stranger = author_of(log, 1), author_of(log, 2)
     log.writer._made_gate = Gate(Pinned([member.origin]))

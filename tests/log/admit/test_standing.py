@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.log.write.test_admission import author_of, kinds, stored
+from tests.log.admit.test_admission import author_of, kinds, stored
 from tests.trust.signing import Author
 
 from everlog.catalog.catalog import Catalog

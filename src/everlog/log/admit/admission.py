@@ -9,7 +9,7 @@ An origin that is no key is recorded as it comes: anybody can write under its na
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -20,18 +20,17 @@ from everlog.core.event import Event, Link
 from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.ids import EventId, signed_part, signed_part_of
 from everlog.errors import NoKey
-from everlog.log.write.erased import Erased, is_bare
-from everlog.log.write.history_rights import HistoryRights
-from everlog.log.write.intake import Intake, WholeGroup
-from everlog.log.write.knows import take_part
-from everlog.log.write.outcomes import CODES, Kind, Outcome
-from everlog.log.write.quarantine import Held, Quarantine
-from everlog.log.write.recorded_proof import recorded_leaf
-from everlog.log.write.stubs import Proven, Stubs, place_stubs
+from everlog.log.admit.erased import Erased, is_bare
+from everlog.log.admit.history_rights import HistoryRights
+from everlog.log.admit.intake import Intake, WholeGroup
+from everlog.log.admit.outcomes import CODES, Kind, Outcome
+from everlog.log.admit.quarantine import Held, Quarantine
+from everlog.log.admit.recorded_proof import recorded_leaf
+from everlog.log.admit.stubs import Proven, Stubs, place_stubs
 from everlog.stores.contract import Encoded, Known
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.forks import ForkProof, fork_of, leaf_of
-from everlog.trust.groups import proof_of
+from everlog.trust.group_signature import proof_of
 from everlog.trust.keys import is_key
 from everlog.trust.standing import Limit, Open, Rights, Standing
 from everlog.trust.stubs import Stub
@@ -40,10 +39,13 @@ from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, r
 
 
 class Gate(HistoryRights):
-    """Decides on the events of others, for one open log."""
+    """Decides on the events of others, for one open log. `recorded` is called in every write that records some."""
 
-    def __init__(self, standing: Standing | None = None) -> None:
+    def __init__(
+        self, standing: Standing | None = None, *, recorded: Callable[[OpenWrite], None] = lambda write: None
+    ) -> None:
         super().__init__(standing or Open())
+        self.recorded = recorded
         self._settled = False
 
     def admit_each(
@@ -167,7 +169,7 @@ class _Batch:
     def _end(self) -> None:
         if self._recorded:
             self._write.tick()  # once for the whole batch: a member cannot exhaust the clock with many small events
-            take_part(self._write)
+            self._gate.recorded(self._write)
         self._quarantine.save()
         if self._changed:
             self._judge_recorded()

@@ -19,10 +19,10 @@ from everlog.core.group import GROUP_MAX
 from everlog.core.ids import id_matches
 from everlog.core.merkle import path
 from everlog.errors import EventTooLarge, EverlogError, IdConflict, InvalidField, InvalidSignature
-from everlog.log.write.admit import refuse_unacceptable
-from everlog.log.write.outcomes import Outcome, refused
+from everlog.log.admit.events import refuse_unacceptable
+from everlog.log.admit.outcomes import Outcome, refused
 from everlog.stores.contract import Encoded, encode_event
-from everlog.trust.groups import GroupSignature, event_is_signed, group_is_signed, proof_of
+from everlog.trust.group_signature import GroupSignature, event_is_signed, group_is_signed, proof_of
 from everlog.trust.keys import is_key
 
 PAYLOAD_BYTES_MAX = 64 * 1024 * 1024

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from everlog.core.codec import proof
 from everlog.core.merkle import path, root
 from everlog.testing.builders import Chain
-from everlog.trust.groups import event_is_signed, group_is_signed, proof_of, signed_message
+from everlog.trust.group_signature import event_is_signed, group_is_signed, proof_of, signed_message
 from everlog.trust.keys import PrivateKey
 
 LOG = "01K9ZZZZZZZZZZZZZZZZZZZZZZ"
