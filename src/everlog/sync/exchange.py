@@ -113,7 +113,7 @@ class Node:
         """Take in a batch of events, and follow the purges that came with it."""
         taken = take_in(self.log, message, peer=peer)
         if taken.recorded:
-            self._purges.follow()
+            self._purges.follow(taken.events)
         return taken
 
     def take_forks(self, theirs: Heads, *, peer: str) -> None:

@@ -8,8 +8,9 @@ record that lists it, `subject.forgotten`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
-from everlog.core.codec import Packed, header_hash, unpack
+from everlog.core.codec import Packed, header_bytes, header_hash, unpack
 from everlog.core.event import START, Event, Position, Purged
 from everlog.core.query import Query
 from everlog.log.log import Log
@@ -30,20 +31,30 @@ class Purges:
         self._holdings = holdings
         self._follow = follow
         self._followed: Position = START
+        self._listed: dict[tuple[str, int, bytes], Event] = {}
         self._read: tuple[str, Position] = ("", START)
         self._records: dict[tuple[str, str, int, bytes], Event] = {}
         self._lock = threading.Lock()
 
-    def follow(self) -> None:
-        """Remove what other nodes have purged since the last look, unless this node keeps it."""
+    def follow(self, came: Iterable[Event]) -> None:
+        """Remove what other nodes have purged, unless this node keeps it: what new records list, and of the events
+        that came what older records list."""
         if not self._follow:
             return
         with self._lock:
             head, own = self._log.head(), self._log.identity
             for recorded in self._log.counted(self._log.stored.read(_RECORDS, after=self._followed, upto=head)):
-                if is_key(recorded.event.origin) and not own.made(recorded.event.origin):
-                    self._log.follow_purge(recorded.event)
+                record = recorded.event
+                if is_key(record.origin):
+                    self._listed.update(dict.fromkeys(events_listed(record), record))
+                    if not own.made(record.origin):
+                        self._log.follow_purge(record)
             self._followed = head
+            if self._listed:
+                hashes = ((one.origin, one.origin_seq, header_hash(header_bytes(one))) for one in came)
+                late = {self._listed[one].id: self._listed[one] for one in hashes if one in self._listed}
+                for record in late.values():
+                    self._log.follow_purge(record)
 
     def stub(self, slot: Purged) -> tuple[Stub, Event] | None:
         """Return a purged event as it travels, with the record that lists it; None if there is no such record."""
