@@ -15,6 +15,7 @@ from everlog.catalog.declared import FILE_NAME as TYPES_FILE
 from everlog.catalog.declared import read_types
 from everlog.errors import InvalidSettings
 from everlog.files import DiskFiles, Files
+from everlog.log import records
 from everlog.settings import Settings
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def catalog_of(
     if given is not None:
         catalog.include(given)
     catalog.include_later([info.type for info in NODE.types()], lambda: NODE)
+    catalog.include_later(records.TYPES, records.types_of_records)
     for name, types in programs.TYPES.items():
         catalog.include_later(types, partial(_program_catalog, name))
     return catalog

@@ -147,6 +147,8 @@ FROM_NOTES = (
     "forks",
     "what waits is recorded",
     "a fork is found",
+    "heads",
+    "heads in JSON",
     "heads for sync",
     "sync",
     "sync by hash",

@@ -39,7 +39,7 @@ COMMANDS = {
     "errors": ("Read", "events.refusals", "Show refused requests, and why."),
     "views": ("Read", "views.group", "Derived state: list, get, run, rebuild, audit and more."),
     "conflicts": ("Read", "conflicts", "Concurrent changes of one stream: list, detect, resolve."),
-    "snapshot": ("Read", "views.snapshot", "Snapshots of views: create, list, verify, prune, protect, restore."),
+    "snapshot": ("Read", "views.snapshot", "Snapshots of views: create, list, verify, prune and more."),
     "copy": ("Move", "transfer.copy", "Copy a whole log into another store."),
     "upgrade": ("Move", "transfer.upgrade", "Bring a log of an older format to the present one."),
     "export": ("Move", "transfer.export", "Write events to a file, as JSON lines or CloudEvents."),

@@ -9,10 +9,12 @@ import pytest
 
 import everlog
 from everlog.core.codec import header_bytes, header_hash
-from everlog.core.event import Recorded
+from everlog.core.event import Position, Recorded
 from everlog.log.log import Log
 from everlog.log.records import FORGETS, FORGOTTEN, PURGED, SubjectForgotten, events_listed, listed
+from everlog.log.verify.verify import Report
 from everlog.log.write.draft import Draft
+from everlog.stores.contract import Problem
 
 STORES = ["sqlite:log.db", "jsonl:log", "segments:log", "memory:"]
 
@@ -110,3 +112,10 @@ def test_a_long_list_is_divided(log: Log) -> None:
     records = list(log.read(everlog.Query(types=frozenset((PURGED,)))))
     assert [len(list(events_listed(record.event))) for record in records] == [1_000, 1]
     assert log.verify().ok
+
+
+def test_events_beside_lost_ones_are_present() -> None:
+    lost = Problem(Position(1), "position_missing", "there is nothing", upto=Position(1000))
+    changed = Problem(Position(1001), "payload_changed", "another payload")
+    report = Report(events=200, purged=0, head=Position(1200), digest="", problems=(lost, changed))
+    assert (report.present, report.tampered) == (199, 1001)

@@ -15,7 +15,7 @@ from everlog.log.verify.verify import Report, in_ranges
 from everlog.stores.contract import Indexed, InGit, Problem
 
 PROBLEMS_SHOWN = 3
-LINES_MAX = 10
+LINES_MAX = 7
 """At most this many lines about problems; with the lines around them, an answer has fewer than 20."""
 
 RESTORE = "keep this file as it is; restore a backup, or save what is left: everlog export left.jsonl --past-damage"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.group("snapshot")
 @common_options
 def snapshot_command() -> None:
-    """Snapshots of views: create, list, verify, prune, protect, restore.
+    """Snapshots of views: create, list, verify, prune and more.
 
     A snapshot has the rows of a view up to a position, so that the view need not be rebuilt from the start. It only
     saves work: a snapshot that is damaged or stale is never used.

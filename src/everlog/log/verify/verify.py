@@ -55,16 +55,26 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def tampered(self) -> int:
         """The number of positions that are not as they were recorded, or that nothing accounts for."""
-        found, reached = 0, 0
-        for first, last in sorted((problem.position, problem.last) for problem in self.problems if problem.position):
-            found += max(0, last - max(first - 1, reached))
-            reached = max(reached, last)
-        return found
+        return _positions(self.problems)
 
     @property
     def present(self) -> int:
         """Events that are here with their payloads, as they were recorded."""
-        return max(0, self.events - self.erased - self.tampered)
+        changed = _positions(problem for problem in self.problems if problem.code not in _MISSING)
+        return max(0, self.events - self.erased - changed)
+
+
+_MISSING = ("position_missing", "log_cut_off")
+"""Problems of positions at which there is no event."""
+
+
+def _positions(problems: Iterable[Problem]) -> int:
+    """Return at how many positions there are problems."""
+    found, reached = 0, 0
+    for first, last in sorted((problem.position, problem.last) for problem in problems if problem.position):
+        found += max(0, last - max(first - 1, reached))
+        reached = max(reached, last)
+    return found
 
 
 def upgraded_head(store: Store) -> int | None:
