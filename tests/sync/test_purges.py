@@ -10,7 +10,8 @@ import pytest
 from tests.support.nodes import STORES, close, open_node, signed_nodes, texts, write
 
 from everlog.core.codec import header_bytes, header_hash
-from everlog.log.records import FORGETS, FORGOTTEN, SubjectForgotten, listed
+from everlog.errors import Conflict
+from everlog.log.records import FORGETS, FORGOTTEN, PURGED, PURGES, StreamPurged, SubjectForgotten, listed
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
@@ -214,3 +215,33 @@ def test_an_event_whose_payload_somebody_left_out_is_refused(opened: Open) -> No
     }
     assert other.sync_with(one.answer).equal
     assert len(notes(other)) == 8
+
+
+@pytest.mark.parametrize("stream", [PURGES, FORGETS])
+def test_the_records_of_removals_are_not_purged(opened: Open, stream: str) -> None:
+    """Without them, verify would report what was purged, and a new node could take neither stubs nor what follows."""
+    one, other = opened(2)
+    write(one, "secret")
+    purge(one)
+    write(one, "after", "note/2")
+    with pytest.raises(Conflict, match="is not purged"):
+        one.log.purge(stream, reason="a test")
+    assert other.sync_with(one.answer).equal
+    assert_sound(one, other)
+
+
+def test_a_record_that_lists_records_of_removals_is_not_followed(opened: Open) -> None:
+    one, other = opened(2)
+    write(one, "secret")
+    purge(one)
+    other.sync_with(one.answer)
+    (record,) = one.log.read(stream=PURGES)
+    place = (record.event.origin, record.event.origin_seq, header_hash(header_bytes(record.event)))
+    (removed,) = listed([place])
+    hostile = StreamPurged(PURGES, "a test", removed)
+    asked = other.log.writer.request([Draft(PURGED, "note/9", hostile)], "", "purge", decided=True)
+    other.log.writer.prepare([asked])
+    other.log.writer.write(asked.do)
+    one.sync_with(other.answer)
+    assert [found.event.id for found in one.log.read(stream=PURGES)] == [record.event.id]
+    assert_sound(one)

@@ -17,7 +17,7 @@ from everlog.core.query import Query
 from everlog.errors import Conflict, NotFound
 from everlog.log.dead_letters import forget_letters
 from everlog.log.derived import ViewsOfLog
-from everlog.log.records import PURGED, PURGES, StreamPurged, events_listed, listed
+from everlog.log.records import FORGETS, PURGED, PURGES, StreamPurged, events_listed, listed
 from everlog.log.secrets.find import refuse_secrets
 from everlog.log.write.draft import Draft
 from everlog.log.write.idempotency import forget_responses
@@ -28,6 +28,9 @@ from everlog.stores.open_write import OpenWrite
 from everlog.trust.keys import is_key
 from everlog.trust.stubs import keep_proofs
 from everlog.trust.succession import SUCCEEDED
+
+_RECORDS = (PURGES, FORGETS)
+"""Streams that are never purged: without their events, nothing shows that a removal was allowed."""
 
 _logger = logging.getLogger("everlog")
 
@@ -76,7 +79,7 @@ def follow_purge(writer: Writer, views: Callable[[], ViewsOfLog] | None, record:
         return (gone.origin, gone.origin_seq, gone.hash) in listed_there
 
     def follow(write: OpenWrite) -> Purge | None:
-        if _decides(writer, write, stream) or not writer.may_remove(write, record):
+        if stream in _RECORDS or _decides(writer, write, stream) or not writer.may_remove(write, record):
             return None
         try:
             done = write.purge(stream, actor=record.actor, reason=reason, only=is_listed)
@@ -104,6 +107,13 @@ def _forget(write: OpenWrite, stream: str, gone: set[EventId]) -> None:
 def _purge(
     writer: Writer, write: OpenWrite, stream: str, left: Request | None, *, actor: str, reason: str
 ) -> tuple[Purge, tuple[Recorded, ...]]:
+    if stream in _RECORDS:
+        raise Conflict(
+            f"{stream} is not purged: its events show what was removed, and that it was allowed",
+            why="without them, verify would report every removal, and other nodes could not follow one",
+            hint="purge other streams",
+            stream=stream,
+        )
     if _decides(writer, write, stream):
         raise Conflict(
             f"{stream} is not purged: its events decide whose events count",
