@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlog.errors import NotAuthorized
+from everlog.sync.carriers import http_signatures
 from everlog.sync.carriers.http_signatures import VALID_S, Doorkeeper, content_digest, sign_request, signature_base
 from everlog.testing.signing import key
 
@@ -83,3 +84,12 @@ def test_the_signature_covers_the_lines_of_rfc_9421() -> None:
         '"everlog-to": z6Mk',
         '"@signature-params": ("@method");created=1',
     ]
+
+
+def test_strangers_do_not_fill_the_room_for_nonces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_signatures, "_NONCES_MAX", 2)
+    guard = door()
+    for _ in range(3):
+        with pytest.raises(NotAuthorized, match="not known"):
+            guard.asker("POST", "/sync/v1/events", signed(STRANGER), BODY)
+    assert guard.asker("POST", "/sync/v1/events", signed(), BODY) == PEER.public.origin

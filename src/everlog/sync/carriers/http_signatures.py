@@ -84,16 +84,18 @@ class Doorkeeper:
             if self._open:
                 return ""
             raise self._refused("a request is not signed")
-        key = self._signer(method, path, headers, body)
+        key, nonce, now = self._signer(method, path, headers, body)
         if not self._open and not self._knows(key):
             raise NotAuthorized(
                 f"the key {key} is not known here",
                 why="only peers, and origins that have written to this log, get an answer",
                 hint=f"on that node, type: everlog peers add {key}",
             )
+        self._once(f"{key} {nonce}", now)  # after the rest: strangers must not fill the room for nonces
         return key
 
-    def _signer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> str:
+    def _signer(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[str, str, float]:
+        """Return the key that signed a request, its nonce, and the time at which that was checked."""
         found = _INPUT.fullmatch(headers.get("signature-input", ""))
         signature = _SIGNATURE.fullmatch(headers.get("signature", ""))
         if found is None or signature is None:
@@ -114,8 +116,7 @@ class Doorkeeper:
             valid = False
         if not valid:
             raise self._refused("the signature of a request is wrong")
-        self._once(f"{key} {found['nonce']}", now)
-        return key
+        return key, found["nonce"], now
 
     def _once(self, nonce: str, now: float) -> None:
         with self._lock:
