@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from everlog.core.event import Event
+from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
+from everlog.stores.open_write import OpenWrite
+from everlog.stores.small_state import NOTES
 from everlog.sync.wire import Rejected
 
 _BATCH = 1_000
+_NOTE = "again"  # the first event that was recorded once more, the last time
 
 
 def record_again(log: Log, rejected: Iterable[Rejected]) -> int:
@@ -30,11 +34,17 @@ def record_again(log: Log, rejected: Iterable[Rejected]) -> int:
         if one.event.origin == first.origin and one.event.origin_seq >= first.origin_seq
     ]
     if log.identity.origin == first.origin:
-        log.writer.write(lambda write: write.take_new_origin(), exclusive=True)
+        log.writer.write(lambda write: _leave_chain(write, first.id), exclusive=True)
     for start in range(0, len(events), _BATCH):
         some = events[start : start + _BATCH]
         log.append_batch([_draft(event) for event in some], key=f"again/{some[0].id}", operation="sync.again")
     return len(events)
+
+
+def _leave_chain(write: OpenWrite, first: EventId) -> None:
+    """Continue under a new origin. The note is what commits: a write with nothing in it changes nothing."""
+    write.take_new_origin()
+    write.put(NOTES, {_NOTE: first.encode()})
 
 
 def _draft(event: Event) -> Draft:
