@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from everlog.core.codec import header_bytes, header_hash
-from everlog.core.event import Event, Recorded
+from everlog.core.event import START, Event, Position, Recorded
 from everlog.core.ids import EventId
 from everlog.core.query import Query
 from everlog.errors import SchemaBroken
@@ -50,6 +50,7 @@ class Concerned(msgspec.Struct, frozen=True, kw_only=True):
     streams: list[str] = []
     values: list[str] = []  # texts to search for afterwards
     follows: str = ""  # the record of another node that asks for it
+    upto: int = START  # the position up to which the log was searched
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.events)
@@ -62,8 +63,9 @@ def find_subject(log: Log, subject: str) -> Concerned:
     known = set() if ring is None else set(ring.ids_of(subject))
     keys, events, open_ones, streams = set(known), [], [], dict[str, None]()
     values: dict[str, None] = {}
+    upto = log.head()
     if personal:
-        for recorded in log.stored.read(Query(types=frozenset(personal))):
+        for recorded in log.stored.read(Query(types=frozenset(personal)), upto=upto):
             event, shown = recorded.event, _opened(log, recorded.event)
             stored, is_open, found = event.payload, False, False
             for name, mark in personal[event.type].items():
@@ -92,6 +94,7 @@ def find_subject(log: Log, subject: str) -> Concerned:
         open=open_ones,
         streams=list(streams),
         values=list(values)[:VALUES_MAX],
+        upto=upto,
     )
 
 
@@ -103,7 +106,8 @@ def find_listed(log: Log, record: Recorded) -> Concerned:
     keys, events, open_ones, streams = set(wanted.keys), [], [], dict[str, None]()
     values: dict[str, None] = {}
     personal = log.catalog.personal_fields()
-    for recorded in log.stored.read():
+    upto = log.head()
+    for recorded in log.stored.read(upto=upto):
         event = recorded.event
         hash = places.get((event.origin, event.origin_seq)) if event.salt else None
         is_listed = hash is not None and _place(event)[2] == hash
@@ -127,6 +131,7 @@ def find_listed(log: Log, record: Recorded) -> Concerned:
         streams=list(streams),
         values=list(values)[:VALUES_MAX],
         follows=record.event.id,
+        upto=upto,
     )
 
 
@@ -141,6 +146,7 @@ def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, reques
     done = next((one for one in before if one.request == request), None)
     if done is not None:
         return done
+    concerned = _with_later(write, concerned)
     found = (write.get(event_id) for event_id in concerned.open)
     erasing = [recorded.event for recorded in found if recorded is not None and recorded.event.salt]
     drafts = [
@@ -171,6 +177,24 @@ def _record(log: Log, write: OpenWrite, concerned: Concerned, actor: str, reques
     )
     put_forget(write, forget)
     return forget
+
+
+def _with_later(write: OpenWrite, concerned: Concerned) -> Concerned:
+    """Return what is concerned with the events that were recorded since, sealed with a key that is destroyed by now.
+
+    Their values are gone, but a view may have one: another process went on while the log was searched.
+    """
+    keys = set(concerned.keys)
+    later = [
+        recorded.event
+        for recorded in write.read(after=Position(concerned.upto))
+        if any(key_id_of(value) in keys for value in recorded.event.payload.values())
+    ]
+    return msgspec.structs.replace(
+        concerned,
+        events=list(dict.fromkeys((*concerned.events, *(event.id for event in later)))),
+        streams=list(dict.fromkeys((*concerned.streams, *(event.stream for event in later)))),
+    )
 
 
 def _place(event: Event) -> tuple[str, int, bytes]:

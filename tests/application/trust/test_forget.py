@@ -34,7 +34,8 @@ from everlog.application.trust.proofs import check_proof, prove
 from everlog.errors import BadFile, NotFound
 from everlog.log.log import Log
 from everlog.log.records import FORGOTTEN, SubjectForgotten
-from everlog.trust.notes import parse_checkpoint
+from everlog.trust.keys import PrivateKey
+from everlog.trust.notes import Note, parse_checkpoint, sign
 
 ROOT = Path(__file__).parents[3]
 
@@ -149,6 +150,15 @@ def test_the_receipt_is_signed(log: Log, tmp_path: Path) -> None:
         check_receipt(data.split(b"\n\n")[0] + b"\n", key.public)
 
 
+def test_a_receipt_counts_only_from_the_node_that_it_names(log: Log, tmp_path: Path) -> None:
+    (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path))
+    other = PrivateKey.new()
+    forged = sign(Note(receipt.note.text), other.public.origin, other)
+    for note in (forged, Note(receipt.note.text)):
+        with pytest.raises(BadFile, match="not signed by z6Mk"):
+            check_receipt(str(note).encode())
+
+
 def test_an_unsigned_log_gives_an_unsigned_receipt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     fill("sqlite:log.db")
@@ -253,3 +263,19 @@ def test_a_process_that_opens_the_log_warns_of_an_unfinished_forget(
     caplog.clear()
     open_shop("sqlite:log.db").close()
     assert caplog.text == ""
+
+
+def test_a_value_that_was_recorded_while_the_log_was_searched_is_in_no_view(log: Log, tmp_path: Path) -> None:
+    """Another process goes on: what it seals with the key, on a stream that the search did not see, is followed."""
+    late = "late.value@example.org"
+    log.view(Emails).catch_up()
+
+    def go_on(step: str) -> None:
+        if step == "keys":
+            log.append("customer.registered", stream="customer/77", payload={"customer": SUBJECT, "email": late})
+            assert log.view(Emails).get("customer/77").state == {"email": late}
+
+    (receipt,) = forget(log, SUBJECT, owned=owned(tmp_path), on_step=go_on)
+    assert "customer/77" in receipt.forget.streams
+    assert log.view(Emails).get("customer/77").state == {"email": "[sealed]"}
+    assert not files_with(tmp_path, late)

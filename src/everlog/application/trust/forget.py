@@ -32,7 +32,7 @@ from everlog.log.forgotten import Forget, forgets_in, put_forget
 from everlog.log.log import Log
 from everlog.log.records import FORGOTTEN, SubjectForgotten
 from everlog.stores.contract import InGit
-from everlog.trust.keys import PublicKey
+from everlog.trust.keys import PublicKey, is_key
 from everlog.trust.notes import FORGOTTEN as FIRST_LINE
 from everlog.trust.notes import Note, parse_note, sign, who_signed
 from everlog.trust.ring import KeyRing
@@ -176,10 +176,11 @@ def _receipt(
     log: Log, done: Forget, concerned: Concerned, *, exports: int, lake: bool, searched: Searched, git: bool
 ) -> Note:
     """Return the receipt. It never names the person, nor a value."""
+    key = log.signing_key()
     lines = [
         FIRST_LINE,
         log.identity.log_id,
-        log.identity.origin,
+        log.identity.origin if key is None else key.public.origin,
         f"time {moment(done.at_us).isoformat()}",
         *(f"record {record}" for record in done.records),
         *([f"follows {concerned.follows}"] if concerned.follows else []),
@@ -195,7 +196,6 @@ def _receipt(
         *(["git holds earlier states of the files, and was not changed"] if git else []),
     ]
     note = Note("".join(f"{line}\n" for line in lines))
-    key = log.signing_key()
     return note if key is None else sign(note, key.public.origin, key)
 
 
@@ -209,7 +209,8 @@ class CheckedReceipt(msgspec.Struct, frozen=True):
 
 
 def check_receipt(data: bytes, key: PublicKey | None = None) -> CheckedReceipt:
-    """Check the signature of a receipt. With `key`, that key must have signed it."""
+    """Check the signature of a receipt: that of the origin that it names, if that is a key. With `key`, that key must
+    have signed it."""
     note = parse_note(data, unsigned=True)
     lines = note.text.splitlines()
     if len(lines) < 4 or lines[0] != FIRST_LINE:
@@ -217,6 +218,12 @@ def check_receipt(data: bytes, key: PublicKey | None = None) -> CheckedReceipt:
             "this is not a receipt", why=f"it does not begin with {FIRST_LINE}", hint="everlog forget --out FILE"
         )
     signed = who_signed(note).by
+    if is_key(lines[2]) and signed != lines[2]:
+        raise BadFile(
+            f"the receipt is not signed by {lines[2]}, which it names",
+            why=f"it is signed by {signed or 'nobody'}",
+            hint="ask the node that made it for the receipt: everlog forget --status",
+        )
     if key is not None and signed != key.origin:
         raise BadFile(
             f"the receipt is not signed by {key.origin}",
