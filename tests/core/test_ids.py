@@ -168,15 +168,16 @@ def test_an_id_of_a_signed_log_has_the_first_52_bits_of_the_hash_of_its_origin()
     assert uuid.UUID(int=id_value(made)).version == 7
 
 
-def test_an_id_matches_its_own_origin_and_no_other() -> None:
+def test_an_id_matches_its_own_origin_and_number_and_no_other() -> None:
     other = ORIGIN[:-1] + "L"
-    for made in OriginIds().take(300, ORIGIN, 2**22 - 150, NOW_MS):
-        assert id_matches(made, ORIGIN)
-        assert not id_matches(made, other)
+    for number, made in enumerate(OriginIds().take(300, ORIGIN, 2**22 - 150, NOW_MS), 2**22 - 149):
+        assert id_matches(made, ORIGIN, number)
+        assert not id_matches(made, other, number)
+        assert not id_matches(made, ORIGIN, number + 1)
         value = id_value(made)
-        for bit in range(22, 80):  # everything but the time and the counter
-            assert not id_matches(id_text(value ^ (1 << bit)), ORIGIN), bit
-    assert not id_matches(source().take(1)[0], ORIGIN)
+        for bit in range(80):  # everything but the time
+            assert not id_matches(id_text(value ^ (1 << bit)), ORIGIN, number), bit
+    assert not id_matches(source().take(1)[0], ORIGIN, 1)
 
 
 def test_ids_of_a_signed_log_grow_when_the_clock_stands_still_and_the_counter_is_exhausted() -> None:

@@ -245,3 +245,29 @@ def test_a_record_that_lists_records_of_removals_is_not_followed(opened: Open) -
     one.sync_with(other.answer)
     assert [found.event.id for found in one.log.read(stream=PURGES)] == [record.event.id]
     assert_sound(one)
+
+
+def test_who_passes_a_stub_on_cannot_have_it_take_the_id_of_another_event(opened: Open) -> None:
+    """The header is gone, so nothing shows the id of a stub; the author's later event would be refused for good."""
+    one, other = opened(2)
+    write(one, "secret")
+    purge(one)
+    later = write(one, "after", "note/2")
+    for message in one.batches([Span(one.log.identity.origin, 1, 2)]):
+        forged = [msgspec.structs.replace(stub, id=later) for stub in message.purged]
+        assert forged
+        other.take(msgspec.structs.replace(message, purged=forged), peer="peer:hostile")
+    assert other.sync_with(one.answer).equal
+    assert notes(other) == ["after"]
+    assert_sound(other)
+
+
+def test_who_passes_a_stub_on_cannot_raise_the_clock(opened: Open) -> None:
+    one, other = opened(2)
+    write(one, "secret")
+    purge(one)
+    for message in one.batches([Span(one.log.identity.origin, 1, 2)]):
+        forged = [msgspec.structs.replace(stub, lamport=1_000_000) for stub in message.purged]
+        other.take(msgspec.structs.replace(message, purged=forged), peer="peer:hostile")
+    assert other.sync_with(one.answer).equal
+    assert other.heads().head == one.heads().head

@@ -15,7 +15,7 @@ from everlog.application.trust.checkpoints import make_heads
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
-from everlog.sync.wire import Events, Received, Span, Wants, decode, encode
+from everlog.sync.wire import Events, Received, Span, Wants, decode, encode, event_of
 from everlog.testing.signing import key
 from everlog.trust.standing import Pinned
 
@@ -232,3 +232,13 @@ def test_an_unsigned_event_does_not_take_the_id_of_a_signed_log(opened: Open) ->
     reply = decode(other.answer("events", encode(message)), Received)
     assert [each.reason for each in reply.rejected_reasons] == ["id_conflict"]
     assert other.sync_with(one.answer).equal
+
+
+def test_who_passes_an_event_on_adds_nothing_to_it(opened: Open) -> None:
+    """No signature covers which record allowed an erasure: this log finds that itself."""
+    one, other = opened(2)
+    write(one, "text")
+    for message in one.batches(one.all_spans()):
+        events = [msgspec.structs.replace(event_of(text), erased_by="x" * 100_000) for text in message.events]
+        assert [outcome.kind for outcome in other.log.admit_each(events, message.groups)] == ["recorded"]
+    assert [recorded.event.erased_by for recorded in other.log.read()] == [""]

@@ -180,7 +180,7 @@ def log_id_that_is_not_signed(patch: pytest.MonkeyPatch) -> None:
 
 
 def ids_that_anybody_may_take(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(intake, "id_matches", lambda event_id, origin: True)
+    patch.setattr(intake, "id_matches", lambda event_id, origin, number: True)
 
 
 def order_of_arrival_that_decides(patch: pytest.MonkeyPatch) -> None:

@@ -187,10 +187,9 @@ def _bits_of(origin: str) -> int:
     return _VERSION_7 | (bits >> 40 << 64) | _VARIANT | ((bits & ((1 << 40) - 1)) << _ORIGIN_COUNTER_BITS)
 
 
-def id_matches(event_id: str, origin: str) -> bool:
-    """Return whether an id is one that the signed log of this origin makes."""
-    value = id_value(event_id)
-    return value & ((1 << 80) - 1) ^ _bits_of(origin) <= _ORIGIN_COUNTER_MAX
+def id_matches(event_id: str, origin: str, number: int) -> bool:
+    """Return whether an id is one that the signed log of this origin makes for the event with this number."""
+    return id_value(event_id) & ((1 << 80) - 1) == _bits_of(origin) | number & _ORIGIN_COUNTER_MAX
 
 
 def signed_part(event_id: str) -> int:

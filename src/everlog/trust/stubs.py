@@ -51,9 +51,14 @@ class Stub(msgspec.Struct, frozen=True, omit_defaults=True):
         try:
             if parse_id(self.id) != self.id or len(self.previous) not in (0, _HASH_BYTES):
                 return False
-            return not is_key(self.origin) or (id_matches(self.id, self.origin) and self._is_signed(log_id))
+            return not is_key(self.origin) or self._is_of_origin(log_id)
         except EverlogError:
             return False
+
+    def _is_of_origin(self, log_id: str) -> bool:
+        """The hash covers the id, and the header that shows it is gone. So the id must be the one of this number:
+        otherwise whoever passes the stub on could have it take the id of a later event, which then were refused."""
+        return id_matches(self.id, self.origin, self.origin_seq) and self._is_signed(log_id)
 
     def _is_signed(self, log_id: str) -> bool:
         signed_with = (self.first_seq, self.count)

@@ -98,7 +98,7 @@ def test_every_event_is_signed_and_its_id_encodes_the_origin(
     assert unsigned_events(log.stored) == []
     assert list(log.read()) == receipts
     assert {recorded.event.origin for recorded in receipts} == {KEY.public.origin}
-    assert all(id_matches(recorded.event.id, KEY.public.origin) for recorded in receipts)
+    assert all(id_matches(recorded.event.id, KEY.public.origin, recorded.event.origin_seq) for recorded in receipts)
     log.close()
     again = open_log()
     assert list(again.read()) == receipts

@@ -101,6 +101,8 @@ def _not_signed(event: Event) -> InvalidSignature:
 
 def _encoded(event: Event, *, now_ms: int) -> Encoded:
     event = whole(event)
+    if event.erased_by:  # nothing covers it: this log finds the record itself
+        event = replace(event, erased_by="")
     refuse_unacceptable(event, now_ms=now_ms)
     if not 1 <= event.lamport <= LAMPORT_MAX:
         raise InvalidField(
@@ -110,10 +112,11 @@ def _encoded(event: Event, *, now_ms: int) -> Encoded:
             field="lamport",
         )
     if is_key(event.origin):
-        if not id_matches(event.id, event.origin):
+        if not id_matches(event.id, event.origin, event.origin_seq):
             raise IdConflict(
-                f"the id {event.id} is not one of origin {event.origin}",
-                why="an id of a signed log encodes its origin, so that nobody takes the id of another author",
+                f"the id {event.id} is not that of event {event.origin_seq} of origin {event.origin}",
+                why="an id of a signed log encodes its origin and its number, so that nobody takes the id of another"
+                " event",
                 hint="fetch the event again from its origin",
                 id=event.id,
             )
