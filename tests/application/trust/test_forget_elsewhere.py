@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.application.trust.forgetting import (
+    BEFORE,
     CATALOG,
     OPEN,
     SEALED,
@@ -32,9 +33,11 @@ from tests.support.postgres_schemas import Schemas
 import everlog
 from everlog.application.trust.forget import follow, forget, pending, status
 from everlog.application.trust.owned_bytes import Owned, search
+from everlog.core.query import Query
 from everlog.log.log import Log
 from everlog.log.write import prepare
 from everlog.sync.exchange import Node
+from everlog.sync.wire import Span
 from everlog.testing.signing import key
 from everlog.trust.ring import KeyRing
 from everlog.trust.sealing import Sealing, key_id_of
@@ -277,3 +280,26 @@ def test_a_node_that_comes_later_gets_what_is_left(shop: Shop, monkeypatch: pyte
     assert key_id_of(second.event.payload["email"])
     report = there.verify()
     assert (report.ok, report.erased, report.faults) == (True, 1, ())
+
+
+def test_what_was_forgotten_does_not_come_back_from_a_node_that_has_not_followed(shop: Shop, tmp_path: Path) -> None:
+    """The value comes after this node has followed: it never had the event before."""
+    one, other = shop.nodes
+    author = open_node("sqlite", tmp_path, one.log_id, "s9", keys=[key(9)], catalog=BEFORE)
+    try:
+        register(author.log, SUBJECT, OPEN)
+        one.sync_with(author.answer)
+        nothing = Owned([], None, None)
+        (receipt,) = forget(one.log, SUBJECT, owned=nothing)
+        assert receipt.forget.erased == 1
+        for message in one.batches([Span(one.log.identity.origin, 1, 9)]):
+            other.take(message, peer="peer:one")
+        (asked,) = pending(other.log)
+        follow(other.log, asked.record, owned=nothing)
+        assert other.sync_with(author.answer).equal
+        (left,) = other.log.stored.read(Query(types=frozenset(("customer.registered",))))
+        assert (left.event.payload, left.event.erased_by) == ({}, asked.record)
+        assert other.log.verify().ok
+        assert not pending(other.log)
+    finally:
+        author.log.close()

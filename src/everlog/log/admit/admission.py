@@ -105,6 +105,7 @@ class _Batch:
         self._too_far: set[str] = set()  # origins that wait for the clock
         self._parts: set[int] | None = None  # of ids, those that known keys make
         self._stubs = Stubs(write, (), (), self._may_remove)
+        self._erased = Erased(write, (), self._may_remove)
 
     # ---- the batch
 
@@ -113,11 +114,13 @@ class _Batch:
     ) -> dict[int, Outcome]:
         known = self._write.known({encoded.event.id for encoded in accepted.values()})
         plain: list[tuple[int, Encoded]] = []
-        erased = Erased(self._write, self._records(accepted.values()), self._may_remove)
+        erased = self._erased = Erased(self._write, self._records(accepted.values()), self._may_remove)
         for place, encoded in accepted.items():
             event = encoded.event
             outcome = _if_known(encoded, known.get(event.id))
-            if outcome is None and is_bare(event):
+            if outcome is None and not is_bare(event):
+                encoded = erased.without_forgotten(encoded)
+            elif outcome is None:
                 allowed = erased.with_record(encoded)
                 if allowed is None:
                     outcome = _outcome(
@@ -212,16 +215,22 @@ class _Batch:
             for stub, record in self._stubs.of(origin):
                 free = not self._write.chain(origin).has(stub.origin_seq)
                 upto = self._write.clock + self._jump_max
-                if free and self._stubs.may_take(Proven(stub, record), lamport_max=upto):
+                if not free or not self._stubs.may_take(Proven(stub, record), lamport_max=upto):
+                    continue
+                if not self._is_signed_id(stub.id):  # it is as the sender claims
                     place_stubs(self._write, [stub], record)
                     self._recorded = True
 
+    def _is_signed_id(self, event_id: str) -> bool:
+        """Return whether an id is one that a key makes which is known here, is in the batch, or waits."""
+        if self._parts is None:
+            known = {*self._write.stored.chains(), *self._write.chains, *self._waiting, *self._quarantine.origins()}
+            self._parts = {signed_part_of(origin) for origin in known if is_key(origin)}
+        return signed_part(event_id) in self._parts
+
     def _refuse_plain(self, event: Event) -> Outcome | None:
         """Refuse an event of an origin that is no key, if it would take the id of a signed log, or fork this one."""
-        if self._parts is None:
-            known = {**self._write.stored.chains(), **self._write.chains}
-            self._parts = {signed_part_of(origin) for origin in known if is_key(origin)}
-        if signed_part(event.id) in self._parts:
+        if self._is_signed_id(event.id):
             return _outcome(event, "refused", "id_conflict", "its id is one that another origin makes, which signs")
         return self._refuse_own(event)
 
@@ -401,6 +410,7 @@ class _Batch:
 
     def _record(self, origin: str, run: list[Encoded]) -> None:
         """Record events that follow each other. A signed group that is there whole is stored as one."""
+        run = [self._erased.without_forgotten(encoded) for encoded in run]  # it may have waited since before
         waiting = self._waiting.get(origin, {})
         kept, last = [], run[-1].event.origin_seq
         place = 0
