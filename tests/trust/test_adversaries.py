@@ -171,7 +171,7 @@ def a_key_of_small_order(scene: Scene) -> tuple[Event, str]:
     """Its signature would be valid for every message."""
     raw = bytes([1]) + bytes(31)
     origin = "z" + _base58(b"\xed\x01" + raw)
-    made = replace(scene.eve.write(1)[0], origin=origin, id=id_of(origin, 4, _now_ms()), origin_seq=1, previous=b"")
+    made = replace(scene.eve.write(1)[0], origin=origin, id=id_of(origin, 1, _now_ms()), origin_seq=1, previous=b"")
     return replace(made, signature=proof(raw + bytes(32), (1, 1)), path=()), "invalid_signature"
 
 

@@ -1,4 +1,4 @@
-"""Events that peers refuse for their time are recorded once more, under a new origin: nothing follows them in a chain."""
+"""Events that peers refuse for their time are recorded once more, under a new origin: see docs/sync.md."""
 
 from __future__ import annotations
 
