@@ -65,6 +65,7 @@ class Members:
 
 class _Limits:
     begun = True
+    named: Collection[str] = ()
 
     def __init__(self, limits: dict[str, int]) -> None:
         self._limits = limits

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.support.nodes import STORES, close, open_node, signed_nodes, texts, write
+from tests.support.nodes import CATALOG, STORES, close, open_node, signed_nodes, texts, write
 
+from everlog.catalog.catalog import Catalog
 from everlog.core.codec import header_bytes, header_hash
+from everlog.core.event import Event
 from everlog.errors import Conflict
 from everlog.log.records import FORGETS, FORGOTTEN, PURGED, PURGES, StreamPurged, SubjectForgotten, listed
 from everlog.log.write.draft import Draft
@@ -17,6 +19,7 @@ from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Events, Received, Span, decode, encode
 from everlog.testing.signing import key
+from everlog.trust.standing import Limit, Rights
 
 Open = Callable[[int], list[Node]]
 
@@ -271,3 +274,44 @@ def test_who_passes_a_stub_on_cannot_raise_the_clock(opened: Open) -> None:
         other.take(msgspec.structs.replace(message, purged=forged), peer="peer:hostile")
     assert other.sync_with(one.answer).equal
     assert other.heads().head == one.heads().head
+
+
+class Promoted:
+    """Everybody counts; the purges of the others are followed once somebody said so."""
+
+    deciding: Collection[str] = ("note.promoted",)
+    begun = True
+    named: Collection[str] = ()
+
+    def __init__(self, promoted: bool = False) -> None:
+        self._promoted = promoted
+
+    def rights(self, history: Iterable[Event]) -> Rights:
+        return Promoted(any(event.type == "note.promoted" for event in history))
+
+    def begins(self, event: Event) -> bool:
+        return False
+
+    def may_remove(self, record: Event) -> bool:
+        return self._promoted
+
+    def limit(self, origin: str) -> Limit | None:
+        return None
+
+
+def test_a_purge_is_followed_when_the_right_to_it_comes_later(tmp_path: Path) -> None:
+    """What gives the right may be in another chain, which comes with another sync of the same process."""
+    catalog = Catalog()
+    catalog.include(CATALOG)
+    catalog.event("note.promoted")(msgspec.defstruct("NotePromoted", []))
+    one, other, third = made = signed_nodes("memory", tmp_path, 3, catalog=catalog, make_standing=Promoted)
+    write(one, "secret", "note/1")
+    other.sync_with(one.answer)
+    one.log.purge("note/1", reason="a test")
+    other.sync_with(one.answer)
+    assert "secret" in notes(other)
+    third.log.append("note.promoted", stream="note/3")
+    other.sync_with(third.answer)
+    assert "secret" not in notes(other)
+    assert_sound(other)
+    close(made)

@@ -16,6 +16,7 @@ from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Events, Received, Span, Wants, decode, encode, event_of
+from everlog.testing.builders import event
 from everlog.testing.signing import key
 from everlog.trust.standing import Pinned
 
@@ -242,3 +243,25 @@ def test_who_passes_an_event_on_adds_nothing_to_it(opened: Open) -> None:
         events = [msgspec.structs.replace(event_of(text), erased_by="x" * 100_000) for text in message.events]
         assert [outcome.kind for outcome in other.log.admit_each(events, message.groups)] == ["recorded"]
     assert [recorded.event.erased_by for recorded in other.log.read()] == [""]
+
+
+def test_nobody_takes_the_id_of_a_pinned_author_of_whom_nothing_is_here_yet(tmp_path: Path) -> None:
+    """The author's event would be refused for good, and so would all that follow."""
+    log_id, pinned = new_log_id(), Pinned([key(1).public.origin, key(2).public.origin])
+    one = open_node("memory", tmp_path, log_id, "one", keys=[key(1)])
+    other = open_node("memory", tmp_path, log_id, "other", keys=[key(2)], make_standing=lambda: pinned)
+    taken = event(id=write(one, "honest"), origin="01K9AAAAAAAAAAAAAAAAAAAAAA", origin_seq=1, previous=b"", lamport=1)
+    (outcome,) = other.log.admit_each([taken])
+    assert (outcome.kind, outcome.code) == ("refused", "id_conflict")
+    assert other.sync_with(one.answer).equal
+    assert texts(other) == ["honest"]
+    close([one, other])
+
+
+def test_nobody_takes_an_id_of_the_same_batch(tmp_path: Path) -> None:
+    one, other = signed_nodes("memory", tmp_path, 2)
+    taken = event(id=write(one, "honest"), origin="01K9AAAAAAAAAAAAAAAAAAAAAA", origin_seq=1, previous=b"", lamport=1)
+    (message,) = one.batches(one.all_spans())
+    outcomes = other.log.admit_each([taken, *map(event_of, message.events)], message.groups)
+    assert [outcome.kind for outcome in outcomes] == ["refused", "recorded"]
+    close([one, other])

@@ -41,7 +41,10 @@ class Purges:
         that came what older records list."""
         if not self._follow:
             return
+        came, deciding = list(came), self._log.writer.deciding
         with self._lock:
+            if any(one.type in deciding for one in came):
+                self._followed = START  # who had no right to a purge may have one now
             head, own = self._log.head(), self._log.identity
             for recorded in self._log.counted(self._log.stored.read(_RECORDS, after=self._followed, upto=head)):
                 record = recorded.event

@@ -35,6 +35,11 @@ class Rights(Protocol):
         """Whether the history has its beginning, so that nobody can make another one."""
         ...
 
+    @property
+    def named(self) -> Collection[str]:
+        """The keys of which this speaks, also before anything of them is here."""
+        ...
+
     def limit(self, origin: str) -> Limit | None:
         """Return how far the chain of an origin counts; None if it has no end."""
         ...
@@ -64,6 +69,7 @@ class _WithoutHistory(ABC):
 
     deciding: Collection[str] = ()
     begun = True
+    named: Collection[str] = ()
 
     def rights(self, history: Iterable[Event]) -> Rights:
         return self
@@ -89,7 +95,7 @@ class Pinned(_WithoutHistory):
     """The chains of these keys count, and no others."""
 
     def __init__(self, keys: Collection[str]) -> None:
-        self._origins = frozenset(key_of(key).origin for key in keys)
+        self.named = self._origins = frozenset(key_of(key).origin for key in keys)
 
     def limit(self, origin: str) -> Limit | None:
         return None if origin in self._origins else Limit(0, "unknown_author")

@@ -117,6 +117,7 @@ class WithSuccessors:
         self._before: dict[str, list[Succession]] = {}
         for origin in self._ended:
             self._before.setdefault(successions[origin].successor, []).append(successions[origin])
+        self.named = {*rights.named, *self._before}
 
     def limit(self, origin: str) -> Limit | None:
         found, ended = self._standing(origin, ()), self._ended.get(origin)

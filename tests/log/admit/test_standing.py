@@ -26,6 +26,7 @@ class Voted:
 
     deciding: Collection[str] = ("thing.said",)
     begun = True
+    named: Collection[str] = ()
 
     def __init__(self, founder: str) -> None:
         self.founder = founder

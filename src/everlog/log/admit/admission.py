@@ -222,10 +222,10 @@ class _Batch:
                     self._recorded = True
 
     def _is_signed_id(self, event_id: str) -> bool:
-        """Return whether an id is one that a key makes which is known here, is in the batch, or waits."""
+        """Return whether an id is one that a key makes which is known or named here, is in the batch, or waits."""
         if self._parts is None:
             known = {*self._write.stored.chains(), *self._write.chains, *self._waiting, *self._quarantine.origins()}
-            self._parts = {signed_part_of(origin) for origin in known if is_key(origin)}
+            self._parts = {signed_part_of(origin) for origin in {*known, *self._rights.named} if is_key(origin)}
         return signed_part(event_id) in self._parts
 
     def _refuse_plain(self, event: Event) -> Outcome | None:

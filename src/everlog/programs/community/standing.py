@@ -65,6 +65,10 @@ class _MemberRights:
                     for grant in term["grants"]:
                         self._grant(node, None if grant["upto"] is None else grant["upto"].get(node, 0))
 
+    @property
+    def named(self) -> Collection[str]:
+        return self._ends.keys()
+
     def _grant(self, node: str, upto: int | None) -> None:
         held = self._ends.get(node, 0)
         self._ends[node] = None if held is None or upto is None else max(held, upto)
