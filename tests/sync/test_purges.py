@@ -17,7 +17,7 @@ from everlog.log.records import FORGETS, FORGOTTEN, PURGED, PURGES, StreamPurged
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
-from everlog.sync.wire import Events, Received, Span, decode, encode
+from everlog.sync.wire import Events, Received, Span, decode, encode, event_of
 from everlog.testing.signing import key
 from everlog.trust.standing import Limit, Rights
 
@@ -315,3 +315,41 @@ def test_a_purge_is_followed_when_the_right_to_it_comes_later(tmp_path: Path) ->
     assert "secret" not in notes(other)
     assert_sound(other)
     close(made)
+
+
+def record_of_anybody(tmp_path: Path, one: Node, kind: str, payload: Callable[[object], object]) -> Node:
+    """Return a node without a key that has recorded the removal of what another one signed."""
+    anybody = open_node("memory", tmp_path, one.log_id, "anybody")
+    places = ((event.origin, event.origin_seq, header_hash(header_bytes(event))) for event in events_of(one))
+    (removed,) = listed(places)
+    asked = anybody.log.writer.request([Draft(kind, "note/9", payload(removed))], "", "purge", decided=True)
+    anybody.log.writer.prepare([asked])
+    anybody.log.writer.write(asked.do)
+    return anybody
+
+
+def events_of(node: Node) -> list[Event]:
+    return [recorded.event for recorded in node.log.read()]
+
+
+def test_a_purge_that_nobody_signed_removes_nothing(opened: Open, tmp_path: Path) -> None:
+    (one,) = opened(1)
+    write(one, "stays")
+    anybody = record_of_anybody(tmp_path, one, PURGED, lambda removed: StreamPurged("note/1", "a test", removed))
+    one.sync_with(anybody.answer)
+    assert PURGED in {event.type for event in events_of(one)}
+    assert "stays" in notes(one)
+    close([anybody])
+
+
+def test_an_erasure_that_nobody_signed_takes_no_payload_of_a_key(opened: Open, tmp_path: Path) -> None:
+    one, other = opened(2)
+    write(one, "stays")
+    anybody = record_of_anybody(tmp_path, one, FORGOTTEN, lambda removed: SubjectForgotten([], removed))
+    other.sync_with(anybody.answer)
+    (message,) = one.batches(one.all_spans())
+    bare = [msgspec.structs.replace(event_of(text), payload={}, salt=b"") for text in message.events]
+    assert {outcome.kind for outcome in other.log.admit_each(bare, message.groups)} == {"refused"}
+    assert other.sync_with(one.answer).received_count
+    assert "stays" in notes(other)
+    close([anybody])
