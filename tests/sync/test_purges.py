@@ -13,7 +13,7 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.codec import header_bytes, header_hash
 from everlog.core.event import Event
 from everlog.errors import Conflict
-from everlog.log.records import FORGETS, FORGOTTEN, PURGED, PURGES, StreamPurged, SubjectForgotten, listed
+from everlog.log.records import FORGETS, FORGOTTEN, PURGED, PURGES, Listed, StreamPurged, SubjectForgotten, listed
 from everlog.log.write.draft import Draft
 from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
@@ -317,7 +317,7 @@ def test_a_purge_is_followed_when_the_right_to_it_comes_later(tmp_path: Path) ->
     close(made)
 
 
-def record_of_anybody(tmp_path: Path, one: Node, kind: str, payload: Callable[[object], object]) -> Node:
+def record_of_anybody(tmp_path: Path, one: Node, kind: str, payload: Callable[[Listed], object]) -> Node:
     """Return a node without a key that has recorded the removal of what another one signed."""
     anybody = open_node("memory", tmp_path, one.log_id, "anybody")
     places = ((event.origin, event.origin_seq, header_hash(header_bytes(event))) for event in events_of(one))
