@@ -56,8 +56,11 @@ class Stub(msgspec.Struct, frozen=True, omit_defaults=True):
             return False
 
     def _is_of_origin(self, log_id: str) -> bool:
-        """The hash covers the id, and the header that shows it is gone. So the id must be the one of this number:
-        otherwise whoever passes the stub on could have it take the id of a later event, which then were refused."""
+        """Return whether the origin signed it under this id.
+
+        The hash covers the id, but the header that would show it is gone. So the id must be the one of this number.
+        Otherwise a node that passes the stub on could give it the id of a later event, which would then be refused.
+        """
         return id_matches(self.id, self.origin, self.origin_seq) and self._is_signed(log_id)
 
     def _is_signed(self, log_id: str) -> bool:
