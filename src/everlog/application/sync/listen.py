@@ -27,7 +27,7 @@ def listen(node: Node, address: str, *, open_to_all: bool) -> Listener:
         raise NoKey(
             "this log has no key, and so it cannot know who asks",
             why="requests are signed for the key of the node that answers",
-            hint="everlog sync --listen HOST:PORT --open answers everybody; everlog init --signed makes a key",
+            hint="--listen … --open answers everybody; everlog config set sign required, then append, makes a key",
         )
     door = Doorkeeper(lambda: log.identity.origin, lambda key: knows(log, key), open_to_all=open_to_all)
 

@@ -74,7 +74,7 @@ def find(log: Log, subject: str) -> Concerned:
         raise NotFound(
             f"there is nothing about {subject} in personal fields",
             why="no key of them is here, and no event names them in a field that a personal field refers to",
-            hint="everlog schema list shows the personal fields; everlog purge KIND/ID removes a stream",
+            hint="check the name, as the event has it; everlog purge KIND/ID removes a stream",
             subject=subject,
         )
     return found
