@@ -104,13 +104,15 @@ async def commit(
     operation: str = "batch",
     request: Any = None,
     response: Any = None,
+    key_scope: str | None = None,
 ) -> Receipt:
+    """Record drafts, as `log.writer.commit` does."""
     own = [
         msgspec.structs.replace(draft, payload=_own(draft.payload)) for draft in drafts if isinstance(draft, Draft)
     ]
     if len(own) != len(drafts):
         own = list(drafts)  # the log refuses it, with its message
-    return await _commit(log, own, key, operation, request, response)
+    return await _commit(log, own, key, operation, request, response, key_scope)
 
 
 def _own(payload: Any) -> Any:
@@ -128,11 +130,17 @@ _UNCHANGING = frozenset((str, int, float, bool, type(None)))
 
 
 async def _commit(
-    log: Log, drafts: Sequence[Draft], key: str, operation: str, asked: Any = None, response: Any = None
+    log: Log,
+    drafts: Sequence[Draft],
+    key: str,
+    operation: str,
+    asked: Any = None,
+    response: Any = None,
+    key_scope: str | None = None,
 ) -> Receipt:
     loop = asyncio.get_running_loop()
     for attempt in range(1, ATTEMPTS + 1):
-        request = log.writer.request(drafts, key, operation, asked, response)
+        request = log.writer.request(drafts, key, operation, asked, response, key_scope=key_scope)
         try:
             # A guard reads the log, and many drafts take long to check: neither may block the loop.
             if len(drafts) > PREPARED_IN_LOOP_MAX or request.guarded:

@@ -46,9 +46,18 @@
     │   ├── ViewStopped                     view_stopped
     │   ├── PeerUnavailable                 peer_unavailable
     │   ├── NotAuthorized                   not_authorized
+    │   ├── NotSignedIn                     not_signed_in
+    │   ├── Forbidden                       forbidden
+    │   ├── TooManyRequests                 too_many_requests
     │   ├── NoJava                          no_java
     │   └── SparkFailed                     spark_failed
     ├── Damaged                         8   damaged
+    ├── BadRequest                      3   bad_request       (only over HTTP)
+    │   ├── NoSuchRoute                     no_such_route
+    │   ├── WrongMethod                     wrong_method
+    │   ├── BodyTooLarge                    body_too_large
+    │   ├── WrongContentType                wrong_content_type
+    │   └── CursorConflict                  cursor_conflict
     └── InvalidSettings                 2   invalid_settings
 
 The `code` is shared by the library, the command line and the wire. A message has up to three parts:
@@ -416,6 +425,26 @@ class NotAuthorized(Unavailable):
     retryable = False
 
 
+class NotSignedIn(Unavailable):
+    """A server does not know the caller: there is no token, or it is not valid any more."""
+
+    code = "not_signed_in"
+    retryable = False
+
+
+class Forbidden(Unavailable):
+    """A server knows the caller, and the caller's role does not allow the request."""
+
+    code = "forbidden"
+    retryable = False
+
+
+class TooManyRequests(Unavailable):
+    """A caller sends more than a server takes from one token; the details have the seconds to wait."""
+
+    code = "too_many_requests"
+
+
 class NoJava(Unavailable):
     """Spark needs Java, and no suitable version was found."""
 
@@ -432,6 +461,35 @@ class SparkFailed(Unavailable):
 class Damaged(EverlogError):
     code = "damaged"
     exit_code = 8
+
+
+class BadRequest(EverlogError):
+    """A request over HTTP that cannot be read."""
+
+    code = "bad_request"
+    exit_code = 3
+
+
+class NoSuchRoute(BadRequest):
+    code = "no_such_route"
+
+
+class WrongMethod(BadRequest):
+    code = "wrong_method"
+
+
+class BodyTooLarge(BadRequest):
+    code = "body_too_large"
+
+
+class WrongContentType(BadRequest):
+    code = "wrong_content_type"
+
+
+class CursorConflict(BadRequest):
+    """A request names two cursors, and only one can apply."""
+
+    code = "cursor_conflict"
 
 
 class InvalidSettings(EverlogError):

@@ -49,6 +49,8 @@ COMMANDS = {
     "sync": ("Sync", "sync", "Exchange events with a copy of this log."),
     "peers": ("Sync", "sync", "The nodes that this log syncs with: add, remove, list."),
     "join": ("Sync", "sync", "Make a copy of the log of a peer."),
+    "serve": ("Serve", "serve", "Serve the log over HTTP."),
+    "tokens": ("Serve", "serve", "Who may call the server: new, list, revoke, rotate."),
     "verify": ("Check", "verify", "Verify the log from its bytes."),
     "checkpoint": ("Trust", "trust", "Write a signed checkpoint of the log."),
     "prove": ("Trust", "trust", "Write a proof that an event is in the log."),

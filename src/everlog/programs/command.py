@@ -119,6 +119,7 @@ class Command(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     operation: ClassVar[str] = ""  # the name in keys and refusals; "GROUP VERB" if empty
     examples: ClassVar[tuple[str, ...]] = ()
     shared: ClassVar[tuple[str, ...]] = ()  # the fields that all commands of the program have
+    destructive: ClassVar[bool] = False  # True: it removes something for good
     judged: ClassVar[bool] = False  # True: its rules are part of `decide`, so the guard does not judge it again
 
     def check(self) -> None:

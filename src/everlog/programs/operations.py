@@ -34,6 +34,10 @@ class Operation:
         self.records = issubclass(value, Command)
 
     @property
+    def destructive(self) -> bool:
+        return bool(getattr(self.value, "destructive", False))
+
+    @property
     def summary(self) -> str:
         return (inspect.getdoc(self.value) or "").partition("\n")[0]
 

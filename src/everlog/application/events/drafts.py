@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +13,10 @@ from everlog.core.canonical import parse_json
 from everlog.errors import InvalidField, NotCanonical, NotFound, RejectedEvent
 from everlog.files import DiskFiles
 from everlog.log.write.draft import Draft
-from everlog.log.write.expect import Expect, Expectation
+from everlog.wire.messages import DraftObject
+from everlog.wire.messages import read_expectation as read_expectation
 
 PROBLEMS_SHOWN = 20
-
-
-class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """One line of a batch."""
-
-    type: str
-    stream: str
-    payload: Any = msgspec.field(default_factory=dict)
-    actor: str = ""
-    scope: str = ""
-    expect: str | int = "any"
-    id: str = ""
-    occurred_at: datetime | None = None
-    request_id: str = ""
-    causation_id: str = ""
-    correlation_id: str = ""
-    tags: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def drafts_from_ndjson(
@@ -45,23 +28,8 @@ def drafts_from_ndjson(
         if not text.strip():
             continue
         try:
-            line = msgspec.convert(parse_json(text), Line)
-            drafts.append(
-                Draft(
-                    type=line.type,
-                    stream=line.stream,
-                    payload=line.payload,
-                    actor=line.actor,
-                    scope=line.scope or scope,
-                    expect=parse_expectation(str(line.expect)),
-                    id=line.id,
-                    occurred_at=line.occurred_at,
-                    request_id=line.request_id or request_id,
-                    causation_id=line.causation_id,
-                    correlation_id=line.correlation_id or correlation_id,
-                    tags=line.tags,
-                )
-            )
+            line = msgspec.convert(parse_json(text), DraftObject)
+            drafts.append(line.draft(scope=scope, correlation_id=correlation_id, request_id=request_id))
         except (msgspec.ValidationError, NotCanonical, InvalidField) as error:
             problems.append(f"line {number}: {getattr(error, 'reason', '') or error}")
     if problems:
@@ -80,16 +48,6 @@ def read_input(directory: Path, name: str) -> bytes:
         return DiskFiles().read_all(directory / name)
     except OSError as error:
         raise NotFound(f"{name} cannot be read", why=error.strerror or str(error), hint="check its name") from error
-
-
-def parse_expectation(text: str) -> Expectation:
-    """Return what the stream must be for an event to be recorded: any, none, exists, or its sequence."""
-    try:
-        return int(text) if text.lstrip("-").isdigit() else Expect(text)
-    except ValueError:
-        raise InvalidField(
-            f"{text!r} is not any, none, exists or a number", hint="give the stream's sequence, or none for a new one"
-        ) from None
 
 
 def payload_from_words(words: Sequence[str], catalog: Catalog, event_type: str) -> dict[str, Any]:

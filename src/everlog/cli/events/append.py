@@ -178,11 +178,11 @@ def _payload(session: Session, catalog: Catalog, event_type: str, words: tuple[s
 
 
 def _expectation(text: str) -> Expectation:
-    from everlog.application.events.drafts import parse_expectation
+    from everlog.application.events.drafts import read_expectation
     from everlog.errors import InvalidField
 
     try:
-        return parse_expectation(text)
+        return read_expectation(text)
     except InvalidField as error:
         raise click.BadParameter(error.what, param_hint="--expect") from None
 

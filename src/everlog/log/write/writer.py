@@ -250,10 +250,20 @@ class Writer:
         request: Any = None,
         response: Any = None,
         *,
+        key_scope: str | None = None,
         decided: bool = False,
     ) -> Request:
         """Return the request that `commit` would make, for `prepare` and `submit`."""
-        return Request(self._recorder, tuple(drafts), key or "", operation, request, response, decided=decided)
+        return Request(
+            self._recorder,
+            tuple(drafts),
+            key or "",
+            operation,
+            request,
+            response,
+            key_scope=key_scope,
+            decided=decided,
+        )
 
     def prepare(self, requests: Sequence[Request]) -> None:
         """Prepare requests, all at once. One that is refused gets an `error`; the others are ready for `submit`."""

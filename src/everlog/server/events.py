@@ -1,0 +1,255 @@
+"""Events over HTTP: append one or many, read a page, one event, or one position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from everlog import aio
+from everlog.core.canonical import parse_json
+from everlog.core.event import Position, Recorded
+from everlog.core.query import Cursor, Query
+from everlog.errors import InvalidField, NotFound, WrongSequence
+from everlog.log.write.draft import Draft, Receipt
+from everlog.log.write.guard import ATTEMPTS
+from everlog.server import confined
+from everlog.server.route import JSON, NDJSON, Answer, Body, Policy, Request, Response, Route, Streamed, read_query
+from everlog.wire.messages import DraftObject, PageObject, page_bytes, record_bytes
+
+LIMIT_MAX = 10_000
+BATCH_MAX = 10_000
+BATCH_BYTES_MAX = 16 * 1024 * 1024
+
+
+class AppendQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The query string of an append."""
+
+    dry_run: Annotated[bool, msgspec.Meta(description="Check everything, record nothing.")] = False
+
+
+class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The query string of a page."""
+
+    after: Annotated[str | None, msgspec.Meta(description="Continue after this cursor, with resets.")] = None
+    from_: Annotated[int, msgspec.Meta(ge=0, description="Only look, from this position.")] | None = msgspec.field(
+        default=None, name="from"
+    )
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX, description="At most this many events.")] = 100
+    type: Annotated[tuple[str, ...], msgspec.Meta(description="An event type; may be repeated.")] = ()
+    stream: str = ""
+    kind: str = ""
+    scope: str = ""
+    actor: str = ""
+    correlation: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    order: Annotated[Literal["oldest", "newest"], msgspec.Meta(description="Which end to begin with.")] = "oldest"
+
+    def query(self) -> Query:
+        return Query(
+            types=frozenset(self.type),
+            stream=self.stream,
+            kind=self.kind,
+            scope=self.scope,
+            actor=self.actor,
+            correlation_id=self.correlation,
+            since=self.since,
+            until=self.until,
+        )
+
+
+def read_draft(body: bytes) -> DraftObject:
+    """Return the draft of a JSON body; refuse JSON that two readers could read differently."""
+    return _converted(parse_json(body, levels_around=1), "the body")
+
+
+def _converted(value: Any, name: str) -> DraftObject:
+    try:
+        return msgspec.convert(value, DraftObject)
+    except msgspec.ValidationError as error:
+        raise InvalidField(
+            f"{name} is not an event",
+            why=str(error),
+            hint='send {"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}',
+            field="body",
+        ) from error
+
+
+async def append(request: Request) -> Response:
+    asked = read_query(request, AppendQuery)
+    draft = read_draft(request.body).draft(request_id=request.id)
+    receipt = await record(request, [draft], operation=draft.type, dry_run=asked.dry_run)
+    return _recorded(receipt, record_bytes(receipt.records[0]))
+
+
+async def append_batch(request: Request) -> Response:
+    asked = read_query(request, AppendQuery)
+    drafts = await request.service.run(_read_batch, request)
+    receipt = await record(request, drafts, operation="batch", dry_run=asked.dry_run)
+    body = await request.service.run(_records_bytes, receipt.records)
+    return _recorded(receipt, body)
+
+
+def _read_batch(request: Request) -> list[Draft]:
+    ndjson = request.header("content-type").partition(";")[0].strip().lower() == NDJSON
+    if ndjson:
+        lines = [line for line in request.body.split(b"\n") if line.strip()]
+        values = [parse_json(line, levels_around=1) for line in lines[: BATCH_MAX + 1]]
+    else:
+        values = parse_json(request.body, levels_around=2)
+    if not isinstance(values, list) or not values:
+        raise InvalidField("the batch has no events", hint="send a JSON array, or one event per line", field="body")
+    if len(values) > BATCH_MAX:
+        raise InvalidField(f"the batch has more than {BATCH_MAX:,} events", hint="send several batches", field="body")
+    return [_converted(value, f"event {n}").draft(request_id=request.id) for n, value in enumerate(values, start=1)]
+
+
+def _records_bytes(records: Sequence[Recorded]) -> bytes:
+    return b'{"events":[' + b",".join(map(record_bytes, records)) + b"]}"
+
+
+async def record(request: Request, drafts: list[Draft], *, operation: str, dry_run: bool) -> Receipt:
+    """Record drafts as the caller of a request."""
+    caller, log = request.caller, request.service.log
+    asked = [confined.own_draft(draft, caller) for draft in drafts]
+    key = request.header("idempotency-key")
+    for attempt in range(1, ATTEMPTS + 1):
+        own = asked
+        if caller.within:
+            own = await request.service.run(confined.claimed_streams, log, asked, caller.within)
+        try:
+            if dry_run:
+                return await request.service.run(
+                    log.writer.commit, own, key=key, operation=operation, dry_run=True, key_scope=caller.within
+                )
+            return await aio.commit(log, own, key=key, operation=operation, key_scope=caller.within)
+        except WrongSequence as error:
+            if attempt == ATTEMPTS or not confined.taken_meanwhile(error, asked):
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _recorded(receipt: Receipt, body: bytes) -> Response:
+    headers = [("idempotent-replay", "true")] if receipt.replayed else []
+    return Response(body, status=200 if receipt.dry_run else 201, headers=headers)
+
+
+async def page(request: Request) -> Response | Streamed:
+    asked: EventsQuery = read_query(request, EventsQuery)
+    if asked.after is not None and asked.from_ is not None:
+        raise InvalidField(
+            "both after and from are given",
+            why="after= is for a caller that holds state, and gets resets; from= is for one that only looks",
+            hint="leave one of them out",
+            field="from",
+        )
+    looking = asked.after is None
+    cursor = Cursor(Position(max(0, (asked.from_ or 0) - 1))) if looking else Cursor.of(asked.after or "")
+    query, caller, log = asked.query(), request.caller, request.service.log
+
+    def read() -> bytes:
+        if asked.order == "newest":
+            own = confined.confined(query, caller.within)
+            newest = [] if own is None else list(log.read(own, limit=asked.limit, newest_first=True))
+            found = confined.page_within(log, cursor, query, caller, limit=1, looking=True)
+            return page_bytes(found, map(record_bytes, newest), head=found.head)
+        found = confined.page_within(log, cursor, query, caller, limit=asked.limit, looking=looking)
+        return page_bytes(found, map(record_bytes, found.events), head=found.head)
+
+    return Response(await request.service.run(read))
+
+
+async def get(request: Request) -> Response:
+    """Return one event by its id, in either spelling."""
+    found = await request.service.run(request.service.log.get, request.params["id"])
+    return _one(confined.visible(found, request.caller), request.params["id"])
+
+
+async def at(request: Request) -> Response:
+    """Return the event at a position."""
+    text = request.params["position"]
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise InvalidField(f"{text[:40]!r} is not a position", hint="a position is a number from 1", field="position")
+    found = await request.service.run(request.service.log.get, int(text))
+    return _one(confined.visible(found, request.caller), f"#{text}")
+
+
+def _one(found: Recorded | None, name: str) -> Response:
+    if found is None:
+        raise NotFound(f"there is no event {name[:80]}", hint="GET /v1/events")
+    return Response(record_bytes(found))
+
+
+_RECORDED = Answer(status=201, about="It is on the disk.", type=Mapping[str, Any])
+_APPEND = Policy(role="append", scope="within", idempotent=False)
+_READ = Policy(role="read", scope="within")
+_REFUSALS = ("unknown_type", "invalid_payload", "rule_refused", "wrong_sequence", "idempotency_key_reuse", "busy")
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/events",
+        name="events.append",
+        about="Record one event. When this answers, it is on the disk.",
+        policy=_APPEND,
+        call=append,
+        query=AppendQuery,
+        body=Body(type=DraftObject),
+        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Mapping[str, Any])),
+        problems=_REFUSALS,
+        example='{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}',
+        keyed=True,
+    ),
+    Route(
+        method="POST",
+        path="/v1/events:batch",
+        name="events.append_batch",
+        about="Record all events of a batch, or none.",
+        policy=_APPEND,
+        call=append_batch,
+        query=AppendQuery,
+        body=Body(type=list[DraftObject], content_types=(JSON, NDJSON)),
+        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Mapping[str, Any])),
+        problems=_REFUSALS,
+        example='[{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}]',
+        keyed=True,
+        bytes_max=BATCH_BYTES_MAX,
+    ),
+    Route(
+        method="GET",
+        path="/v1/events",
+        name="events.page",
+        about="Return some events after a cursor, in order, or a reset if history has changed under it.",
+        policy=_READ,
+        call=page,
+        query=EventsQuery,
+        answers=(Answer(status=200, about="A page.", type=PageObject),),
+        problems=("invalid_field", "damaged"),
+        example="/v1/events?after=0&kind=note",
+    ),
+    Route(
+        method="GET",
+        path="/v1/events/{id}",
+        name="events.get",
+        about="Return one event.",
+        policy=_READ,
+        call=get,
+        answers=(Answer(status=200, about="The event.", type=Mapping[str, Any]),),
+        problems=("not_found", "invalid_field"),
+        example="/v1/events/01M7GNA1VYFX6R4DN7FYV6RCAF",
+    ),
+    Route(
+        method="GET",
+        path="/v1/at/{position}",
+        name="events.at",
+        about="Return the event at a position.",
+        policy=_READ,
+        call=at,
+        answers=(Answer(status=200, about="The event.", type=Mapping[str, Any]),),
+        problems=("not_found", "invalid_field"),
+        example="/v1/at/1",
+    ),
+)

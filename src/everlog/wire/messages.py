@@ -1,0 +1,169 @@
+"""Drafts, records and pages as JSON, the same for the server, the client and lines of NDJSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from everlog.core.codec import event_from_object, recorded_object
+from everlog.core.event import Position, Recorded, microseconds
+from everlog.core.query import Cursor, Page, Query, Reset
+from everlog.errors import InvalidField
+from everlog.log.write.draft import Draft
+from everlog.log.write.expect import Expect, Expectation, NoMatch
+
+
+class QueryObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A query as JSON."""
+
+    types: tuple[str, ...] = ()
+    stream: str = ""
+    kind: str = ""
+    scope: str = ""
+    actor: str = ""
+    correlation_id: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def query(self) -> Query:
+        return Query(**{**msgspec.structs.asdict(self), "types": frozenset(self.types)})
+
+    @classmethod
+    def of(cls, query: Query) -> QueryObject:
+        return cls(**{**msgspec.structs.asdict(query), "types": tuple(sorted(query.types))})
+
+
+class NoMatchObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The expectation that no event matches a query after a position."""
+
+    no_match: QueryObject
+    after: int = 0
+    also: tuple[QueryObject, ...] = ()
+    epoch: str = ""
+
+
+class DraftObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A draft as JSON: a body of HTTP, or a line of NDJSON."""
+
+    type: str
+    stream: str
+    payload: Any = msgspec.field(default_factory=dict)
+    actor: str = ""
+    scope: str = ""
+    expect: str | int | NoMatchObject = "any"
+    id: str = ""
+    occurred_at: datetime | None = None
+    request_id: str = ""
+    causation_id: str = ""
+    correlation_id: str = ""
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def draft(self, *, actor: str = "", scope: str = "", correlation_id: str = "", request_id: str = "") -> Draft:
+        """Return the draft; the arguments are for what it leaves out."""
+        return Draft(
+            self.type,
+            self.stream,
+            self.payload,
+            self.actor or actor,
+            self.scope or scope,
+            read_expectation(self.expect),
+            self.id,
+            self.occurred_at,
+            self.request_id or request_id,
+            self.causation_id,
+            self.correlation_id or correlation_id,
+            self.tags,
+        )
+
+    @classmethod
+    def of(cls, draft: Draft) -> DraftObject:
+        return cls(**{**msgspec.structs.asdict(draft), "expect": _expectation_object(draft.expect)})
+
+
+def read_expectation(given: str | int | NoMatchObject) -> Expectation:
+    """Return what the stream must be for an event to be recorded: any, none, exists, a sequence, or a query."""
+    if isinstance(given, NoMatchObject):
+        return NoMatch(
+            given.no_match.query(), Position(given.after), tuple(one.query() for one in given.also), given.epoch
+        )
+    try:
+        return int(given) if str(given).lstrip("-").isdigit() else Expect(given)
+    except ValueError:
+        raise InvalidField(
+            f"{given!r} is not any, none, exists or a number",
+            hint="give the stream's sequence, or none for a new one",
+            field="expect",
+        ) from None
+
+
+def _expectation_object(expectation: Expectation) -> str | int | NoMatchObject:
+    match expectation:
+        case Expect():
+            return str(expectation.value)
+        case NoMatch():
+            return NoMatchObject(
+                no_match=QueryObject.of(expectation.query),
+                after=expectation.after,
+                also=tuple(map(QueryObject.of, expectation.also)),
+                epoch=expectation.epoch,
+            )
+        case _:
+            return expectation
+
+
+def record_bytes(recorded: Recorded) -> bytes:
+    """Return a record as JSON, as everything that shows one has it."""
+    return msgspec.json.encode(recorded_object(recorded))
+
+
+def read_record(found: Mapping[str, Any]) -> Recorded:
+    """Return the record of its JSON object."""
+    received = msgspec.convert(found["received_at"], datetime)
+    return Recorded(Position(found["position"]), found["sequence"], microseconds(received), event_from_object(found))
+
+
+class Hole(msgspec.Struct, frozen=True, kw_only=True):
+    """Adjacent positions that have no event any more, and the position of the purge that explains it."""
+
+    first: int
+    last: int
+    purge: int
+
+
+class PageObject(msgspec.Struct, frozen=True, kw_only=True):
+    """A page as JSON."""
+
+    events: tuple[msgspec.Raw, ...]
+    next: str
+    head: int
+    looked_to: int
+    reset_required: bool = False
+    reason: str = ""
+    holes: tuple[Hole, ...] = ()
+
+
+def page_bytes(page: Page, events: Iterable[bytes], *, head: int, holes: tuple[Hole, ...] = ()) -> bytes:
+    """Return a page as JSON; its records are given as JSON already."""
+    return msgspec.json.encode(
+        PageObject(
+            events=tuple(map(msgspec.Raw, events)),
+            next=str(page.next_cursor),
+            head=head,
+            looked_to=page.next_cursor.position,
+            reset_required=page.reset is not None,
+            reason="" if page.reset is None else page.reset.reason,
+            holes=holes,
+        )
+    )
+
+
+def read_page(data: bytes) -> Page:
+    """Return the page of its JSON."""
+    found = msgspec.json.decode(data, type=PageObject)
+    cursor = Cursor.of(found.next)
+    records = tuple(read_record(msgspec.json.decode(raw)) for raw in found.events)
+    reset = Reset(cursor, found.reason) if found.reset_required else None
+    return Page(records, cursor, Position(found.head), reset)
