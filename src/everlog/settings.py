@@ -58,6 +58,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     authors: str = ""
     emergency: bool = False
     follow_purges: bool = True
+    oidc_issuer: str = ""
+    oidc_audience: str = ""
+    oidc_actor_claim: str = "sub"
+    oidc_scope_claim: str = "everlog_scope"
+    oidc_role_claim: str = "everlog_role"
     demo: bool = False
 
 
@@ -85,6 +90,11 @@ DOCS = {
     "authors": "whose signed events count: keys, separated by commas, or community:ID; empty means everybody's",
     "emergency": "everlog sync --watch syncs every 30 s, and only with peers in this network; else every 5 minutes",
     "follow_purges": "what another node purged, with a signed record, is removed here, too; false keeps it",
+    "oidc_issuer": "everlog serve accepts JWTs of this issuer, such as https://id.example; empty means none",
+    "oidc_audience": "what a JWT must name as its audience",
+    "oidc_actor_claim": "the claim of a JWT that names who acts",
+    "oidc_scope_claim": "the claim of a JWT with the scope that the caller is limited to; * means no limit",
+    "oidc_role_claim": "the claim of a JWT with the role: read, append or admin",
     "demo": "this is the log of a demonstration, which everlog demo may replace",
 }
 
@@ -108,6 +118,7 @@ SECTIONS = {
     "pipeline": ("lake",),
     "trust": ("sign", "keys_folder", "passphrase_file", "authors"),
     "sync": ("emergency", "follow_purges"),
+    "server": ("oidc_issuer", "oidc_audience", "oidc_actor_claim", "oidc_scope_claim", "oidc_role_claim"),
 }
 
 _logger = logging.getLogger("everlog")

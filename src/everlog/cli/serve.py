@@ -30,10 +30,10 @@ def serve_command(session: Session, host: str, port: int) -> None:
       everlog serve
       everlog serve --port 0 --json
     """
-    from everlog.server.serve import make_app, serve
+    from everlog.server.serve import app_of, serve
 
     log = session.log()
-    app = make_app({"log": log}, programs=session.settings().settings.programs)
+    app = app_of(log, session.settings().settings)
     secret = app.services["log"].tokens.for_this_process(actor=log.actor)
 
     def ready(url: str) -> None:

@@ -126,7 +126,7 @@ class App:
         route, params = self._table.find(method, path)
         caller = NOBODY
         if route.policy.role != "none":
-            caller = await caller_of(service, headers)
+            caller = await caller_of(service, method, headers)
             if not caller.may(route.policy.role):
                 raise Forbidden(
                     f"{route.name} needs the role {route.policy.role}",

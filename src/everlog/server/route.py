@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -197,4 +198,8 @@ def read_query(request: Request, kind: type[Any]) -> Any:
 
 
 def _is_repeatable(kind: Any) -> bool:
-    return getattr(kind, "__origin__", None) in (tuple, list)
+    if get_origin(kind) is Annotated:
+        return _is_repeatable(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return any(map(_is_repeatable, get_args(kind)))
+    return get_origin(kind) in (tuple, list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -11,12 +12,27 @@ from everlog.programs.operations import operations
 from everlog.server.app import App
 from everlog.server.service import Service
 from everlog.server.table import routes
+from everlog.settings import Settings
+
+if TYPE_CHECKING:
+    from everlog.server.oidc import Oidc
 
 
-def make_app(logs: Mapping[str, Log], *, programs: str = "") -> App:
+def make_app(logs: Mapping[str, Log], *, programs: str = "", oidc: Oidc | None = None) -> App:
     """Return the application over logs, by name. The first one is also reached without a name."""
     known = operations(programs)
-    return App({name: Service(log, known, name=name) for name, log in logs.items()}, routes(known))
+    return App({name: Service(log, known, name=name, oidc=oidc) for name, log in logs.items()}, routes(known))
+
+
+def app_of(log: Log, settings: Settings) -> App:
+    """Return the application over one log, with its settings."""
+    oidc = None
+    if settings.oidc_issuer:
+        from everlog.server.oidc import Oidc, OidcSettings
+
+        given = {field: getattr(settings, f"oidc_{field}") for field in OidcSettings.__struct_fields__}
+        oidc = Oidc(OidcSettings(**given))
+    return make_app({"log": log}, programs=settings.programs, oidc=oidc)
 
 
 def serve(app: App, *, host: str, port: int, ready: Callable[[str], None]) -> None:

@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
+from everlog.server.auth import Callers
 from everlog.server.tokens import Tokens
+
+if TYPE_CHECKING:
+    from everlog.server.oidc import Oidc
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,11 +24,14 @@ READERS = 8
 
 
 class Service:
-    def __init__(self, log: Log, operations: Sequence[Operation], *, name: str = "log") -> None:
+    def __init__(
+        self, log: Log, operations: Sequence[Operation], *, name: str = "log", oidc: Oidc | None = None
+    ) -> None:
         self.name = name
         self.log = log
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
+        self.callers = Callers(self.tokens, oidc)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -29,6 +29,7 @@ import msgspec
 
 from everlog.core.event import Purge
 from everlog.core.ids import IdSource
+from everlog.core.query import in_scope
 from everlog.errors import Conflict, EverlogError, NoSuchSubject, RejectedEvent
 from everlog.log.secrets.find import find_secrets
 from everlog.log.write.committer import Committer
@@ -92,7 +93,9 @@ class Refusals:
         if self._file is not None:
             stages.add(self)
 
-    def record(self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str) -> None:
+    def record(
+        self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str, scope: str = ""
+    ) -> None:
         """Remember a refusal; only what the caller asked for wrongly is one, not a full disk."""
         if isinstance(error, RejectedEvent | Conflict | NoSuchSubject):
             self.keep(
@@ -104,6 +107,7 @@ class Refusals:
                 type=type,
                 actor=actor,
                 context=error.details,
+                scope=scope,
             )
 
     def keep(
@@ -117,6 +121,7 @@ class Refusals:
         actor: str,
         context: Mapping[str, Any],
         hint: str = "",
+        scope: str = "",
     ) -> None:
         """Remember a refusal by its facts. The `actor` is who asked: an actor, or the node that sent an event."""
         now_us = self._now_us()
@@ -134,6 +139,7 @@ class Refusals:
             operation=str(operation)[:_TEXT_CHARS_MAX],
             reason=reason[:_TEXT_CHARS_MAX],
             hint=hint[:_TEXT_CHARS_MAX],
+            scope=scope[:_TEXT_CHARS_MAX],
             refused_at=datetime.fromtimestamp(now_us / 1_000_000, UTC),
             context=_printable(dict(context)),
         )
@@ -281,16 +287,25 @@ class Refusals:
     # ---- reading
 
     def newest(
-        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
+        self,
+        *,
+        limit: int | None = 50,
+        code: str = "",
+        stream: str = "",
+        actor: str = "",
+        operation: str = "",
+        within: str = "",
     ) -> Iterator[Refusal]:
         """Refusals, the newest first, by any of their facts."""
         left = limit
-        fetched = limit if not (code or stream or actor or operation) else None
+        fetched = limit if not (code or stream or actor or operation or within) else None
         for _, text in sorted(self._rows(PREFIX, limit=fetched).items(), reverse=True):
             refusal = msgspec.json.decode(text, type=Refusal)
             if (code and refusal.code != code) or (stream and refusal.stream != stream):
                 continue
             if (actor and refusal.actor != actor) or (operation and refusal.operation != operation):
+                continue
+            if not in_scope(refusal.scope, within):
                 continue
             if left is not None:
                 if left <= 0:
