@@ -19,7 +19,15 @@ from everlog.core.canonical import canonical
 from everlog.core.event import Recorded
 from everlog.core.ids import new_id, parse_id
 from everlog.core.query import Cursor, Page, Query, require_limit, require_position
-from everlog.errors import EverlogError, InvalidField, NotFound, PeerUnavailable, RejectedMessage
+from everlog.errors import (
+    EverlogError,
+    InvalidField,
+    LogClosed,
+    NotCanonical,
+    NotFound,
+    PeerUnavailable,
+    RejectedMessage,
+)
 from everlog.log.write.draft import Draft, Receipt
 from everlog.programs.command import By, Command, Outcome, Question
 from everlog.programs.program import program_of
@@ -109,6 +117,10 @@ def not_everlog(server: str, why: str) -> RejectedMessage:
     )
 
 
+def closed() -> LogClosed:
+    return LogClosed("this connection was closed", hint="connect again: everlog.connect(URL)")
+
+
 # ---- appending
 
 
@@ -116,7 +128,12 @@ def payload_of(catalog: Catalog, event_type: str, payload: Any) -> msgspec.Raw:
     """Return the JSON of a payload; refuse a value that has no single JSON form, as the log itself does."""
     if is_payload(payload):
         _, payload = catalog.validate(event_type, payload)
-    return msgspec.Raw(canonical({} if payload is None else payload))
+    try:
+        return msgspec.Raw(canonical({} if payload is None else payload))
+    except NotCanonical:
+        if catalog.knows(event_type):  # then its model has the first word, as in the log itself
+            catalog.validate(event_type, payload)
+        raise
 
 
 def _draft_object(catalog: Catalog, draft: Draft) -> messages.DraftObject:
@@ -163,6 +180,13 @@ def append_batch(catalog: Catalog, drafts: Sequence[Draft], *, key: str = "", dr
         body=_encoded([_draft_object(catalog, draft) for draft in drafts]),
         key=own_key(key, dry_run),
     )
+
+
+def commit(catalog: Catalog, drafts: Sequence[Draft], *, key: str = "", dry_run: bool = False) -> Call[Receipt]:
+    """Record one event or several."""
+    if len(drafts) == 1:
+        return append(catalog, drafts[0], key=key, dry_run=dry_run)
+    return append_batch(catalog, drafts, key=key, dry_run=dry_run)
 
 
 def own_key(given: str, dry_run: bool = False) -> str:
@@ -224,8 +248,8 @@ def get(event: str | int) -> Call[Recorded | None]:
     return Call(method="GET", path=path, parse=lambda reply: messages.read_record(msgspec.json.decode(reply.body)))
 
 
-def or_none(error: NotFound) -> None:
-    """Return None for what is not there; raise what is another error of the same class."""
+def require_missing(error: NotFound) -> None:
+    """Raise an error that is not about an event that is not there."""
     if type(error) is not NotFound:
         raise error
 

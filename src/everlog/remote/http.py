@@ -7,14 +7,15 @@ import socket
 import ssl
 import threading
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx2 as httpx
 
 from everlog._version import __version__
-from everlog.errors import EverlogError, LogClosed, PeerUnavailable
+from everlog.errors import EverlogError, PeerUnavailable
+from everlog.remote import calls
 from everlog.remote.address import Address
-from everlog.remote.calls import SSE, Call, Reply
+from everlog.remote.calls import SSE, Call, Reply, not_everlog
 from everlog.remote.following import SILENCE_S
 from everlog.remote.retry import gone, pause_before_next, retry_after
 
@@ -24,7 +25,7 @@ CONNECT_S = 5.0
 _PIECES_MAX = 64  # of a stream that wait for their reader; then the server has to
 
 
-def client_settings(address: Address, token: str, timeout_s: float, tls: ssl.SSLContext | None) -> dict[str, object]:
+def client_settings(address: Address, token: str, timeout_s: float, tls: ssl.SSLContext | None) -> dict[str, Any]:
     """Return the settings that both clients have."""
     return {
         "headers": {"authorization": f"Bearer {token}", "user-agent": f"everlog/{__version__}"},
@@ -35,7 +36,7 @@ def client_settings(address: Address, token: str, timeout_s: float, tls: ssl.SSL
     }
 
 
-def request_of(call: Call[object], address: Address, timeout_s: float) -> dict[str, object]:
+def request_of(call: Call[Any], address: Address, timeout_s: float) -> dict[str, Any]:
     """Return a call as the libraries take it."""
     return {
         "method": call.method,
@@ -50,7 +51,7 @@ def reply_of(response: httpx.Response) -> Reply:
     return Reply(response.status_code, dict(response.headers.items()), response.content)
 
 
-def failure(address: Address, error: httpx.HTTPError) -> PeerUnavailable:
+def failure(address: Address, error: httpx.HTTPError | httpx.StreamError) -> PeerUnavailable:
     """Return the error for a request that got no answer."""
     unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     return gone(address.url, str(error) or type(error).__name__, sent=not unsent)
@@ -63,8 +64,24 @@ def with_retry_after(error: EverlogError, reply: Reply) -> EverlogError:
     return error
 
 
-def closed() -> LogClosed:
-    return LogClosed("this connection was closed", hint="connect again: everlog.connect(URL)")
+def stream_timeout(timeout_s: float) -> httpx.Timeout:
+    """Return the timeouts of a stream, which is silent between two heartbeats."""
+    return httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s), read=SILENCE_S)
+
+
+def require_no_stream(call: Call[Any], reply: Reply, address: Address) -> None:
+    """Raise what a server reports, unless it is that it has no stream at this address.
+
+    What is wrong with the request itself, a page reports as well.
+    """
+    if reply.status in (400, 404):
+        return
+    try:
+        call.read(reply, address.url)
+    except EverlogError as error:
+        with_retry_after(error, reply)
+        raise
+    raise not_everlog(address.url, "its stream is of another kind")
 
 
 class Http:
@@ -73,11 +90,10 @@ class Http:
     def __init__(self, address: Address, token: str, *, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
         self.address = address
         self._timeout_s = timeout_s
-        self._client = httpx.Client(**client_settings(address, token, timeout_s, tls))  # type: ignore[arg-type]
+        self._client = httpx.Client(**client_settings(address, token, timeout_s, tls))
         self._closing = threading.Event()
 
-    @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self._closing.is_set()
 
     def send(self, call: Call[T]) -> T:
@@ -94,10 +110,10 @@ class Http:
                 self._closing.wait(pause)
 
     def _sent(self, call: Call[T]) -> T:
-        if self.closed:
-            raise closed()
+        if self.is_closed():
+            raise calls.closed()
         try:
-            reply = reply_of(self._client.request(**request_of(call, self.address, self._timeout_s)))  # type: ignore[arg-type]
+            reply = reply_of(self._client.request(**request_of(call, self.address, self._timeout_s)))
         except httpx.HTTPError as error:
             raise failure(self.address, error) from None
         try:
@@ -106,14 +122,13 @@ class Http:
             with_retry_after(error, reply)
             raise
 
-    def open_stream(self, call: Call[object]) -> Pieces | None:
+    def open_stream(self, call: Call[Any]) -> Pieces | None:
         """Start to read a stream; None if the server has none at this address."""
-        if self.closed:
-            raise closed()
-        asked = request_of(call, self.address, self._timeout_s)
-        asked["timeout"] = httpx.Timeout(self._timeout_s, connect=CONNECT_S, read=SILENCE_S)
+        if self.is_closed():
+            raise calls.closed()
+        asked = request_of(call, self.address, self._timeout_s) | {"timeout": stream_timeout(self._timeout_s)}
         try:
-            response = self._client.send(self._client.build_request(**asked), stream=True)  # type: ignore[arg-type]
+            response = self._client.send(self._client.build_request(**asked), stream=True)
         except httpx.HTTPError as error:
             raise failure(self.address, error) from None
         if response.status_code == 200 and response.headers.get("content-type", "").startswith(SSE):
@@ -125,13 +140,7 @@ class Http:
             raise failure(self.address, error) from None
         finally:
             response.close()
-        if reply.status in (400, 404):  # what is wrong with the request itself, a page reports as well
-            return None
-        try:
-            call.read(reply, self.address.url)
-        except EverlogError as error:
-            with_retry_after(error, reply)
-            raise
+        require_no_stream(call, reply, self.address)
         return None
 
     def wait(self, seconds: float) -> None:

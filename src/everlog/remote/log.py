@@ -6,7 +6,7 @@ import builtins
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -19,7 +19,7 @@ from everlog.log.read.follow import POLL_S, closed_early
 from everlog.log.read.pages import PAGE_LIMIT
 from everlog.log.read.upcast import upcast, upcast_all, with_typed_payloads
 from everlog.log.write.draft import Draft, Receipt, typed_payload
-from everlog.log.write.expect import Expect, Expectation
+from everlog.log.write.expect import Expectation
 from everlog.programs.command import NOBODY, By, Command, Outcome, PerformsElsewhere, Question
 from everlog.programs.registry import Own
 from everlog.remote import calls
@@ -73,11 +73,26 @@ def needs_httpx(error: ImportError) -> Unavailable:
     )
 
 
-def draft_of(catalog: Catalog, type: str | Payload, payload: Any, given: Mapping[str, Any]) -> Draft:
+class DraftFields(TypedDict, total=False):
+    """The arguments of `append` that go into its draft as they are."""
+
+    actor: str
+    scope: str
+    expect: Expectation
+    id: str
+    occurred_at: datetime | None
+    request_id: str
+    causation_id: str
+    correlation_id: str
+    tags: Mapping[str, str]
+
+
+def draft_of(catalog: Catalog, type: str | Payload, stream: str, payload: Any, fields: Mapping[str, Any]) -> Draft:
     """Return the draft that the arguments of `append` describe."""
     if not isinstance(type, str):
         type, payload = typed_payload(catalog, type, payload)
-    return Draft(type=type, payload={} if payload is None else payload, **given)
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Draft(type=type, stream=stream, payload={} if payload is None else payload, **given)
 
 
 class RemoteLog(PerformsElsewhere):
@@ -105,40 +120,16 @@ class RemoteLog(PerformsElsewhere):
         *,
         stream: str,
         payload: Any = None,
-        actor: str = "",
-        scope: str = "",
-        expect: Expectation = Expect.ANY,
         key: str = "",
-        id: str = "",
-        occurred_at: datetime | None = None,
-        request_id: str = "",
-        causation_id: str = "",
-        correlation_id: str = "",
-        tags: Mapping[str, str] | None = None,
         dry_run: bool = False,
+        **fields: Unpack[DraftFields],
     ) -> Recorded:
         """Record one event. When this returns, it is on the disk of the server.
 
-        It is what `Log.append` is. Without a key the request gets one: if no answer arrives, it is sent again, and
-        recorded once. The token decides who acts; another `actor` is refused.
+        It is what `Log.append` is, with the same arguments. Without a key the request gets one: if no answer arrives,
+        it is sent again, and recorded once. The token decides who acts; another `actor` is refused.
         """
-        draft = draft_of(
-            self.catalog,
-            type,
-            payload,
-            {
-                "stream": stream,
-                "actor": actor,
-                "scope": scope,
-                "expect": expect,
-                "id": id,
-                "occurred_at": occurred_at,
-                "request_id": request_id,
-                "causation_id": causation_id,
-                "correlation_id": correlation_id,
-                "tags": tags or {},
-            },
-        )
+        draft = draft_of(self.catalog, type, stream, payload, fields)
         return self.commit((draft,), key=key, dry_run=dry_run).records[0]
 
     def append_batch(self, drafts: Sequence[Draft], *, key: str = "", dry_run: bool = False) -> Sequence[Recorded]:
@@ -147,9 +138,7 @@ class RemoteLog(PerformsElsewhere):
 
     def commit(self, drafts: Sequence[Draft], *, key: str = "", dry_run: bool = False) -> Receipt:
         """Record drafts, and return the receipt: the records, and whether it is a replay."""
-        if len(drafts) == 1:
-            return self._send(calls.append(self.catalog, drafts[0], key=key, dry_run=dry_run))
-        return self._send(calls.append_batch(self.catalog, drafts, key=key, dry_run=dry_run))
+        return self._send(calls.commit(self.catalog, drafts, key=key, dry_run=dry_run))
 
     # ---- reading
 
@@ -158,7 +147,7 @@ class RemoteLog(PerformsElsewhere):
     ) -> Page:
         """Return the events after a cursor, in order, or a reset if history has changed."""
         require_query(query)
-        return self._upcast(self._send(calls.page_after(Cursor.of(cursor), query, limit=limit)))
+        return upcast_page(self.catalog, self._send(calls.page_after(Cursor.of(cursor), query, limit=limit)))
 
     @overload
     def read(
@@ -222,14 +211,12 @@ class RemoteLog(PerformsElsewhere):
         try:
             found = self._send(calls.get(event))
         except NotFound as error:
-            return calls.or_none(error)
+            calls.require_missing(error)
+            return None
         return None if found is None else upcast(self.catalog, found)
 
     def head(self) -> Position:
         return self._send(calls.newest(EVERYTHING, limit=1)).head
-
-    def _upcast(self, page: Page) -> Page:
-        return msgspec.structs.replace(page, events=tuple(upcast_all(self.catalog, page.events)))
 
     def subscribe(
         self,
@@ -245,10 +232,8 @@ class RemoteLog(PerformsElsewhere):
         """
         require_query(query)
         following = Following(Cursor.of(after))
-        if self._http.closed:
-            from everlog.remote.http import closed
-
-            raise closed()
+        if self._http.is_closed():
+            raise calls.closed()
         found = self._to_end(following, query, stop) if to_end else self._follow(following, query, stop)
         return self._upcast_items(found)
 
@@ -258,20 +243,20 @@ class RemoteLog(PerformsElsewhere):
 
     def _to_end(self, following: Following, query: Query, stop: Callable[[], bool]) -> Iterator[Recorded | Reset]:
         while not stop() and not following.at_end:
-            if self._http.closed:
+            if self._http.is_closed():
                 raise closed_early(following.cursor.position)
             yield from following.take_page(self._send(calls.page_after(following.cursor, query, limit=PAGE_LIMIT)))
 
     def _follow(self, following: Following, query: Query, stop: Callable[[], bool]) -> Iterator[Recorded | Reset]:
-        while not stop() and not self._http.closed:
+        while not stop() and not self._http.is_closed():
             try:
                 yield from self._stream(following, query, stop)
                 pause = following.pause_after(None)
             except EverlogError as error:
-                if self._http.closed:
+                if self._http.is_closed():
                     return
                 pause = following.pause_after(error)
-            while pause > 0 and not stop() and not self._http.closed:
+            while pause > 0 and not stop() and not self._http.is_closed():
                 self._http.wait(min(pause, POLL_S))
                 pause -= POLL_S
 
@@ -284,7 +269,7 @@ class RemoteLog(PerformsElsewhere):
             return
         try:
             following.begin_stream()
-            while not (stop() or self._http.closed or following.ended):
+            while not (stop() or self._http.is_closed() or following.ended):
                 piece = pieces.take(POLL_S)
                 if piece is None:
                     continue
@@ -315,6 +300,11 @@ class RemoteLog(PerformsElsewhere):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def upcast_page(catalog: Catalog, page: Page) -> Page:
+    """Return a page with its events in the form that this catalog has; a server may have older types."""
+    return msgspec.structs.replace(page, events=tuple(upcast_all(catalog, page.events)))
 
 
 def asked_query(catalog: Catalog, query: Query | builtins.type[Any], stream: str) -> Query:

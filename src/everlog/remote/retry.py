@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from everlog.errors import EverlogError, PeerUnavailable, StorageFull, Unavailable, ViewBehind
 from everlog.remote.calls import Call, Reply
@@ -22,9 +23,7 @@ def pause_s(attempt: int) -> float:
     return min(_PAUSE_S_MAX, _PAUSE_S * 2.0**attempt) * (0.5 + random.random() / 2)
 
 
-def pause_before_next(
-    call: Call[object], error: EverlogError, attempt: int, attempts: int = ATTEMPTS
-) -> float | None:
+def pause_before_next(call: Call[Any], error: EverlogError, attempt: int, attempts: int = ATTEMPTS) -> float | None:
     """Return how long to wait before a request is sent again; None if it must not be."""
     if attempt >= attempts or not (call.repeatable or isinstance(error, NotSent)):
         return None
