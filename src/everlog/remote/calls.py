@@ -37,6 +37,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 JSON, SSE = "application/json", "text/event-stream"
+POSITION_MAX = 2**53
 PAGE_MAX = 10_000
 """The most events that a server returns at once."""
 
@@ -222,13 +223,18 @@ def page_after(cursor: Cursor, query: Query, *, limit: int, wait_s: float = 0.0)
 
 def page_from(after: int, query: Query, *, limit: int) -> Call[Page]:
     """Return the events after a position, for a reader that only looks: purged positions are holes."""
-    asked = [("from", str(after + 1)), ("limit", str(min(limit, PAGE_MAX))), *_filters(query)]
+    asked = [("from", str(min(after + 1, POSITION_MAX))), ("limit", str(min(limit, PAGE_MAX))), *_filters(query)]
     return Call(method="GET", path="/v1/events", parse=_read_page, query=asked)
 
 
-def newest(query: Query, *, limit: int) -> Call[Page]:
-    """Return the newest events, the newest first."""
+def newest(query: Query, *, limit: int, upto: int | None = None) -> Call[Page]:
+    """Return the newest events, or the newest up to a position, the newest first.
+
+    The next cursor of this page is the position to continue with, towards the start; 0 at the start.
+    """
     asked = [("order", "newest"), ("limit", str(min(limit, PAGE_MAX))), *_filters(query)]
+    if upto is not None:
+        asked.append(("from", str(min(upto, POSITION_MAX))))
     return Call(method="GET", path="/v1/events", parse=_read_page, query=asked)
 
 

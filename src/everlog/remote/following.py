@@ -11,16 +11,24 @@ import msgspec
 from everlog.core.event import Recorded
 from everlog.core.query import Cursor, Page, Reset
 from everlog.errors import EverlogError, RejectedMessage, Unavailable
-from everlog.log.read.follow import items_of
+from everlog.log.read.follow import POLL_S, items_of
 from everlog.remote.retry import ATTEMPTS, pause_s
 from everlog.remote.server_sent import Parser, ServerSent
 from everlog.wire.messages import read_record
+from everlog.wire.problems import Problem, error_of
 
 POLL_WAIT_S = 20.0
 SILENCE_S = 45.0
 """A stream has a heartbeat every 15 s: one that is silent for longer than three of them is lost."""
 
 Item = Recorded | Reset
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """The data of a reset, or of the end of a stream."""
+
+    reason: str
+    problem: Problem | None = None
 
 
 class Following:
@@ -30,9 +38,11 @@ class Following:
         self.cursor = after
         self.at_end = False  # of pages
         self.ended = False  # of a stream
+        self.failed: EverlogError | None = None  # why it ended
         self._parser = Parser()
         self._answered = False
         self._failures = 0
+        self._nothing_new = False
 
     # ---- what arrives
 
@@ -42,16 +52,17 @@ class Following:
         # A caller that is limited to a scope stays at its last event, below the head: no move is the end, too.
         self.at_end = page.at_head or (not found and page.next_cursor == self.cursor)
         self.cursor = page.next_cursor
-        self._has_answered()
+        self._answered, self._failures = True, 0
+        self._nothing_new = not found
         return found
 
     def begin_stream(self) -> None:
         """Start to read a new connection."""
-        self._parser, self.ended = Parser(), False
-        self._has_answered()
+        self._parser, self.ended, self.failed = Parser(), False, None
+        self._answered = True
 
     def take_piece(self, piece: bytes) -> list[Item]:
-        """Return what is complete with a piece of a stream. `ended` is True if the server says that no more comes."""
+        """Return what is complete with a piece of a stream. Then `ended` says whether the server ends it."""
         found: list[Item] = []
         try:
             for sent in self._parser.feed(piece):
@@ -62,16 +73,18 @@ class Following:
             raise RejectedMessage(
                 "the stream of the server cannot be read", why=str(error)[:200], hint="check the URL"
             ) from error
+        if found:
+            self._failures = 0
         return found
 
     def _item(self, sent: ServerSent) -> Item | None:
         if sent.kind == "reset":
-            facts = msgspec.json.decode(sent.data) if sent.data else {}
-            self.cursor = Cursor.of(sent.id or facts["cursor"])
-            return Reset(self.cursor, str(facts.get("reason", "purged")))
+            self.cursor = Cursor.of(sent.id)
+            return Reset(self.cursor, msgspec.json.decode(sent.data, type=Notice).reason)
         if sent.kind == "bye":
+            said = msgspec.json.decode(sent.data, type=Notice)
             self._move(sent)
-            self.ended = True
+            self.ended, self.failed = True, None if said.problem is None else error_of(said.problem)
         elif sent.kind in ("message", "event"):
             recorded = read_record(msgspec.json.decode(sent.data))
             if recorded.position > self.cursor.position:
@@ -86,9 +99,6 @@ class Following:
 
     # ---- what fails
 
-    def _has_answered(self) -> None:
-        self._answered, self._failures = True, 0
-
     def pause_after(self, error: EverlogError | None) -> float:
         """Return how long to wait before the next attempt; raise the error if there is none.
 
@@ -96,8 +106,11 @@ class Following:
         worked fails as a request does.
         """
         self._failures += 1
+        error = error or self.failed
         if error is not None and not (isinstance(error, Unavailable) and error.retryable):
             raise error
         if error is not None and not self._answered and self._failures >= ATTEMPTS:
             raise error
-        return pause_s(min(self._failures, 6)) if error is not None or self._failures > 1 else 0.0
+        if error is not None or self._failures > 1:  # a stream that ended without an event counts as a failure, too
+            return pause_s(min(self._failures, 6))
+        return POLL_S if self._nothing_new else 0.0  # a server that does not wait must not be asked without a pause

@@ -11,7 +11,6 @@ from everlog.remote import calls
 from everlog.remote.calls import Call
 
 PAGE = 1000
-_WIDTH_MAX = 1_000_000
 
 OnDamage = Callable[[Damaged], None]
 
@@ -49,58 +48,28 @@ class Reading:
 
 
 class ReadingBack:
-    """A range of the log, the newest event first.
-
-    The newest events are one request. What is before them is read in pieces of the log, each of them forwards and
-    then turned round; the pieces grow while few events match.
-    """
+    """A range of the log, the newest event first."""
 
     def __init__(self, query: Query, *, after: int, upto: int | None, limit: int | None) -> None:
         self._query, self._after, self._left = query, after, limit
-        self._upto = upto
-        self._width = PAGE
-        self._low = 0
-        self._piece: Reading | None = None
-        self._collected: list[Recorded] = []
-        self._asked = 0
+        self._at = upto
         self._done = upto is not None and after >= upto
 
     def next_call(self) -> Call[Page] | None:
         if self._done:
             return None
-        if self._upto is None:
-            self._asked = PAGE if self._left is None else min(self._left, calls.PAGE_MAX)
-            return calls.newest(self._query, limit=self._asked)
-        if self._piece is None:
-            self._low = max(self._after, self._upto - self._width)
-            self._piece = Reading(self._query, after=self._low, upto=self._upto, limit=None)
-        return self._piece.next_call()
+        return calls.newest(self._query, upto=self._at, limit=PAGE if self._left is None else min(PAGE, self._left))
 
     def take(self, page: Page) -> list[Recorded]:
-        if self._piece is None:  # the newest events
-            found = [one for one in page.events if one.position > self._after]
-            self._upto = page.events[-1].position - 1 if page.events else 0
-            self._done = len(found) < self._asked
-        else:
-            self._collected += self._piece.take(page)
-            found = self._turned()
+        found = [one for one in page.events if one.position > self._after]
         if self._left is not None:
-            found = found[: self._left]
             self._left -= len(found)
-        self._done = self._done or self._left == 0 or (self._upto is not None and self._upto <= self._after)
+        self._continue_at(page.next_cursor.position)
+        self._done = self._done or len(found) < len(page.events) or self._left == 0
         return found
 
     def skip(self, error: Damaged) -> None:
-        if self._piece is None:
-            raise error
-        self._piece.skip(error)
+        self._continue_at(int(error.details.get("position", 0)) - 1)
 
-    def _turned(self) -> list[Recorded]:
-        """Return the events of a piece that has been read to its end, the newest first."""
-        if self._piece is None or self._piece.next_call() is not None:
-            return []
-        found, self._collected, self._piece = self._collected[::-1], [], None
-        self._upto = self._low
-        if len(found) < self._width // 8:
-            self._width = min(4 * self._width, _WIDTH_MAX)
-        return found
+    def _continue_at(self, position: int) -> None:
+        self._at, self._done = position, position <= self._after
