@@ -18,7 +18,7 @@ from everlog.errors import InvalidSettings
 from everlog.files import DiskFiles
 from everlog.settings import user_file
 
-URL_VARIABLE, TOKEN_VARIABLE = "EVERLOG_URL", "EVERLOG_TOKEN"
+URL_VARIABLE, TOKEN_VARIABLE, ALLOW_HTTP_VARIABLE = "EVERLOG_URL", "EVERLOG_TOKEN", "EVERLOG_ALLOW_HTTP"
 TOKENS_FILE = "tokens"
 SCHEMES = ("https", "http")
 
