@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from everlog.application.sync.listen import Door
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
 from everlog.server.auth import Callers
 from everlog.server.tokens import Tokens
+from everlog.sync.exchange import Node
 
 if TYPE_CHECKING:
     from everlog.server.oidc import Oidc
@@ -25,13 +27,20 @@ READERS = 8
 
 class Service:
     def __init__(
-        self, log: Log, operations: Sequence[Operation], *, name: str = "log", oidc: Oidc | None = None
+        self,
+        log: Log,
+        operations: Sequence[Operation],
+        *,
+        name: str = "log",
+        oidc: Oidc | None = None,
+        follow_purges: bool = True,
     ) -> None:
         self.name = name
         self.log = log
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
         self.callers = Callers(self.tokens, oidc)
+        self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
