@@ -16,6 +16,7 @@ from everlog.errors import InvalidField, NotFound, WrongSequence
 from everlog.log.write.draft import Draft, Receipt
 from everlog.log.write.guard import ATTEMPTS
 from everlog.server import cloudevents, confined
+from everlog.server.observe.tracing import traced
 from everlog.server.route import JSON, NDJSON, Answer, Body, Policy, Request, Response, Route, Streamed, read_query
 from everlog.wire.messages import DraftObject, PageObject, page_bytes, record_bytes
 
@@ -135,7 +136,7 @@ def _records_bytes(records: Sequence[Recorded]) -> bytes:
 async def record(request: Request, drafts: list[Draft], *, operation: str, key: str, dry_run: bool) -> Receipt:
     """Record drafts as the caller of a request."""
     caller, log = request.caller, request.service.log
-    asked = [confined.own_draft(draft, caller) for draft in drafts]
+    asked = traced([confined.own_draft(draft, caller) for draft in drafts])
     for attempt in range(1, ATTEMPTS + 1):
         own = asked
         if caller.within:

@@ -12,6 +12,7 @@ from everlog.core.canonical import parse_json
 from everlog.errors import BadRequest
 from everlog.programs.command import By
 from everlog.programs.operations import Operation
+from everlog.server.observe.tracing import trace_tags
 from everlog.server.route import Answer, Body, Policy, Request, Response, Route, read_query
 
 
@@ -53,6 +54,7 @@ def by_of(request: Request) -> By:
         within=request.caller.within,
         key=request.header("idempotency-key"),
         request_id=request.id,
+        tags=trace_tags(),
     )
 
 
