@@ -27,6 +27,7 @@ from everlog.errors import (
 )
 from everlog.server.auth import caller_of
 from everlog.server.route import NOBODY, Request, Response, Route, Streamed
+from everlog.server.sending import Gone, Sending
 from everlog.server.service import Service
 from everlog.wire import problems
 
@@ -101,7 +102,6 @@ class App:
         request_id = headers.get("x-request-id", "")
         if not _is_usable_id(request_id):
             request_id = str(new_id())
-        started = [False]
         try:
             answer = await self._answer(scope, headers, request_id, receive)
         except EverlogError as error:
@@ -110,7 +110,7 @@ class App:
             _logger.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
             answer = _internal(request_id)
         answer.headers.append(("x-request-id", request_id))
-        await _send(answer, scope["method"], send, started)
+        await _send(answer, scope["method"], send, receive)
 
     async def _answer(
         self, scope: Scope, headers: Mapping[str, str], request_id: str, receive: Receive
@@ -243,20 +243,24 @@ def _too_large(route: Route) -> BodyTooLarge:
     )
 
 
-async def _send(answer: Response | Streamed, method: str, send: Send, started: list[bool]) -> None:
+async def _send(answer: Response | Streamed, method: str, send: Send, receive: Receive) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     if isinstance(answer, Response):
-        headers.append((b"content-length", str(len(answer.body)).encode()))
+        if answer.status != 304:
+            headers.append((b"content-length", str(len(answer.body)).encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-
-    async def piece(data: bytes) -> None:
-        await send({"type": "http.response.body", "body": data, "more_body": True})
-
     if method != "HEAD":
-        await answer.send_body(piece)
+        sending = Sending(send, receive)
+        sending.begin()
+        try:
+            await answer.send_body(sending)
+        except Gone:
+            return
+        finally:
+            sending.end()
     await send({"type": "http.response.body", "body": b""})
 
 

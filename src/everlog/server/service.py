@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
+from everlog.server.hub import Hub
 from everlog.server.tokens import Tokens
 
 P = ParamSpec("P")
@@ -25,6 +26,7 @@ class Service:
         self.log = log
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
+        self.hub = Hub(log)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -32,4 +34,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._readers, partial(work, *args, **kwargs))
 
     def close(self) -> None:
+        """End what is open with a bye, as far as its event loop still runs, and give the threads back."""
+        self.hub.close()
+        self.hub.release()
         self._readers.shutdown(wait=True, cancel_futures=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everlog.programs.operations import Operation
-from everlog.server import events
+from everlog.server import events, pages, streaming
 from everlog.server.operations import routes_of
 from everlog.server.route import Route
 
 
 def routes(operations: Sequence[Operation]) -> list[Route]:
-    return [*events.ROUTES, *routes_of(operations)]
+    return [*events.ROUTES, *pages.ROUTES, *streaming.ROUTES, *routes_of(operations)]
