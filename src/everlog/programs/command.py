@@ -17,7 +17,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -48,6 +48,7 @@ class By(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
     causation_id: str = ""
     correlation_id: str = ""
+    tags: Mapping[str, str] = {}  # of every event that the command records
     dry_run: bool = False
 
 

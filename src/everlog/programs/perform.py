@@ -349,6 +349,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
             by.request_id,
             by.causation_id,
             by.correlation_id,
+            by.tags,
         )
 
 

@@ -14,6 +14,7 @@ from everlog.errors import BadRequest, InvalidField
 from everlog.programs.command import By, Command
 from everlog.programs.operations import Operation
 from everlog.programs.perform import perform
+from everlog.server.observe.tracing import trace_tags
 from everlog.server.route import Answer, Body, Policy, Request, Response, Route, read_query
 from everlog.wire.messages import outcome_bytes
 
@@ -81,6 +82,7 @@ def by_of(request: Request, asked: DoQuery | None = None) -> By:
         causation_id=asked.causation_id,
         correlation_id=asked.correlation_id,
         dry_run=asked.dry_run,
+        tags=trace_tags(),
     )
 
 

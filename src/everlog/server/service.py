@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from everlog.application.sync.listen import Door
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
 from everlog.server.auth import Callers
+from everlog.server.hub import Hub
+from everlog.server.listen.front import Front
+from everlog.server.observe.log_facts import LogFacts
+from everlog.server.observe.writes import WriteMeter
 from everlog.server.tokens import Tokens
+from everlog.sync.exchange import Node
 
 if TYPE_CHECKING:
     from everlog.server.oidc import Oidc
@@ -25,18 +32,42 @@ READERS = 8
 
 class Service:
     def __init__(
-        self, log: Log, operations: Sequence[Operation], *, name: str = "log", oidc: Oidc | None = None
+        self,
+        log: Log,
+        operations: Sequence[Operation],
+        *,
+        name: str = "log",
+        oidc: Oidc | None = None,
+        follow_purges: bool = True,
+        front: Front | None = None,
+        facts: LogFacts | None = None,
     ) -> None:
         self.name = name
         self.log = log
+        self.front = front or Front()
+        self.facts = facts or LogFacts({name: log})
+        log.writer.add_stage(WriteMeter(self.front.metrics, name))
+        log.writer.refusals.admits = self.front.records_refusal
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
         self.callers = Callers(self.tokens, oidc)
+        self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
+        self.hub = Hub(log)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that reads or writes the log in a thread, and return what it returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(work, *args, **kwargs))
+        run = contextvars.copy_context().run  # the thread knows the request that it works for
+        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(run, work, *args, **kwargs))
+
+    def say_bye(self) -> None:
+        """End the streams and long polls: each gets the cursor to continue from."""
+        hub = getattr(self, "hub", None)
+        if hub is not None:
+            hub.close()
 
     def close(self) -> None:
+        """End what is open with a bye, as far as its event loop still runs, and give the threads back."""
+        self.hub.close()
+        self.hub.release()
         self._readers.shutdown(wait=True, cancel_futures=True)

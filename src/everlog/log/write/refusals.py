@@ -89,6 +89,7 @@ class Refusals:
         self._minute = 0
         self._said: dict[str, int] = {}  # by actor, how many there were here in this minute
         self._beyond: dict[str, Waiting] = {}  # by actor, what counts those that are not recorded
+        self.admits: Callable[[], bool] = _always  # a server bounds how many of a caller it records
         committer.forked = self._waiting.clear
         if self._file is not None:
             stages.add(self)
@@ -97,7 +98,7 @@ class Refusals:
         self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str, scope: str = ""
     ) -> None:
         """Remember a refusal; only what the caller asked for wrongly is one, not a full disk."""
-        if isinstance(error, RejectedEvent | Conflict | NoSuchSubject):
+        if isinstance(error, RejectedEvent | Conflict | NoSuchSubject) and self.admits():
             self.keep(
                 code=error.code,
                 reason=str(error),
@@ -356,6 +357,10 @@ def forget_refusals(writer: OpenWrite, streams: Collection[str], texts: Collecti
         stream, data = msgspec.json.decode(text, type=Refusal).stream, text.encode()
         if stream in streams or any(one in data for one in texts):
             writer.put(NOTES, {key: None})
+
+
+def _always() -> bool:
+    return True
 
 
 def _put(write: OpenWrite, rows: list[Row]) -> None:

@@ -1,0 +1,29 @@
+"""Answers that report a problem."""
+
+from __future__ import annotations
+
+import msgspec
+
+from everlog.errors import EverlogError, NotSignedIn, WrongMethod
+from everlog.server.route import Response
+from everlog.wire import problems
+
+
+def problem_response(error: EverlogError, request_id: str) -> Response:
+    """Return an error as RFC 9457 has it, with the headers that belong to it."""
+    problem = problems.problem_of(error, request_id=request_id)
+    headers = []
+    if isinstance(error, WrongMethod) and "allow" in error.details:
+        headers.append(("allow", error.details["allow"]))
+    if isinstance(error, NotSignedIn):
+        headers.append(("www-authenticate", 'Bearer realm="everlog"'))
+    if "retry_after_s" in error.details or (problem.status == 503 and error.retryable):
+        headers.append(("retry-after", str(int(error.details.get("retry_after_s", 1)) or 1)))
+    return Response(
+        msgspec.json.encode(problem), status=problem.status, content_type=problems.CONTENT_TYPE, headers=headers
+    )
+
+
+def defect_response(request_id: str) -> Response:
+    error = EverlogError("the server has a defect", why="it is in the server's log", hint="report the request id")
+    return problem_response(error, request_id)
