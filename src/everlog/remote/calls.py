@@ -331,6 +331,26 @@ def _operation(value: type[Any]) -> str:
     return f"{program_of(value).name}.{value.verb.replace(' ', '_')}"
 
 
+def ask_named(name: str, fields: Mapping[str, Any], kind: Any, *, wait_s: float = 0.0) -> Call[Any]:
+    """Ask an operation of the log itself. Fields that are empty are left out."""
+    given = [(field, _text(value)) for field, value in fields.items() if value not in (None, "", 0)]
+
+    def read(reply: Reply) -> Any:
+        return msgspec.json.decode(reply.body, type=kind)
+
+    return Call(method="GET", path=f"/v1/ask/{name}", parse=read, query=given, wait_s=wait_s)
+
+
+def do_named(name: str, fields: Mapping[str, Any], kind: Any, *, repeatable: bool = False) -> Call[Any]:
+    """Have an operation of the log itself done."""
+
+    def read(reply: Reply) -> Any:
+        return msgspec.json.decode(reply.body, type=kind)
+
+    body = canonical(dict(fields))
+    return Call(method="POST", path=f"/v1/do/{name}", parse=read, body=body, repeatable=repeatable)
+
+
 def result_type(value: type[Any], base: type[Any]) -> Any:
     """Return the class of the result that a command or a question names, `R` of `Command[R]`, or None."""
     given: Any = None

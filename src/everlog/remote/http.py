@@ -6,6 +6,7 @@ import queue
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -92,6 +93,7 @@ class Http:
         self._timeout_s = timeout_s
         self._client = httpx.Client(**client_settings(address, token, timeout_s, tls))
         self._closing = threading.Event()
+        self._streams: set[Pieces] = set()
 
     def is_closed(self) -> bool:
         return self._closing.is_set()
@@ -132,7 +134,9 @@ class Http:
         except httpx.HTTPError as error:
             raise failure(self.address, error) from None
         if response.status_code == 200 and response.headers.get("content-type", "").startswith(SSE):
-            return Pieces(response, self.address)
+            pieces = Pieces(response, self.address, self._streams.discard)
+            self._streams.add(pieces)
+            return pieces
         try:
             response.read()
             reply = reply_of(response)
@@ -149,14 +153,17 @@ class Http:
 
     def close(self) -> None:
         self._closing.set()
+        for pieces in list(self._streams):
+            pieces.close()
         self._client.close()
 
 
 class Pieces:
     """The body of a stream, read by a thread of its own: its reader can stop waiting at any time."""
 
-    def __init__(self, response: httpx.Response, address: Address) -> None:
+    def __init__(self, response: httpx.Response, address: Address, forget: Callable[[Pieces], None]) -> None:
         self._response = response
+        self._forget = forget
         self._address = address
         self._found: queue.Queue[bytes | EverlogError] = queue.Queue(_PIECES_MAX)
         self._left = threading.Event()
@@ -176,6 +183,7 @@ class Pieces:
     def close(self) -> None:
         """End the stream, also while its thread waits for bytes."""
         self._left.set()
+        self._forget(self)
         stream = self._response.extensions.get("network_stream")
         found = None if stream is None else stream.get_extra_info("socket")
         if found is not None:

@@ -12,22 +12,26 @@ import msgspec
 
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.models import Payload
-from everlog.core.event import START, Position, Recorded, TypedRecord
+from everlog.core.event import START, Position, Purge, Recorded, TypedRecord
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, require_limit, require_position, require_query
 from everlog.errors import Damaged, EverlogError, NotFound, Unavailable
+from everlog.log.derived import ViewName
 from everlog.log.read.follow import POLL_S, closed_early
 from everlog.log.read.pages import PAGE_LIMIT
 from everlog.log.read.upcast import upcast, upcast_all, with_typed_payloads
 from everlog.log.write.draft import Draft, Receipt, typed_payload
 from everlog.log.write.expect import Expectation
+from everlog.log.write.refusal_rows import Refusal
 from everlog.programs.command import NOBODY, By, Command, Outcome, PerformsElsewhere, Question
 from everlog.programs.registry import Own
-from everlog.remote import calls
+from everlog.remote import calls, log_calls
 from everlog.remote.address import Address, address_of, find_token
 from everlog.remote.calls import Call
 from everlog.remote.following import POLL_WAIT_S, Following
 from everlog.remote.reading import Reading, ReadingBack
+from everlog.remote.view import RemoteView
 from everlog.settings import load
+from everlog.stores.contract import Identity
 from everlog.user_code import catalog_of, user_programs
 
 T = TypeVar("T")
@@ -289,7 +293,33 @@ class RemoteLog(PerformsElsewhere):
         """Answer a question of a program; `everlog.ask(log, question)` does the same."""
         return self._send(calls.ask(question, within=within))
 
+    # ---- views
+
+    def view(self, view: ViewName) -> RemoteView:
+        """A view of this log, to be asked: `log.view("streams").get("note/1").state`."""
+        return RemoteView(log_calls.view_name(view), self._send)
+
+    def wait_for(self, view: ViewName, position: int | Recorded, timeout_s: float = 5.0) -> Position:
+        """Wait until a view has applied what was appended. Raise ViewBehind when the time is over."""
+        return self.view(view).wait_for(position, timeout_s)
+
     # ---- the rest
+
+    @property
+    def identity(self) -> Identity:
+        """The log's id, origin and epoch."""
+        return log_calls.identity_of(self._send(log_calls.identity()))
+
+    def purge(self, stream: str, *, reason: str) -> Purge:
+        """Remove a stream's events for good. Their positions, hashes and the record of the purge stay."""
+        return log_calls.purge_of(self._send(log_calls.purge(stream, reason=reason)))
+
+    def refusals(
+        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
+    ) -> list[Refusal]:
+        """Return recorded refusals, the newest first."""
+        call = log_calls.refusals(limit=limit, code=code, stream=stream, actor=actor, operation=operation)
+        return self._send(call)
 
     def close(self) -> None:
         """End the connections, and subscriptions that wait for events."""

@@ -9,16 +9,18 @@ from typing import Any, Self, TypeVar, Unpack
 
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.models import Payload
-from everlog.core.event import START, Position, Recorded, TypedRecord
+from everlog.core.event import START, Position, Purge, Recorded, TypedRecord
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, Reset, require_query
 from everlog.errors import Damaged, EverlogError, NotFound
+from everlog.log.derived import ViewName
 from everlog.log.read.follow import closed_early
 from everlog.log.read.pages import PAGE_LIMIT
 from everlog.log.read.upcast import upcast, upcast_all, with_typed_payloads
 from everlog.log.write.draft import Draft, Receipt
+from everlog.log.write.refusal_rows import Refusal
 from everlog.programs.command import NOBODY, By, Command, Outcome, Question
 from everlog.programs.registry import Own
-from everlog.remote import calls
+from everlog.remote import calls, log_calls
 from everlog.remote.address import Address, address_of, find_token
 from everlog.remote.calls import Call
 from everlog.remote.following import POLL_WAIT_S, Following
@@ -32,6 +34,8 @@ from everlog.remote.log import (
     reading_of,
     upcast_page,
 )
+from everlog.remote.view import AsyncRemoteView
+from everlog.stores.contract import Identity
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -208,7 +212,32 @@ class AsyncRemoteLog:
         """Answer a question of a program."""
         return await self._send(calls.ask(question, within=within))
 
+    # ---- views
+
+    def view(self, view: ViewName) -> AsyncRemoteView:
+        """A view of this log, to be asked: `log.view("streams").get("note/1").state`."""
+        return AsyncRemoteView(log_calls.view_name(view), self._send)
+
+    async def wait_for(self, view: ViewName, position: int | Recorded, timeout_s: float = 5.0) -> Position:
+        """Wait until a view has applied what was appended. Raise ViewBehind when the time is over."""
+        return await self.view(view).wait_for(position, timeout_s)
+
     # ---- the rest
+
+    async def identity(self) -> Identity:
+        """Return the log's id, origin and epoch."""
+        return log_calls.identity_of(await self._send(log_calls.identity()))
+
+    async def purge(self, stream: str, *, reason: str) -> Purge:
+        """Remove a stream's events for good. Their positions, hashes and the record of the purge stay."""
+        return log_calls.purge_of(await self._send(log_calls.purge(stream, reason=reason)))
+
+    async def refusals(
+        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
+    ) -> list[Refusal]:
+        """Return recorded refusals, the newest first."""
+        call = log_calls.refusals(limit=limit, code=code, stream=stream, actor=actor, operation=operation)
+        return await self._send(call)
 
     async def close(self) -> None:
         """End the connections, and subscriptions that wait for events."""
