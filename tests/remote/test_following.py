@@ -13,7 +13,7 @@ import everlog
 from everlog.core.query import Cursor
 from everlog.errors import Damaged, EverlogError, Forbidden, PeerUnavailable
 from everlog.remote.following import Following
-from everlog.remote.retry import ATTEMPTS
+from everlog.remote.retry import ATTEMPTS_AT_FIRST
 from everlog.remote.server_sent import Parser, ServerSent
 from everlog.wire import problems
 from everlog.wire.messages import record_bytes
@@ -103,7 +103,7 @@ def test_a_subscription_that_worked_waits_for_its_server_and_one_that_never_did_
     worked.begin_stream()
     pauses = [worked.pause_after(gone) for _ in range(50)]
     assert max(pauses) <= 5.0
-    for _ in range(ATTEMPTS - 1):
+    for _ in range(ATTEMPTS_AT_FIRST - 1):
         fresh.pause_after(gone)
     with pytest.raises(PeerUnavailable):
         fresh.pause_after(gone)

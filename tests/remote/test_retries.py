@@ -92,7 +92,9 @@ def test_which_failures_are_tried_again() -> None:
     assert pause_before_next(read, Busy("busy"), 1) is not None
     assert pause_before_next(purge, lost, 1) is None
     assert pause_before_next(purge, unsent, 1) is not None
-    assert pause_before_next(read, lost, 5) is None
+    assert pause_before_next(read, lost, 6) is None
+    assert pause_before_next(read, unsent, 3) is not None
+    assert pause_before_next(read, unsent, 3, answered=False) is None
     refused: list[EverlogError] = [ViewBehind("behind"), StorageFull("full"), everlog.errors.NotFound("none")]
     assert [pause_before_next(read, error, 1) for error in refused] == [None, None, None]
 
