@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -24,10 +24,12 @@ from everlog import programs
 from everlog.core.query import in_scope
 from everlog.errors import EverlogError
 from everlog.log.log import Log
+from everlog.programs import scoped
 from everlog.programs.command import By
 from everlog.programs.operations import Operation, operations
 from everlog.programs.perform import perform
 from everlog.programs.program import program_of
+from everlog.server import confined
 from everlog.server.app import App
 from everlog.server.serve import make_app
 
@@ -44,15 +46,21 @@ _VOLATILE = re.compile(rb'"request_id":"[^"]*"|,?"refused_before":[0-9]+|,?"refu
 @pytest.fixture(scope="module")
 def apps() -> Iterator[dict[str, App]]:
     """For each program, a server over a log with its subjects in one scope."""
-    made: dict[str, App] = {}
-    for name in programs.TYPES:
-        log = everlog.open("memory:", actor="user:ada")
-        made[name] = make_app({"log": log})
-        _KNOWN[name] = world(log, name)
+    made = {name: _app(name) for name in programs.TYPES}
     yield made
     for app in made.values():
-        app.close()
-        app.services["log"].log.close()
+        _end(app)
+
+
+def _app(name: str) -> App:
+    log = everlog.open("memory:", actor="user:ada")
+    _KNOWN[name] = world(log, name)
+    return make_app({"log": log})
+
+
+def _end(app: App) -> None:
+    app.close()
+    app.services["log"].log.close()
 
 
 _KNOWN: dict[str, dict[str, Any]] = {}
@@ -102,7 +110,7 @@ def others_write(log: Log, name: str, seed: int) -> int:
     for _ in range(60):
         made = random_value(program, chance.choice(program.commands), log, chance)
         try:
-            perform(log, made, By(actor="user:eve", within=chance.choice(OUTSIDE[:2])))
+            perform(log, made, By(actor=f"user:eve{seed}", within=chance.choice(OUTSIDE[:2])))
         except EverlogError:
             continue
     for n in range(5):
@@ -168,3 +176,39 @@ _NOT_NAMES = {"to", "verdict", "kind", "event", "member", "cid", "artifact", "mo
 
 def test_there_are_at_least_400_probes() -> None:
     assert len(ASKED) + len(OUTSIDE) * (len(ASKED) + len(DONE)) >= 400
+
+
+# ---- leaks that the probes must find
+
+
+def _finds(probe: Callable[[], None]) -> bool:
+    try:
+        probe()
+    except AssertionError:
+        return True
+    return False
+
+
+def _leak_in_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confined, "head_of", lambda log, within: log.head())
+
+
+def _leak_in_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_of_them = Log.refusals
+    monkeypatch.setattr(Log, "refusals", lambda self, *, within="", **given: all_of_them(self, **given))
+
+
+def _leak_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a view are answered from the stored ones, whoever asks."""
+    monkeypatch.setattr(
+        "everlog.programs.workpackages.questions.rows", lambda log, view, within: scoped.rows(log, view, "")
+    )
+
+
+@pytest.mark.parametrize("plant", [_leak_in_head, _leak_in_refusals, _leak_in_rows])
+def test_a_planted_leak_is_found(monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
+    plant(monkeypatch)
+    apps = {"workpackages": _app("workpackages")}
+    asked = [one.values[0] for one in ASKED if one.values[0].name.startswith("workpackages.")]  # type: ignore[union-attr]
+    assert any(_finds(lambda one=one: test_what_others_write_changes_no_answer(apps, one)) for one in asked)  # type: ignore[misc]
+    _end(apps["workpackages"])

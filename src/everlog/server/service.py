@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from everlog.application.sync.listen import Door
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
 from everlog.server.auth import Callers
@@ -16,6 +17,7 @@ from everlog.server.listen.front import Front
 from everlog.server.observe.log_facts import LogFacts
 from everlog.server.observe.writes import WriteMeter
 from everlog.server.tokens import Tokens
+from everlog.sync.exchange import Node
 
 if TYPE_CHECKING:
     from everlog.server.oidc import Oidc
@@ -35,6 +37,7 @@ class Service:
         *,
         name: str = "log",
         oidc: Oidc | None = None,
+        follow_purges: bool = True,
         front: Front | None = None,
         facts: LogFacts | None = None,
     ) -> None:
@@ -47,6 +50,7 @@ class Service:
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
         self.callers = Callers(self.tokens, oidc)
+        self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
