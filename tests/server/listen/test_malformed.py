@@ -132,3 +132,11 @@ def test_no_bad_request_was_a_defect(server: Running) -> None:
     found = server.metrics()
     assert [name for name in found if 'status="5' in name] == []
     assert 'everlog_refusals_total{code="internal"}' not in found
+
+
+def test_a_large_body_is_not_taken_for_headers(server: Running) -> None:
+    """Its last bytes come together with nothing else, and the next head begins behind them."""
+    batch = json.dumps([{**NOTE, "payload": {"text": "x" * 9_000}}] * 200)
+    with server.client() as client:
+        for _ in range(3):
+            assert client.post("/v1/events:batch", content=batch, headers={"content-type": "application/json"}).is_success
