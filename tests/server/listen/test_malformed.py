@@ -83,7 +83,9 @@ def test_a_malformed_request_gets_a_problem(server: Running, data: bytes, status
         pytest.param(
             [JSON, "Content-Encoding: gzip"], gzip.compress(b" " * 20_000_000), 413, "body_too_large", id="gzip bomb"
         ),
-        pytest.param([JSON, "Content-Encoding: gzip"], gzip.compress(BODY)[:-9], 400, "bad_request", id="half a gzip"),
+        pytest.param(
+            [JSON, "Content-Encoding: gzip"], gzip.compress(BODY)[:-9], 400, "bad_request", id="half a gzip"
+        ),
         pytest.param([JSON, "Content-Encoding: br"], BODY, 415, "wrong_content_type", id="another encoding"),
         pytest.param([JSON], b" " * 2_000_000, 413, "body_too_large", id="a large body"),
     ],
@@ -122,7 +124,9 @@ def test_garbage_behind_a_request_does_not_mix_with_its_answer(server: Running) 
     assert answers.count(b"HTTP/1.1 ") <= 2
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:1", "LOCALHOST.", "everlog.localhost", "[::1]:9"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "localhost:1", "LOCALHOST.", "everlog.localhost", "[::1]:9"]
+)
 def test_the_names_of_this_machine_are_known(server: Running, host: str) -> None:
     assert server.raw(request("GET", "/healthz", CLOSE, host=host)).startswith(b"HTTP/1.1 200 ")
 
@@ -139,4 +143,6 @@ def test_a_large_body_is_not_taken_for_headers(server: Running) -> None:
     batch = json.dumps([{**NOTE, "payload": {"text": "x" * 9_000}}] * 200)
     with server.client() as client:
         for _ in range(3):
-            assert client.post("/v1/events:batch", content=batch, headers={"content-type": "application/json"}).is_success
+            assert client.post(
+                "/v1/events:batch", content=batch, headers={"content-type": "application/json"}
+            ).is_success
