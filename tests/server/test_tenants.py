@@ -29,8 +29,8 @@ from everlog.programs.command import By
 from everlog.programs.operations import Operation, operations
 from everlog.programs.perform import perform
 from everlog.programs.program import program_of
-from everlog.server import confined
 from everlog.server.app import App
+from everlog.server.reading import OwnEvents
 from everlog.server.serve import make_app
 
 OUTSIDE = ("elsewhere", f"{SCOPE}corp", SCOPE[:-1], f"{SCOPE}/below", "zeta/acme")
@@ -190,7 +190,7 @@ def _finds(probe: Callable[[], None]) -> bool:
 
 
 def _leak_in_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confined, "head_of", lambda log, within: log.head())
+    monkeypatch.setattr(OwnEvents, "head", lambda self: self._stored.head())
 
 
 def _leak_in_refusals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from everlog.server.listen.hosts import require_known_host
 from everlog.server.observe.current import CURRENT, Current
 from everlog.server.observe.tracing import read_traceparent, span
 from everlog.server.route import NOBODY, Caller, Request, Response, Route, Streamed
+from everlog.server.sending import Gone, Sending
 from everlog.server.service import Service
 
 Scope = MutableMapping[str, Any]
@@ -128,7 +129,7 @@ class App:
             answer.headers += [("x-request-id", request_id), *current.headers]
             if self.front.phase != "serving":
                 answer.headers.append(("connection", "close"))
-            await _send(answer, scope, send, [False])
+            await _send(answer, scope, send, receive)
         finally:
             metrics.in_flight.add(by=-1)
             took_s = time.perf_counter() - began
@@ -306,26 +307,28 @@ def _too_large(route: Route) -> BodyTooLarge:
     )
 
 
-async def _send(answer: Response | Streamed, scope: Scope, send: Send, started: list[bool]) -> None:
+async def _send(answer: Response | Streamed, scope: Scope, send: Send, receive: Receive) -> None:
     method = scope["method"]
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     if isinstance(answer, Response):
-        headers.append((b"content-length", str(len(answer.body)).encode()))
+        if answer.status != 304:
+            headers.append((b"content-length", str(len(answer.body)).encode()))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-
-    async def piece(data: bytes) -> None:
-        await send({"type": "http.response.body", "body": data, "more_body": True})
-
     connection = scope.get(CONNECTION)
     if method != "HEAD":
         if connection is not None:
             connection.streaming = True
+        sending = Sending(send, receive)
+        sending.begin()
         try:
-            await answer.send_body(piece)
+            await answer.send_body(sending)
+        except Gone:
+            return
         finally:
+            sending.end()
             if connection is not None:
                 connection.streaming = False
     await send({"type": "http.response.body", "body": b""})

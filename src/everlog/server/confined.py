@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from everlog.core.event import Position, Recorded
-from everlog.core.query import Cursor, Page, Query, in_scope, proof_of
+from everlog.core.event import Recorded
+from everlog.core.query import Query, in_scope
 from everlog.errors import InvalidField, WrongSequence
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
@@ -26,37 +26,6 @@ def confined(query: Query, within: str) -> Query | None:
     if in_scope(query.scope, within) and query.scope:
         return query
     return msgspec.structs.replace(query, scope=within) if in_scope(within, query.scope) else None
-
-
-def head_of(log: Log, within: str) -> Position:
-    """Return the head of the log, or for a limited caller the position of its newest event."""
-    if not within:
-        return log.head()
-    newest = next(log.read(Query(scope=within), limit=1, newest_first=True), None)
-    return Position(0) if newest is None else newest.position
-
-
-def page_within(log: Log, cursor: Cursor, query: Query, caller: Caller, *, limit: int, looking: bool = False) -> Page:
-    """Return a page of the events that a caller may see; see `Log.page_after`."""
-    own = confined(query, caller.within)
-    if own is None:
-        return Page((), cursor, head_of(log, caller.within))
-    page = log.page_after(cursor, own, limit=limit, looking=looking)
-    if not caller.within:
-        return page
-    head = head_of(log, caller.within)
-    if page.reset is not None:
-        return msgspec.structs.replace(page, head=head)
-    # The end of the search shows how long the log is: the caller's cursor stays at an event of its own.
-    if page.events:
-        last = page.events[-1]
-        position = last.position
-        proof = proof_of(last.event.id, log.identity.life_at(position))
-    else:
-        position, proof = cursor.position, cursor.proof
-    knows = page.next_cursor.knows
-    kept = Cursor(position, knows if knows > position else Position(0), page.next_cursor.epoch, proof)
-    return msgspec.structs.replace(page, next_cursor=kept, head=head)
 
 
 def visible(recorded: Recorded | None, caller: Caller) -> Recorded | None:

@@ -12,6 +12,7 @@ from everlog.core.text import did_you_mean
 from everlog.errors import BadRequest, InvalidField
 
 if TYPE_CHECKING:
+    from everlog.server.sending import Sending
     from everlog.server.service import Service
 
 Role = Literal["none", "read", "append", "admin"]
@@ -108,7 +109,7 @@ class Streamed:
 
     def __init__(
         self,
-        send_body: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]],
+        send_body: Callable[[Sending], Awaitable[None]],
         *,
         content_type: str,
         headers: Sequence[tuple[str, str]] = (),

@@ -13,6 +13,7 @@ from everlog.application.sync.listen import Door
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
 from everlog.server.auth import Callers
+from everlog.server.hub import Hub
 from everlog.server.listen.front import Front
 from everlog.server.observe.log_facts import LogFacts
 from everlog.server.observe.writes import WriteMeter
@@ -51,6 +52,7 @@ class Service:
         self.tokens = Tokens(log)
         self.callers = Callers(self.tokens, oidc)
         self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
+        self.hub = Hub(log)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -65,4 +67,7 @@ class Service:
             hub.close()
 
     def close(self) -> None:
+        """End what is open with a bye, as far as its event loop still runs, and give the threads back."""
+        self.hub.close()
+        self.hub.release()
         self._readers.shutdown(wait=True, cancel_futures=True)
