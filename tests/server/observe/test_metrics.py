@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.server.calling import Calls
 from tests.server.running import NOTE
 
-import everlog
+from everlog.consumers.group import Group
 from everlog.server.app import App
 from everlog.server.observe.loop_lag import LoopLag
 from everlog.server.observe.metrics import Family, Histogram, Metrics
@@ -62,9 +62,9 @@ def test_what_is_asked_for_is_there(app: App, calls: Calls) -> None:
     log = app.services["log"].log
     calls.post("/v1/events:batch", [NOTE, NOTE])
     calls.post("/v1/events", {**NOTE, "type": "no.such"})
-    log.view("topics" if "topics" in log.views.names() else log.views.names()[0]).catch_up()
-    everlog.Group(log, "mail").member("a")
-    log.view(log.views.names()[0]).snapshot()
+    log.view("streams").catch_up()
+    log.view("streams").snapshot()
+    Group(log, "mail").member("a").take()
     found = set(re.findall(r"^# TYPE (\S+)", calls.get("/metrics").text, re.MULTILINE))
     assert found == described
 

@@ -32,7 +32,7 @@ def test_an_event_has_the_trace_of_its_request(app: App, calls: Calls) -> None:
 
 
 def test_events_of_a_command_have_it_too(app: App, calls: Calls) -> None:
-    answer = calls.post("/v1/do/issue.create", {"title": "Door", "project": "p"}, headers={"traceparent": TRACE})
+    answer = calls.post("/v1/do/controlplane.org_create", {"org": "acme"}, headers={"traceparent": TRACE})
     assert answer.status_code == 200, answer.text
     log = app.services["log"].log
     assert {recorded.event.tags.get("traceparent") for recorded in log.read()} == {TRACE}
