@@ -11,29 +11,14 @@ import msgspec
 
 from everlog.core.event import Position, Recorded
 from everlog.core.query import Cursor, Page, Query, in_scope, proof_of
+from everlog.core.query import narrowed as confined
 from everlog.errors import InvalidField, WrongSequence
 from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 from everlog.log.write.expect import Expect
 from everlog.programs.perform import no_such_scope, require_stream_within
 from everlog.server.route import Caller
-
-
-def confined(query: Query, within: str) -> Query | None:
-    """Return the query without what is outside of a scope; None if nothing is left of it."""
-    if not within:
-        return query
-    if in_scope(query.scope, within) and query.scope:
-        return query
-    return msgspec.structs.replace(query, scope=within) if in_scope(within, query.scope) else None
-
-
-def head_of(log: Log, within: str) -> Position:
-    """Return the head of the log, or for a limited caller the position of its newest event."""
-    if not within:
-        return log.head()
-    newest = next(log.read(Query(scope=within), limit=1, newest_first=True), None)
-    return Position(0) if newest is None else newest.position
+from everlog.views.as_of import head_within as head_of
 
 
 def page_within(log: Log, cursor: Cursor, query: Query, caller: Caller, *, limit: int, looking: bool = False) -> Page:

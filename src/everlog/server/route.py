@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from everlog.core.text import did_you_mean
 from everlog.errors import BadRequest, InvalidField
+from everlog.programs.policy import ROLES as ROLES
+from everlog.programs.policy import Policy as Policy
+from everlog.programs.policy import Role as Role
 
 if TYPE_CHECKING:
     from everlog.server.service import Service
 
-Role = Literal["none", "read", "append", "admin"]
-ROLES: tuple[Role, ...] = ("none", "read", "append", "admin")
-"""Each role may do what the ones before it may. `none` needs no token."""
-
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may use a route, and what it does.
-
-    `scope` is how the caller's scope limits it: `within` (what is outside of it does not exist), `log` (it is about
-    the whole log, so only a caller without a limit may use it), or `none` (it is about no events).
-    """
-
-    role: Role
-    scope: Literal["within", "log", "none"]
-    destructive: bool = False
-    idempotent: bool = True
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
