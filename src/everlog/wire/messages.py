@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.codec import event_from_object, recorded_object
+from everlog.core.codec import event_from_object, event_json
 from everlog.core.event import Position, Recorded, microseconds
 from everlog.core.query import Cursor, Page, Query, Reset
 from everlog.errors import InvalidField
@@ -114,9 +114,18 @@ def _expectation_object(expectation: Expectation) -> str | int | NoMatchObject:
             return expectation
 
 
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
 def record_bytes(recorded: Recorded) -> bytes:
-    """Return a record as JSON, as everything that shows one has it."""
-    return msgspec.json.encode(recorded_object(recorded))
+    """Return a record as JSON, with the fields of `recorded_object`.
+
+    The keys of its payload and tags are sorted, as a store has them: the answer to an append and the answer to its
+    retry, which is read from the store, are the same bytes.
+    """
+    at = _encode(recorded.received_at).decode()
+    place = f'{{"position":{recorded.position},"sequence":{recorded.sequence},"received_at":{at},'
+    return place.encode() + event_json(recorded.event)[1:]
 
 
 def read_record(found: Mapping[str, Any]) -> Recorded:
