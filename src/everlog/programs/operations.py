@@ -4,8 +4,8 @@
         mount(operation.name, operation.schema, operation.call)       # HTTP, tools for agents, ...
 
 `tools()` describes the same list for agents; `everlog.application.operations` adds the operations of the log itself,
-and the server describes all of them as an OpenAPI document. Nothing here imports an HTTP or a tool library. What comes
-with a request but is not part of it (actor, key, what the caller may see) is the `By` that the surface makes.
+and the server describes all of them as an OpenAPI document. Nothing here imports an HTTP or a tool library. What
+comes with a request but is not part of it (actor, key, what the caller may see) is the `By` that the surface makes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
@@ -135,16 +136,33 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Body | None = None
     answers: tuple[Answer, ...]
     problems: tuple[str, ...] = ()  # codes, beside those that every route may report
-    example: str  # a curl command without the address and the token, or a body
+    example: str  # the body, or the path and the query
+    operation: str = ""  # the operation that it runs, if it is a spelling of one
+    from_path: Mapping[str, str] = {}  # fields of the query or the body that the path has, with its {names}
     keyed: bool = False  # it takes an Idempotency-Key
     bytes_max: int = 1024 * 1024 + 64 * 1024  # of the body
 
 
-def read_query(request: Request, kind: type[Any]) -> Any:
-    """Return the query string as a struct; refuse what it does not have."""
+def read_query(request: Request, kind: type[Any], given: Mapping[str, Any] | None = None) -> Any:
+    """Return the query string as a struct; refuse what it does not have. `given` are fields from the path."""
+    found: dict[str, Any] = query_fields(request, kind, left_out=given or ())
+    try:
+        return msgspec.convert({**found, **(given or {})}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        field = str(error).partition("$.")[2].rstrip("`").partition("[")[0]
+        raise InvalidField(
+            f"the parameter {field or '?'} is not usable",
+            why=str(error),
+            hint=f"see {request.route.name} in /openapi.json",
+            field=field,
+        ) from error
+
+
+def query_fields(request: Request, kind: type[Any], *, left_out: Collection[str] = ()) -> dict[str, Any]:
+    """Return the texts of a query string, by the names of a struct's fields."""
     from urllib.parse import parse_qsl
 
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind) if field.encode_name not in left_out}
     found: dict[str, Any] = {}
     try:
         pairs = (
@@ -164,23 +182,20 @@ def read_query(request: Request, kind: type[Any]) -> Any:
                 hint=did_you_mean(name, fields) or f"see {request.route.name} in /openapi.json",
                 field=name[:60],
             )
-        if _is_repeatable(fields[name].type):
+        if is_repeatable(fields[name].type):
             found.setdefault(name, []).append(value)
         elif name in found:
             raise InvalidField(f"the query parameter {name} is given twice", hint="leave one of them out", field=name)
         else:
             found[name] = value
-    try:
-        return msgspec.convert(found, kind, strict=False)
-    except msgspec.ValidationError as error:
-        field = str(error).partition("$.")[2].rstrip("`").partition("[")[0]
-        raise InvalidField(
-            f"the query parameter {field or '?'} is not usable",
-            why=str(error),
-            hint=f"see {request.route.name} in /openapi.json",
-            field=field,
-        ) from error
+    return found
 
 
-def _is_repeatable(kind: Any) -> bool:
-    return getattr(kind, "__origin__", None) in (tuple, list)
+def is_repeatable(kind: Any) -> bool:
+    """Return whether a field of this type is a list: its parameter may be repeated."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return is_repeatable(get_args(kind)[0])
+    if origin in (Union, UnionType):
+        return any(map(is_repeatable, get_args(kind)))
+    return origin in (tuple, list) or kind in (tuple, list)

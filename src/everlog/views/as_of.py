@@ -60,7 +60,7 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def head_within(log: Log, within: str) -> Position:
-    """Return the head of the log, or for a scope the position of its newest event: what others write does not move it."""
+    """Return the head of the log, or for a scope the position of its newest event, which nobody else moves."""
     if not within:
         return log.head()
     newest = next(log.stored.read(Query(scope=within), limit=1, newest_first=True), None)

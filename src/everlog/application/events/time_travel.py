@@ -63,9 +63,7 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
     events: Sequence[Made]
 
 
-def state_then(
-    log: Log, name: str, key: str = "", *, moment: Moment | None = None, within: str = ""
-) -> StateThen:
+def state_then(log: Log, name: str, key: str = "", *, moment: Moment | None = None, within: str = "") -> StateThen:
     """Return the state of a stream, or of a key of a view, at a moment; None is now."""
     view, key = _named(log, name, key, within)
     at = cut(log, moment, stream=key if view.by_stream else "", within=within)

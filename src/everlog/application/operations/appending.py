@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from everlog.application.operations.fields import RecordObject, StreamName, record_of
+from everlog.application.operations.fields import Record, StreamName
+from everlog.core.codec import recorded_object
 from everlog.core.query import Query, in_scope
 from everlog.errors import InvalidField, WrongSequence
 from everlog.log.log import Log
@@ -32,7 +33,7 @@ REFUSALS = (
 """The codes with which an append is refused."""
 
 
-class Append(Action[RecordObject], frozen=True, kw_only=True):
+class Append(Action[Record], frozen=True, kw_only=True):
     """Record one event. When this answers, it is on the disk."""
 
     verb = "append"
@@ -43,7 +44,9 @@ class Append(Action[RecordObject], frozen=True, kw_only=True):
 
     type: Annotated[str, Meta(description="The event type.")]
     stream: StreamName
-    payload: Annotated[Any, Meta(description="The payload, as the type has it.")] = msgspec.field(default_factory=dict)
+    payload: Annotated[Any, Meta(description="The payload, as the type has it.")] = msgspec.field(
+        default_factory=dict
+    )
     scope: Annotated[str, Meta(description="The scope of the event; that of the caller, if it is empty.")] = ""
     expect: Annotated[
         str | int | NoMatchObject,
@@ -56,17 +59,17 @@ class Append(Action[RecordObject], frozen=True, kw_only=True):
     tags: Annotated[dict[str, str], Meta(description="Texts to find it by.")] = msgspec.field(default_factory=dict)
     dry_run: Annotated[bool, Meta(description="Check everything, record nothing.")] = False
 
-    def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[RecordObject]:
+    def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Record]:
         fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "dry_run"}
         draft = DraftObject(**fields).draft(request_id=by.request_id)
         receipt = commit_within(log, [draft], by, operation=self.type, dry_run=self.dry_run or by.dry_run)
-        return Done(record_of(receipt.records[0]), receipt.replayed)
+        return Done(recorded_object(receipt.records[0]), receipt.replayed)
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """The records of a batch."""
 
-    events: list[RecordObject]
+    events: list[Record]
 
 
 class AppendBatch(Action[Recorded], frozen=True, kw_only=True):
@@ -89,7 +92,7 @@ class AppendBatch(Action[Recorded], frozen=True, kw_only=True):
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Recorded]:
         drafts = [one.draft(request_id=by.request_id) for one in self.events]
         receipt = commit_within(log, drafts, by, operation="batch", dry_run=self.dry_run or by.dry_run)
-        return Done(Recorded(events=list(map(record_of, receipt.records))), receipt.replayed)
+        return Done(Recorded(events=list(map(recorded_object, receipt.records))), receipt.replayed)
 
 
 def commit_within(log: Log, drafts: Sequence[Draft], by: By, *, operation: str, dry_run: bool) -> Receipt:
@@ -98,9 +101,7 @@ def commit_within(log: Log, drafts: Sequence[Draft], by: By, *, operation: str, 
     for attempt in range(1, ATTEMPTS + 1):
         own = claimed_streams(log, asked, by.within)
         try:
-            return log.writer.commit(
-                own, key=by.key, operation=operation, dry_run=dry_run, key_scope=by.within or None
-            )
+            return log.writer.commit(own, key=by.key, operation=operation, dry_run=dry_run, key_scope=by.within)
         except WrongSequence as error:
             if attempt == ATTEMPTS or not taken_meanwhile(error, asked):
                 raise

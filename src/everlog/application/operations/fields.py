@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from everlog.application.events.parse_time import Moment, parse_moment
-from everlog.core.codec import EventObject, recorded_object
-from everlog.core.event import Recorded
+from everlog.core.codec import EventObject
 from everlog.core.query import Query
 from everlog.errors import InvalidField
 from everlog.views.as_of import Cut
@@ -20,7 +19,9 @@ LIMIT_MAX = 10_000
 StreamName = Annotated[str, Meta(description="The stream, KIND/ID.", min_length=1, max_length=500)]
 ViewName = Annotated[str, Meta(description="The name of a view.", min_length=1, max_length=100)]
 GroupName = Annotated[str, Meta(description="The name of a group of consumers.", min_length=1, max_length=64)]
-MemberName = Annotated[str, Meta(description="The name of a consumer, unique in its group.", min_length=1, max_length=64)]
+MemberName = Annotated[
+    str, Meta(description="The name of a consumer, unique in its group.", min_length=1, max_length=64)
+]
 AsOf = Annotated[
     str,
     Meta(
@@ -30,7 +31,9 @@ AsOf = Annotated[
     ),
 ]
 Limit = Annotated[int, Meta(description="At most this many.", ge=1, le=LIMIT_MAX)]
-Names = Annotated[list[str], Meta(description="The names of views; none means all that have been run.", max_length=100)]
+Names = Annotated[
+    list[str], Meta(description="The names of views; none means all that have been run.", max_length=100)
+]
 
 
 class RecordObject(EventObject, kw_only=True, omit_defaults=True):
@@ -41,13 +44,9 @@ class RecordObject(EventObject, kw_only=True, omit_defaults=True):
     received_at: datetime
 
 
-Record = dict[str, Any]
-"""A record as JSON; its schema is that of RecordObject."""
-
-
-def record_of(recorded: Recorded) -> RecordObject:
-    """Return a record as an answer has it."""
-    return msgspec.convert(recorded_object(recorded), RecordObject)
+RECORD_SCHEMA = "#/components/schemas/RecordObject"
+Record = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": RECORD_SCHEMA})]
+"""A record as `recorded_object` makes it, the same wherever JSON shows one; its schema is that of RecordObject."""
 
 
 class CutObject(msgspec.Struct, frozen=True, kw_only=True):
