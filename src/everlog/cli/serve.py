@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,35 +17,53 @@ _COLUMNS = ("name", "role", "actor", "scope", "created_at", "expires_at")
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option(
-    "--port", metavar="PORT", type=click.IntRange(0, 65535), default=7373, show_default=True, help="0: any."
+    "--port", metavar="PORT", type=click.IntRange(0, 65535), default=7373, show_default=True, help="0: any free one."
 )
+@click.option("--host-name", "host_names", metavar="NAME", multiple=True, help="A name under which it answers, too.")
+@click.option("--tls-cert", metavar="FILE", type=click.Path(path_type=Path), help="The certificate, in PEM.")
+@click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="The key of the certificate.")
+@click.option("--behind-proxy", is_flag=True, help="A proxy does TLS, and says who calls (X-Forwarded-For).")
+@click.option("--log-requests", is_flag=True, help="Write a line for every request to standard error.")
 @common_options
 @pass_session
-def serve_command(session: Session, host: str, port: int) -> None:
-    """Serve the log over HTTP, until Ctrl-C.
+def serve_command(session: Session, host_names: tuple[str, ...], log_requests: bool, **listen: Any) -> None:
+    """Serve the log over HTTP, until Ctrl-C or SIGTERM.
 
-    Callers need a token: see everlog tokens. On this machine's own address, the server makes one for itself and
-    prints it; that one ends with the server.
+    Callers need a token: see everlog tokens. If only this machine can reach it, the server makes one for itself and
+    prints it; that one ends with the server. Any other address needs TLS, or a proxy that does it.
 
     \b
     Examples:
       everlog serve
       everlog serve --port 0 --json
+      everlog serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --host-name log.example
     """
-    from everlog.server.serve import app_of, serve
+    from everlog.server.listen.front import Front
+    from everlog.server.listen.holder import sole_server
+    from everlog.server.observe.json_logs import logging_as_json
+    from everlog.server.serve import Listen, app_of, limits_of, serve
 
+    where = Listen(**listen)
+    where.check()
+    settings = session.settings().settings
+    names = (*host_names, *settings.host_names.split(","), where.host)
+    front = Front(limits_of(settings), host_names=names, behind_proxy=where.behind_proxy, log_requests=log_requests)
     log = session.log()
-    app = app_of(log, session.settings().settings)
-    secret = app.services["log"].tokens.for_this_process(actor=log.actor)
+    with sole_server(log) as holder, logging_as_json(requests=log_requests):
+        app = app_of(log, settings, front)
+        secret = app.services["log"].tokens.for_this_process(actor=log.actor) if where.is_private else ""
 
-    def ready(url: str) -> None:
-        if session.json:
-            sys.stdout.write(json_text({"url": url, "token": secret}) + "\n")
-        else:
-            sys.stdout.write(f"serving at {url}\ntoken {secret}\n")
-        sys.stdout.flush()
+        def ready(url: str) -> None:
+            holder.answers_at(url)
+            lines = [f"serving at {url}", *([f"token {secret}"] if secret else [])]
+            text = json_text({"url": url, "token": secret}) if session.json else "\n".join(lines)
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
 
-    serve(app, host=host, port=port, ready=ready)
+        try:
+            serve(app, where, ready=ready)
+        finally:
+            app.close()
 
 
 @click.group("tokens")

@@ -87,6 +87,12 @@ class Session:
         """Return the .everlog folder. Raises NoLogHere if there is none, or if --log names a log without one."""
         return self.location.folder()
 
+    def keys_path(self) -> Path:
+        """Return the folder of the private keys of the log."""
+        from everlog.application.trust.keys import keys_of
+
+        return keys_of(self.location).path
+
     def settings(self) -> Loaded:
         self._show_warnings()
         return self.location.settings()

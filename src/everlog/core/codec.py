@@ -290,21 +290,11 @@ class EventObject(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unkno
 
 def event_object(event: Event) -> dict[str, Any]:
     """Return the event as a JSON-ready dict with names."""
-    found: dict[str, Any] = msgspec.to_builtins(_named(event))
+    fields = dict(zip(EVENT_FIELDS, values_of(event), strict=True))
+    found: dict[str, Any] = msgspec.to_builtins(EventObject(**fields))
     if event.salt and not event.payload:  # without a salt the payload was erased, and is not known
         found["payload"] = {}
     return found
-
-
-def event_json(event: Event) -> bytes:
-    """Return the JSON text of `event_object`, with sorted keys in its payload and tags."""
-    if event.salt and not event.payload:
-        return encode_header(event_object(event))
-    return encode_header(_named(event))
-
-
-def _named(event: Event) -> EventObject:
-    return EventObject(**dict(zip(EVENT_FIELDS, values_of(event), strict=True)))
 
 
 def recorded_object(recorded: Recorded) -> dict[str, Any]:

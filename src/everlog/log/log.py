@@ -42,13 +42,13 @@ from everlog.core.query import (
     require_position,
     require_query,
 )
-from everlog.errors import Damaged, LogClosed, SchemaBroken
+from everlog.errors import Damaged, LogClosed
 from everlog.log.admit.events import refuse_unacceptable
 from everlog.log.admit.outcomes import Outcome
 from everlog.log.derived import ViewName, ViewOfLog, ViewsOfLog
 from everlog.log.read import follow, pages
 from everlog.log.read.accounting import accounted
-from everlog.log.read.upcast import count_readable, upcast, upcast_all, with_typed_payloads
+from everlog.log.read.upcast import upcast, upcast_all, with_typed_payloads
 from everlog.log.records import TYPES as RECORDED
 from everlog.log.records import types_of_records
 from everlog.log.verify.verify import Report, upgraded_head, verify
@@ -247,17 +247,7 @@ class Log:
         require_limit(limit)
         start = Cursor.of(cursor)
         held = [Cursor.of(one) for one in earlier]
-        page = pages.page_after(self._store, start, query, limit=limit, looking=looking, earlier=held)
-        events: list[Recorded] = []
-        try:
-            events.extend(upcast_all(self.catalog, page.events))
-        except SchemaBroken:
-            # The events before it are still good: a shorter page has them, and the next one begins with the reason.
-            readable = count_readable(self.catalog, page.events)
-            if not readable:
-                raise
-            return self.page_after(start, query, limit=readable, looking=looking, earlier=held)
-        return msgspec.structs.replace(page, events=tuple(events))
+        return pages.upcast_page(self._store, self.catalog, start, query, limit=limit, looking=looking, earlier=held)
 
     @overload
     def read(
@@ -470,10 +460,19 @@ class Log:
         return self.verdicts().counted(records)
 
     def refusals(
-        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
+        self,
+        *,
+        limit: int | None = 50,
+        code: str = "",
+        stream: str = "",
+        actor: str = "",
+        operation: str = "",
+        within: str = "",
     ) -> list[Refusal]:
-        """Return recorded refusals, the newest first."""
-        found = self.writer.refusals.newest(limit=limit, code=code, stream=stream, actor=actor, operation=operation)
+        """Return recorded refusals, the newest first; with `within`, those of callers in that scope."""
+        found = self.writer.refusals.newest(
+            limit=limit, code=code, stream=stream, actor=actor, operation=operation, within=within
+        )
         return list(found)
 
     def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:

@@ -49,6 +49,7 @@ class By(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
     causation_id: str = ""
     correlation_id: str = ""
+    tags: Mapping[str, str] = {}  # of every event that the command records
     dry_run: bool = False
 
 
@@ -185,6 +186,7 @@ class Question(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     example: ClassVar[Mapping[str, Any]] = {}
     shared: ClassVar[tuple[str, ...]] = ()
     columns: ClassVar[tuple[str, ...]] = ()
+    waits: ClassVar[bool] = False  # True: it may wait for something to happen
     policy: ClassVar[Policy] = Policy(role="read", scope="within")
     problems: ClassVar[tuple[str, ...]] = ()
 
@@ -205,6 +207,7 @@ class Action(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     policy: ClassVar[Policy] = Policy(role="admin", scope="log", idempotent=False)
     keyed: ClassVar[bool] = False  # True: it takes a key, which makes a retry safe
     long: ClassVar[bool] = False  # True: it may take minutes, so a server answers with a job
+    waits: ClassVar[bool] = False  # True: it may wait for something to happen
     problems: ClassVar[tuple[str, ...]] = ()
 
     def check(self) -> None:

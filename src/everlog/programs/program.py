@@ -68,6 +68,11 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 _PROGRAM_OF: dict[type[Any], Program] = {}
 
 
+def known_values() -> Mapping[type[Any], Program]:
+    """Return every command and question of the programs that were loaded, with its program."""
+    return _PROGRAM_OF
+
+
 def program_of(value: type[Any]) -> Program:
     """Return the program that lists a command or a question."""
     if value not in _PROGRAM_OF:

@@ -7,23 +7,16 @@ its first event. The work is done by the operations of the log, which every surf
 
 from __future__ import annotations
 
-from everlog.application.operations import appending, reading
+from everlog.application.operations import appending
 from everlog.application.operations.appending import claimed_streams as claimed_streams
 from everlog.application.operations.appending import taken_meanwhile as taken_meanwhile
 from everlog.core.event import Recorded
-from everlog.core.query import Cursor, Page, Query, in_scope
+from everlog.core.query import in_scope
 from everlog.core.query import narrowed as confined
-from everlog.log.log import Log
 from everlog.log.write.draft import Draft
 from everlog.server.route import Caller
-from everlog.views.as_of import head_within as head_of
 
-__all__ = ["claimed_streams", "confined", "head_of", "own_draft", "page_within", "taken_meanwhile", "visible"]
-
-
-def page_within(log: Log, cursor: Cursor, query: Query, caller: Caller, *, limit: int, looking: bool = False) -> Page:
-    """Return a page of the events that a caller may see; see `Log.page_after`."""
-    return reading.page_within(log, cursor, query, caller.within, limit=limit, looking=looking)
+__all__ = ["claimed_streams", "confined", "own_draft", "taken_meanwhile", "visible"]
 
 
 def visible(recorded: Recorded | None, caller: Caller) -> Recorded | None:

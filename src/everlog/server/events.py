@@ -1,27 +1,27 @@
-"""Events over HTTP: append one or many, read a page, one event, or one position."""
+"""Events over HTTP: append one or many, read one event or one position. `pages` and `streaming` read many."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from everlog import aio
+from everlog.application.operations.appending import REFUSALS
+from everlog.application.operations.fields import Record
 from everlog.core.canonical import parse_json
-from everlog.core.event import Position, Recorded
-from everlog.core.query import Cursor, Query
+from everlog.core.event import Recorded
 from everlog.errors import InvalidField, NotFound, WrongSequence
 from everlog.log.write.draft import Draft, Receipt
 from everlog.log.write.guard import ATTEMPTS
 from everlog.server import cloudevents, confined
-from everlog.server.route import JSON, NDJSON, Answer, Body, Policy, Request, Response, Route, Streamed, read_query
-from everlog.wire.messages import DraftObject, PageObject, page_bytes, record_bytes
+from everlog.server.observe.tracing import traced
+from everlog.server.route import JSON, NDJSON, Answer, Body, Policy, Request, Response, Route, read_query
+from everlog.wire.messages import DraftObject, record_bytes
 
 T = TypeVar("T")
 
-LIMIT_MAX = 10_000
 BATCH_MAX = 10_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
 
@@ -30,37 +30,6 @@ class AppendQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The query string of an append."""
 
     dry_run: Annotated[bool, msgspec.Meta(description="Check everything, record nothing.")] = False
-
-
-class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """The query string of a page."""
-
-    after: Annotated[str | None, msgspec.Meta(description="Continue after this cursor, with resets.")] = None
-    from_: Annotated[int, msgspec.Meta(ge=0, description="Only look, from this position.")] | None = msgspec.field(
-        default=None, name="from"
-    )
-    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX, description="At most this many events.")] = 100
-    type: Annotated[tuple[str, ...], msgspec.Meta(description="An event type; may be repeated.")] = ()
-    stream: str = ""
-    kind: str = ""
-    scope: str = ""
-    actor: str = ""
-    correlation: str = ""
-    since: datetime | None = None
-    until: datetime | None = None
-    order: Annotated[Literal["oldest", "newest"], msgspec.Meta(description="Which end to begin with.")] = "oldest"
-
-    def query(self) -> Query:
-        return Query(
-            types=frozenset(self.type),
-            stream=self.stream,
-            kind=self.kind,
-            scope=self.scope,
-            actor=self.actor,
-            correlation_id=self.correlation,
-            since=self.since,
-            until=self.until,
-        )
 
 
 def read_draft(body: bytes) -> DraftObject:
@@ -135,7 +104,7 @@ def _records_bytes(records: Sequence[Recorded]) -> bytes:
 async def record(request: Request, drafts: list[Draft], *, operation: str, key: str, dry_run: bool) -> Receipt:
     """Record drafts as the caller of a request."""
     caller, log = request.caller, request.service.log
-    asked = [confined.own_draft(draft, caller) for draft in drafts]
+    asked = traced([confined.own_draft(draft, caller) for draft in drafts])
     for attempt in range(1, ATTEMPTS + 1):
         own = asked
         if caller.within:
@@ -155,31 +124,6 @@ async def record(request: Request, drafts: list[Draft], *, operation: str, key: 
 def _recorded(receipt: Receipt, body: bytes) -> Response:
     headers = [("idempotent-replay", "true")] if receipt.replayed else []
     return Response(body, status=200 if receipt.dry_run else 201, headers=headers)
-
-
-async def page(request: Request) -> Response | Streamed:
-    asked: EventsQuery = read_query(request, EventsQuery)
-    if asked.after is not None and asked.from_ is not None:
-        raise InvalidField(
-            "both after and from are given",
-            why="after= is for a caller that holds state, and gets resets; from= is for one that only looks",
-            hint="leave one of them out",
-            field="from",
-        )
-    looking = asked.after is None
-    cursor = Cursor(Position(max(0, (asked.from_ or 0) - 1))) if looking else Cursor.of(asked.after or "")
-    query, caller, log = asked.query(), request.caller, request.service.log
-
-    def read() -> bytes:
-        if asked.order == "newest":
-            own = confined.confined(query, caller.within)
-            newest = [] if own is None else list(log.read(own, limit=asked.limit, newest_first=True))
-            found = confined.page_within(log, cursor, query, caller, limit=1, looking=True)
-            return page_bytes(found, map(record_bytes, newest), head=found.head)
-        found = confined.page_within(log, cursor, query, caller, limit=asked.limit, looking=looking)
-        return page_bytes(found, map(record_bytes, found.events), head=found.head)
-
-    return Response(await request.service.run(read))
 
 
 async def get(request: Request) -> Response:
@@ -205,10 +149,9 @@ def _one(request: Request, found: Recorded | None, name: str) -> Response:
     return Response(record_bytes(found))
 
 
-_RECORDED = Answer(status=201, about="It is on the disk.", type=Mapping[str, Any])
+_RECORDED = Answer(status=201, about="It is on the disk.", type=Record)
 _APPEND = Policy(role="append", scope="within", idempotent=False)
 _READ = Policy(role="read", scope="within")
-_REFUSALS = ("unknown_type", "invalid_payload", "rule_refused", "wrong_sequence", "idempotency_key_reuse", "busy")
 
 ROUTES = (
     Route(
@@ -220,8 +163,8 @@ ROUTES = (
         call=append,
         query=AppendQuery,
         body=Body(type=DraftObject, content_types=(JSON, cloudevents.ONE)),
-        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Mapping[str, Any])),
-        problems=_REFUSALS,
+        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Record)),
+        problems=REFUSALS,
         example='{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}',
         keyed=True,
     ),
@@ -234,23 +177,11 @@ ROUTES = (
         call=append_batch,
         query=AppendQuery,
         body=Body(type=list[DraftObject], content_types=(JSON, NDJSON, cloudevents.BATCH)),
-        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Mapping[str, Any])),
-        problems=_REFUSALS,
+        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Record)),
+        problems=REFUSALS,
         example='[{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}]',
         keyed=True,
         bytes_max=BATCH_BYTES_MAX,
-    ),
-    Route(
-        method="GET",
-        path="/v1/events",
-        name="events.page",
-        about="Return some events after a cursor, in order, or a reset if history has changed under it.",
-        policy=_READ,
-        call=page,
-        query=EventsQuery,
-        answers=(Answer(status=200, about="A page.", type=PageObject),),
-        problems=("invalid_field", "damaged"),
-        example="/v1/events?after=0&kind=note",
     ),
     Route(
         method="GET",
@@ -259,7 +190,7 @@ ROUTES = (
         about="Return one event.",
         policy=_READ,
         call=get,
-        answers=(Answer(status=200, about="The event.", type=Mapping[str, Any]),),
+        answers=(Answer(status=200, about="The event.", type=Record),),
         problems=("not_found", "invalid_field"),
         example="/v1/events/01M7GNA1VYFX6R4DN7FYV6RCAF",
     ),
@@ -270,7 +201,7 @@ ROUTES = (
         about="Return the event at a position.",
         policy=_READ,
         call=at,
-        answers=(Answer(status=200, about="The event.", type=Mapping[str, Any]),),
+        answers=(Answer(status=200, about="The event.", type=Record),),
         problems=("not_found", "invalid_field"),
         example="/v1/at/1",
     ),

@@ -15,6 +15,7 @@ from everlog.programs.policy import Policy as Policy
 from everlog.programs.policy import Role as Role
 
 if TYPE_CHECKING:
+    from everlog.server.sending import Sending
     from everlog.server.service import Service
 
 JSON = "application/json"
@@ -94,7 +95,7 @@ class Streamed:
 
     def __init__(
         self,
-        send_body: Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]],
+        send_body: Callable[[Sending], Awaitable[None]],
         *,
         content_type: str,
         headers: Sequence[tuple[str, str]] = (),
@@ -139,6 +140,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     example: str  # the body, or the path and the query
     operation: str = ""  # the operation that it runs, if it is a spelling of one
     from_path: Mapping[str, str] = {}  # fields of the query or the body that the path has, with its {names}
+    headers: tuple[str, ...] = ()  # request headers that it reads, beside those that every route does
+    problem_type: str = "application/problem+json"
     keyed: bool = False  # it takes an Idempotency-Key
     bytes_max: int = 1024 * 1024 + 64 * 1024  # of the body
 

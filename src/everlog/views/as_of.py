@@ -25,6 +25,7 @@ from everlog.core.query import EVERYTHING, Query, in_scope, narrowed
 from everlog.core.text import PathParts
 from everlog.errors import InvalidField, NotFound
 from everlog.log.read.causes import causes_of
+from everlog.log.read.own_events import OwnEvents
 from everlog.views.builds.rows import CausalOrder, Row, row_bytes, row_of
 from everlog.views.fold import AT_ONCE, fold, in_causal_order, kept_rows
 from everlog.views.view import Order, State, View
@@ -60,11 +61,8 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def head_within(log: Log, within: str) -> Position:
-    """Return the head of the log, or for a scope the position of its newest event, which nobody else moves."""
-    if not within:
-        return log.head()
-    newest = next(log.stored.read(Query(scope=within), limit=1, newest_first=True), None)
-    return START if newest is None else newest.position
+    """Return the head of the log, or for a scope the newest of its own positions, which nobody else moves."""
+    return OwnEvents(log.stored, within).head() if within else log.head()
 
 
 def cut(log: Log, moment: Moment | None, *, stream: str = "", within: str = "") -> Cut:

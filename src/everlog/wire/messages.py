@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from everlog.core.codec import event_from_object, event_json
-from everlog.core.event import Position, Recorded, microseconds
+from everlog.core.codec import event_from_object
+from everlog.core.event import EVENT_FIELDS, Position, Recorded, microseconds, values_of
 from everlog.core.query import Cursor, Page, Query, Reset
 from everlog.errors import InvalidField
 from everlog.log.write.draft import Draft
@@ -114,18 +114,51 @@ def _expectation_object(expectation: Expectation) -> str | int | NoMatchObject:
             return expectation
 
 
+class RecordObject(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A record as JSON: its place in the log, then the fields of the event in their order. Empty fields are left out,
+    except the payload, which is only left out once it was erased."""
+
+    position: int
+    sequence: int
+    received_at: datetime
+    id: str
+    type: str
+    version: int
+    stream: str
+    lamport: int
+    origin: str
+    origin_seq: int
+    occurred_at: datetime
+    actor: str
+    scope: str = ""
+    request_id: str = ""
+    causation_id: str = ""
+    correlation_id: str = ""
+    idempotency_key: str = ""
+    tags: Mapping[str, str] = {}
+    commitment: bytes = b""
+    previous: bytes = b""
+    payload: Any = msgspec.UNSET
+    salt: bytes = b""
+    signature: bytes = b""
+    path: tuple[bytes, ...] = ()
+    erased_by: str = ""
+
+
 _encode = msgspec.json.Encoder(order="deterministic").encode
+_PAYLOAD = EVENT_FIELDS.index("payload")
 
 
 def record_bytes(recorded: Recorded) -> bytes:
-    """Return a record as JSON, with the fields of `recorded_object`.
+    """Return a record as JSON.
 
     The keys of its payload and tags are sorted, as a store has them: the answer to an append and the answer to its
     retry, which is read from the store, are the same bytes.
     """
-    at = _encode(recorded.received_at).decode()
-    place = f'{{"position":{recorded.position},"sequence":{recorded.sequence},"received_at":{at},'
-    return place.encode() + event_json(recorded.event)[1:]
+    values = values_of(recorded.event)
+    if not recorded.event.salt and not recorded.event.payload:
+        values = (*values[:_PAYLOAD], msgspec.UNSET, *values[_PAYLOAD + 1 :])
+    return _encode(RecordObject(recorded.position, recorded.sequence, recorded.received_at, *values))
 
 
 def read_record(found: Mapping[str, Any]) -> Recorded:
@@ -154,19 +187,29 @@ class PageObject(msgspec.Struct, frozen=True, kw_only=True):
     holes: tuple[Hole, ...] = ()
 
 
-def page_bytes(page: Page, events: Iterable[bytes], *, head: int, holes: tuple[Hole, ...] = ()) -> bytes:
+class _PageEnd(msgspec.Struct, frozen=True):
+    """What follows the events of a page."""
+
+    next: str
+    head: int
+    looked_to: int
+    reset_required: bool
+    reason: str
+    holes: tuple[Hole, ...]
+
+
+def page_bytes(
+    events: Iterable[bytes],
+    *,
+    next: str,
+    head: int,
+    looked_to: int,
+    reset: Reset | None = None,
+    holes: tuple[Hole, ...] = (),
+) -> bytes:
     """Return a page as JSON; its records are given as JSON already."""
-    return msgspec.json.encode(
-        PageObject(
-            events=tuple(map(msgspec.Raw, events)),
-            next=str(page.next_cursor),
-            head=head,
-            looked_to=page.next_cursor.position,
-            reset_required=page.reset is not None,
-            reason="" if page.reset is None else page.reset.reason,
-            holes=holes,
-        )
-    )
+    end = _PageEnd(next, head, looked_to, reset is not None, "" if reset is None else reset.reason, holes)
+    return b'{"events":[' + b",".join(events) + b"]," + _encode(end)[1:]
 
 
 def read_page(data: bytes) -> Page:

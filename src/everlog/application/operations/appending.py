@@ -53,7 +53,7 @@ class Append(Action[Record], frozen=True, kw_only=True):
         Meta(description="What the stream must be: any, none, exists, a sequence, or no match of a query."),
     ] = "any"
     id: Annotated[str, Meta(description="The id of the event, if the caller makes it.")] = ""
-    occurred_at: Annotated[datetime | None, Meta(description="When it happened, if not now.")] = None
+    occurred_at: Annotated[datetime, Meta(description="When it happened, if not now.")] | None = None
     causation_id: Annotated[str, Meta(description="The id of the event that caused it.")] = ""
     correlation_id: Annotated[str, Meta(description="What connects it to other events.")] = ""
     tags: Annotated[dict[str, str], Meta(description="Texts to find it by.")] = msgspec.field(default_factory=dict)
@@ -61,7 +61,7 @@ class Append(Action[Record], frozen=True, kw_only=True):
 
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Record]:
         fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "dry_run"}
-        draft = DraftObject(**fields).draft(request_id=by.request_id)
+        draft = _traced(DraftObject(**fields).draft(request_id=by.request_id), by)
         receipt = commit_within(log, [draft], by, operation=self.type, dry_run=self.dry_run or by.dry_run)
         return Done(recorded_object(receipt.records[0]), receipt.replayed)
 
@@ -90,9 +90,13 @@ class AppendBatch(Action[Recorded], frozen=True, kw_only=True):
     dry_run: Annotated[bool, Meta(description="Check everything, record nothing.")] = False
 
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Recorded]:
-        drafts = [one.draft(request_id=by.request_id) for one in self.events]
+        drafts = [_traced(one.draft(request_id=by.request_id), by) for one in self.events]
         receipt = commit_within(log, drafts, by, operation="batch", dry_run=self.dry_run or by.dry_run)
         return Done(Recorded(events=list(map(recorded_object, receipt.records))), receipt.replayed)
+
+
+def _traced(draft: Draft, by: By) -> Draft:
+    return msgspec.structs.replace(draft, tags={**by.tags, **draft.tags}) if by.tags else draft
 
 
 def commit_within(log: Log, drafts: Sequence[Draft], by: By, *, operation: str, dry_run: bool) -> Receipt:

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from everlog.application.events.parse_time import Moment, parse_moment
+from everlog.application.events.parse_time import parse_moment
 from everlog.core.codec import EventObject
 from everlog.core.query import Query
 from everlog.errors import InvalidField
-from everlog.views.as_of import Cut
+from everlog.views.as_of import Cut, Moment
 
 LIMIT_MAX = 10_000
 
@@ -32,7 +32,7 @@ AsOf = Annotated[
 ]
 Limit = Annotated[int, Meta(description="At most this many.", ge=1, le=LIMIT_MAX)]
 Names = Annotated[
-    list[str], Meta(description="The names of views; none means all that have been run.", max_length=100)
+    tuple[str, ...], Meta(description="The names of views; none means all that have been run.", max_length=100)
 ]
 
 
@@ -81,8 +81,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     scope: Annotated[str, Meta(description="Only this scope and those below it.", max_length=500)] = ""
     actor: Annotated[str, Meta(description="Only events of this actor.", max_length=200)] = ""
     correlation: Annotated[str, Meta(description="Only events with this correlation id.", max_length=200)] = ""
-    since: Annotated[datetime | None, Meta(description="Only what arrived at this time or later.")] = None
-    until: Annotated[datetime | None, Meta(description="Only what arrived before this time.")] = None
+    since: Annotated[datetime, Meta(description="Only what arrived at this time or later.")] | None = None
+    until: Annotated[datetime, Meta(description="Only what arrived before this time.")] | None = None
 
     def query(self) -> Query:
         return Query(

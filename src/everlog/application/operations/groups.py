@@ -195,6 +195,7 @@ class Take(Action[Taken], frozen=True, kw_only=True):
     """Take the next events of a consumer's share, and renew its lease. Without `wait` it answers at once."""
 
     verb = "take"
+    waits = True
     policy = _CONSUME
     problems = _LEASED
     example: ClassVar[dict[str, Any]] = {"group": "mailer", "member": "mailer-1", "max": 10}
@@ -259,9 +260,10 @@ class Nack(Action[Settled], frozen=True, kw_only=True):
     position: Position
     token: Token
     reason: Annotated[str, Meta(description="Why it failed; it is recorded.", max_length=1000)] = ""
-    retry_in_s: Annotated[
-        float | None, Meta(description="When to deliver it again; by default later each time.", ge=0, le=86400)
-    ] = None
+    retry_in_s: (
+        Annotated[float, Meta(description="When to deliver it again; by default later each time.", ge=0, le=86400)]
+        | None
+    ) = None
 
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Settled]:
         joined = memberships_of(log).find(self.group, self.member)

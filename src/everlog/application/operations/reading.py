@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from everlog.application.events.find import find_position
+from everlog.application.events.reading import Reading
 from everlog.application.operations.fields import (
     AsOf,
     Filter,
@@ -19,7 +20,7 @@ from everlog.application.operations.fields import (
 )
 from everlog.core.codec import recorded_object
 from everlog.core.event import Position, Recorded
-from everlog.core.query import Cursor, Page, Query, in_scope, narrowed, proof_of
+from everlog.core.query import Cursor, Query, proof_of
 from everlog.errors import InvalidField, NotFound
 from everlog.log.log import Log
 from everlog.log.read.causes import causes_of
@@ -48,9 +49,10 @@ class ReadPage(Filter, Question[PageAnswer], frozen=True, kw_only=True):
     problems = ("damaged", "schema_broken")
     example: ClassVar[dict[str, Any]] = {"after": "0", "kind": "note"}
 
-    after: Annotated[
-        str | None, Meta(description="Continue after this cursor, with resets. None: only look.", max_length=500)
-    ] = None
+    after: (
+        Annotated[str, Meta(description="Continue after this cursor, with resets. None: only look.", max_length=500)]
+        | None
+    ) = None
     from_: Annotated[int, Meta(description="Only look, from this position.", ge=0, le=2**53)] = msgspec.field(
         default=0, name="from"
     )
@@ -68,14 +70,17 @@ class ReadPage(Filter, Question[PageAnswer], frozen=True, kw_only=True):
     def answer(self, log: Log, within: str) -> PageAnswer:
         looking = self.after is None
         cursor = Cursor(Position(max(0, self.from_ - 1))) if looking else Cursor.of(self.after or "")
-        page = page_within(log, cursor, self.query(), within, limit=self.limit, looking=looking)
+        reading = Reading(log, self.query(), within)
+        page = reading.after(cursor, limit=self.limit, looking=looking).page
+        looked_to = page.next_cursor.position
         return PageAnswer(
             events=list(map(recorded_object, page.events)),
             next=str(page.next_cursor),
             head=page.head,
-            looked_to=page.next_cursor.position,
+            looked_to=looked_to,
             reset_required=page.reset is not None,
             reason="" if page.reset is None else page.reset.reason,
+            holes=reading.holes(max(1, self.from_), looked_to) if looking else (),
         )
 
 
@@ -222,35 +227,15 @@ class Refusals(Question[list[RefusalObject]], frozen=True, kw_only=True):
     limit: Limit = 50
 
     def answer(self, log: Log, within: str) -> list[RefusalObject]:
-        limit = None if within else self.limit
         found = log.refusals(
-            limit=limit, code=self.code, stream=self.stream, actor=self.actor, operation=self.operation
+            limit=self.limit,
+            code=self.code,
+            stream=self.stream,
+            actor=self.actor,
+            operation=self.operation,
+            within=within,
         )
-        own = [one for one in found if in_scope(one.scope, within)]
-        return list(map(RefusalObject.of, own[: self.limit]))
-
-
-def page_within(log: Log, cursor: Cursor, query: Query, within: str, *, limit: int, looking: bool = False) -> Page:
-    """Return a page of the events in a scope; see `Log.page_after`."""
-    own = narrowed(query, within)
-    if own is None:
-        return Page((), cursor, head_within(log, within))
-    page = log.page_after(cursor, own, limit=limit, looking=looking)
-    if not within:
-        return page
-    head = head_within(log, within)
-    if page.reset is not None:
-        return msgspec.structs.replace(page, head=head)
-    # The end of the search shows how long the log is: the caller's cursor stays at an event of its own.
-    if page.events:
-        last = page.events[-1]
-        position = last.position
-        proof = proof_of(last.event.id, log.identity.life_at(position))
-    else:
-        position, proof = cursor.position, cursor.proof
-    knows = page.next_cursor.knows
-    kept = Cursor(position, knows if knows > position else Position(0), page.next_cursor.epoch, proof)
-    return msgspec.structs.replace(page, next_cursor=kept, head=head)
+        return list(map(RefusalObject.of, found))
 
 
 def found_event(log: Log, name: str, within: str) -> Recorded:

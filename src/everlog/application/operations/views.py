@@ -102,6 +102,7 @@ class Get(Question[ViewAnswer], frozen=True, kw_only=True):
     """Return the state of one key of a view, now or as it was."""
 
     verb = "get"
+    waits = True
     problems = _PROBLEMS
     example: ClassVar[dict[str, Any]] = {"view": "streams", "key": "note/1"}
 
@@ -160,6 +161,7 @@ class Rows(Question[RowsAnswer], frozen=True, kw_only=True):
     """Return states of a view, page by page in order of their keys."""
 
     verb = "rows"
+    waits = True
     problems = _PROBLEMS
     example: ClassVar[dict[str, Any]] = {"view": "streams", "limit": 10}
 
@@ -218,7 +220,7 @@ class AuditViews(Action[list[Audit]], frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"views": ["streams"]}
 
     views: Names = ()
-    sample: Annotated[int | None, Meta(description="How many keys to fold again; by default all.", ge=1)] = None
+    sample: Annotated[int, Meta(description="How many keys to fold again; by default all.", ge=1)] | None = None
 
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[list[Audit]]:
         def show(name: str) -> AbstractContextManager[Callable[[int], None]]:

@@ -6,11 +6,15 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import islice
 
+import msgspec
+
+from everlog.catalog.catalog import Catalog
 from everlog.core.event import START, Position, Recorded
 from everlog.core.query import EVERYTHING, Cursor, Page, Query, proof_of
-from everlog.errors import Damaged, HistoryChanged
+from everlog.errors import Damaged, HistoryChanged, SchemaBroken
 from everlog.log.read.accounting import Accounting
 from everlog.log.read.resets import find_reset, newest_purge, proof_at
+from everlog.log.read.upcast import count_readable, upcast_all
 from everlog.stores.contract import ReadsPieces, Stored
 
 PAGE_LIMIT = 500
@@ -100,6 +104,30 @@ def page_after(
     page = OpenPage(store, cursor, query, limit=limit, looking=looking, earlier=earlier)
     events = tuple(recorded for piece in page for recorded in piece)
     return Page(events, page.next_cursor, page.head, page.reset)
+
+
+def upcast_page(
+    store: Stored,
+    catalog: Catalog,
+    cursor: Cursor,
+    query: Query,
+    *,
+    limit: int,
+    looking: bool = False,
+    earlier: Iterable[Cursor] = (),
+) -> Page:
+    """Return a page as readers get it: see `Log.page_after`."""
+    page = page_after(store, cursor, query, limit=limit, looking=looking, earlier=earlier)
+    events: list[Recorded] = []
+    try:
+        events.extend(upcast_all(catalog, page.events))
+    except SchemaBroken:
+        # The events before it are still good: a shorter page has them, and the next one begins with the reason.
+        readable = count_readable(catalog, page.events)
+        if not readable:
+            raise
+        return upcast_page(store, catalog, cursor, query, limit=readable, looking=looking, earlier=earlier)
+    return msgspec.structs.replace(page, events=tuple(events))
 
 
 def _pieces(store: Stored, query: Query, after: Position, upto: Position, limit: int) -> Iterator[list[Recorded]]:

@@ -1,0 +1,85 @@
+"""The body of an answer while it is sent: notices a caller that has gone, or that reads nothing.
+
+A write that is not taken within `WRITE_S` ends the connection at once. A transport that is closed in the usual way
+would keep the socket, and what waits for it, until the caller reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from typing import Any
+
+Message = MutableMapping[str, Any]
+
+WRITE_S = 10.0
+"""How long one write may wait for the caller."""
+
+SEND_BUFFER_BYTES = 128 * 1024
+"""Of the kernel, for each stream. Its own choice grows to megabytes, in which a stalled caller is not noticed."""
+
+
+class Gone(Exception):
+    """The caller does not read any more: it has closed the connection, or it took too long."""
+
+
+class Sending:
+    """Sends the pieces of a body: `await sending(data)`. Raises Gone when nobody reads them."""
+
+    def __init__(
+        self, send: Callable[[Message], Awaitable[None]], receive: Callable[[], Awaitable[Message]] | None = None
+    ) -> None:
+        self._send = send
+        self._receive = receive
+        self._transport: Any = getattr(getattr(send, "__self__", None), "transport", None)  # uvicorn has one
+        self._watch: asyncio.Task[None] | None = None
+        self.gone = False
+        self.on_gone: Callable[[], None] = lambda: None
+
+    async def __call__(self, data: bytes) -> None:
+        if self.gone:
+            raise Gone
+        message = {"type": "http.response.body", "body": data, "more_body": True}
+        if self._transport is not None and not self._transport.get_write_buffer_size():
+            await self._send(message)  # it does not wait
+            return
+        try:
+            async with asyncio.timeout(WRITE_S):
+                await self._send(message)
+        except TimeoutError:
+            self.abort()
+            raise Gone from None
+        if self.gone:
+            raise Gone
+
+    def abort(self) -> None:
+        """End the connection without waiting for what was not read."""
+        self._left()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def begin(self) -> None:
+        """Notice from now on when the caller closes the connection."""
+        if self._receive is not None:
+            self._watch = asyncio.create_task(self._until_gone(self._receive))
+        if self._transport is not None:
+            held = self._transport.get_extra_info("socket")
+            if held is not None and held.family in (socket.AF_INET, socket.AF_INET6):
+                with suppress(OSError):
+                    held.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+
+    def end(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _until_gone(self, receive: Callable[[], Awaitable[Message]]) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._left()
+
+    def _left(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self.on_gone()
