@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from everlog._version import __version__
-from everlog.application.operations.fields import RecordObject
 from everlog.server.frames import Notice
 from everlog.server.openapi import SCHEMAS, document
 from everlog.server.route import SSE, Route
+from everlog.wire.messages import RecordObject
 from everlog.wire.problems import Problem
 
 _MESSAGES = {

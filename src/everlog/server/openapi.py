@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from everlog._version import __version__
-from everlog.application.operations.fields import RecordObject
 from everlog.server.route import JSON, Answer, Route
+from everlog.wire.messages import RecordObject
 from everlog.wire.problems import CONTENT_TYPE, Problem, every_error, status_of
 
 SCHEMAS = "#/components/schemas/{name}"
@@ -246,9 +246,9 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     for answer in route.answers:
         one = found.setdefault(str(answer.status), {"description": answer.about})
         if answer.status != HTTPStatus.NOT_MODIFIED:
-            one.setdefault("content", {})[answer.content_type.partition(";")[0]] = {
-                "schema": _schema(answer, schemas)
-            }
+            content = one.setdefault("content", {}).setdefault(answer.content_type.partition(";")[0], {})
+            schema = _schema(answer, schemas)
+            content["schema"] = {"anyOf": [content["schema"], schema]} if "schema" in content else schema
         if headers := _answer_headers(route, answer):
             one["headers"] = headers
     for status, codes in statuses_of(route).items():

@@ -4,6 +4,7 @@ with its fields as the query. `spellings` has further routes for the same operat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -13,15 +14,28 @@ from everlog.core.canonical import parse_json
 from everlog.errors import BadRequest, InvalidField
 from everlog.programs.command import Action, By, Command
 from everlog.programs.operations import CommandAnswer, Operation, Value
+from everlog.programs.perform import perform
 from everlog.server.jobs import Job
 from everlog.server.observe.tracing import trace_tags
 from everlog.server.route import Answer, Body, Request, Response, Route, is_repeatable, read_query
+from everlog.wire.messages import OutcomeObject, outcome_bytes
 
 
 class DoQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """The query string of a command."""
+    """The query string of a command: what belongs to the request and not to the command."""
 
-    dry_run: Annotated[bool, msgspec.Meta(description="Decide everything, record nothing.")] = False
+    dry_run: Annotated[bool, msgspec.Meta(description="Check everything, record nothing.")] = False
+    full: Annotated[bool, msgspec.Meta(description="Answer with the result and the records, each as a whole.")] = (
+        False
+    )
+    at: Annotated[datetime | None, msgspec.Meta(description="When it happened, if not now.")] = None
+    causation_id: Annotated[str, msgspec.Meta(description="The event that caused this.")] = ""
+    correlation_id: Annotated[str, msgspec.Meta(description="What all events that belong together share.")] = ""
+    actor: Annotated[str, msgspec.Meta(description="Who acts; another actor than the token's is refused.")] = ""
+
+
+class NoQuery(msgspec.Struct, frozen=True):
+    """A query string without parameters."""
 
 
 class Spelling(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +75,7 @@ def route_of(operation: Operation, spelling: Spelling | None = None) -> Route:
         call=_do if operation.records else _ask,
         query=query,
         body=Body(type=value) if operation.records else None,
-        answers=(_answer(operation),),
+        answers=_answers(operation),
         problems=(*operation.problems, "busy") if operation.long else operation.problems,
         example=_example(operation, path, fields),
         operation=operation.name,
@@ -70,12 +84,13 @@ def route_of(operation: Operation, spelling: Spelling | None = None) -> Route:
     )
 
 
-def _answer(operation: Operation) -> Answer:
+def _answers(operation: Operation) -> tuple[Answer, ...]:
     if operation.long:
-        return Answer(status=202, about="It has begun; Location names the job.", type=Job)
+        return (Answer(status=202, about="It has begun; Location names the job.", type=Job),)
     if not issubclass(operation.value, Command):
-        return Answer(status=200, about="The answer.", type=operation.result_type)
-    return Answer(status=200, about="What was done.", type=_outcome_type(operation.result_type))
+        return (Answer(status=200, about="The answer.", type=operation.result_type),)
+    brief = Answer(status=200, about="What was done.", type=_outcome_type(operation.result_type))
+    return brief, Answer(status=200, about="The whole outcome, with full=true.", type=OutcomeObject)
 
 
 def _outcome_type(result: Any) -> Any:
@@ -110,22 +125,32 @@ def _filled(path: str, example: Mapping[str, Any], from_path: Mapping[str, str])
     return path
 
 
-def by_of(request: Request, *, dry_run: bool = False) -> By:
-    """Return who runs a command, from the token and the headers of a request."""
+def by_of(request: Request, asked: DoQuery | None = None) -> By:
+    """Return who runs a command, from the token, the headers and the query string of a request."""
+    asked = asked or DoQuery()
+    if asked.actor and asked.actor != request.caller.actor:
+        raise InvalidField(
+            f"the request names the actor {asked.actor[:80]!r}",
+            why=f"a token decides who acts, and this one is of {request.caller.actor}",
+            hint="leave actor out",
+            field="actor",
+        )
     return By(
         actor=request.caller.actor,
         within=request.caller.within,
         key=request.header("idempotency-key"),
         request_id=request.id,
         tags=trace_tags(),
-        dry_run=dry_run,
+        at=asked.at,
+        causation_id=asked.causation_id,
+        correlation_id=asked.correlation_id,
+        dry_run=asked.dry_run,
     )
 
 
 async def _do(request: Request) -> Response:
     operation = request.service.operations[request.route.operation]
-    query = request.route.query
-    dry_run = query is not None and read_query(request, query).dry_run
+    asked = read_query(request, DoQuery if request.route.query is not None else NoQuery)
     body = parse_json(request.body or b"{}", levels_around=1)
     if not isinstance(body, dict):
         raise BadRequest("the body is not an object", hint=f"send the fields of {operation.name} as JSON")
@@ -138,7 +163,12 @@ async def _do(request: Request) -> Response:
             field=twice[0],
         )
     value = operation.read({**body, **given})
-    return await _called(request, operation, value, by_of(request, dry_run=dry_run))
+    by = by_of(request, asked if isinstance(asked, DoQuery) else None)
+    if not (isinstance(value, Command) and asked.full):
+        return await _called(request, operation, value, by)
+    outcome = await request.service.run(perform, request.service.log, value, by)
+    headers = [("idempotent-replay", "true")] if outcome.replayed else []
+    return Response(await request.service.run(outcome_bytes, outcome), headers=headers)
 
 
 async def _ask(request: Request) -> Response:

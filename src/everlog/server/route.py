@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -147,34 +149,17 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_query(request: Request, kind: type[Any], given: Mapping[str, Any] | None = None) -> Any:
-    """Return the query string as a struct; refuse what it does not have. `given` are fields from the path."""
-    found: dict[str, Any] = query_fields(request, kind, left_out=given or ())
-    try:
-        return msgspec.convert({**found, **(given or {})}, kind, strict=False)
-    except msgspec.ValidationError as error:
-        field = str(error).partition("$.")[2].rstrip("`").partition("[")[0]
-        raise InvalidField(
-            f"the parameter {field or '?'} is not usable",
-            why=str(error),
-            hint=f"see {request.route.name} in /openapi.json",
-            field=field,
-        ) from error
-
-
-def query_fields(request: Request, kind: type[Any], *, left_out: Collection[str] = ()) -> dict[str, Any]:
-    """Return the texts of a query string, by the names of a struct's fields."""
-    from urllib.parse import parse_qsl
-
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind) if field.encode_name not in left_out}
+    """Return the query string as a struct; refuse what it does not have. `given` are fields that the path has."""
+    fields = _fields(kind)  # type: ignore[arg-type]
+    if given:
+        fields = {name: many for name, many in fields.items() if name not in given}
     found: dict[str, Any] = {}
+    pairs: list[tuple[str, str]] = []
     try:
-        pairs = (
-            parse_qsl(
+        if request.query_text:
+            pairs = parse_qsl(
                 request.query_text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=100
             )
-            if request.query_text
-            else []
-        )
     except (ValueError, UnicodeDecodeError) as error:
         raise BadRequest("the query string cannot be read", why=str(error), hint="name=value&name=value") from error
     for name, value in pairs:
@@ -185,20 +170,34 @@ def query_fields(request: Request, kind: type[Any], *, left_out: Collection[str]
                 hint=did_you_mean(name, fields) or f"see {request.route.name} in /openapi.json",
                 field=name[:60],
             )
-        if is_repeatable(fields[name].type):
+        if fields[name]:
             found.setdefault(name, []).append(value)
         elif name in found:
             raise InvalidField(f"the query parameter {name} is given twice", hint="leave one of them out", field=name)
         else:
             found[name] = value
-    return found
+    try:
+        return msgspec.convert(found | dict(given or {}), kind, strict=False)
+    except msgspec.ValidationError as error:
+        field = str(error).partition("$.")[2].rstrip("`").partition("[")[0]
+        raise InvalidField(
+            f"the query parameter {field or '?'} is not usable",
+            why=str(error),
+            hint=f"see {request.route.name} in /openapi.json",
+            field=field,
+        ) from error
+
+
+@cache
+def _fields(kind: type[Any]) -> dict[str, bool]:
+    """Return the parameters of a query string, and whether each may be repeated."""
+    return {field.encode_name: is_repeatable(field.type) for field in msgspec.structs.fields(kind)}
 
 
 def is_repeatable(kind: Any) -> bool:
     """Return whether a field of this type is a list: its parameter may be repeated."""
-    origin = get_origin(kind)
-    if origin is Annotated:
+    if get_origin(kind) is Annotated:
         return is_repeatable(get_args(kind)[0])
-    if origin in (Union, UnionType):
+    if get_origin(kind) in (Union, UnionType):
         return any(map(is_repeatable, get_args(kind)))
-    return origin in (tuple, list) or kind in (tuple, list)
+    return get_origin(kind) in (tuple, list)

@@ -56,7 +56,7 @@ class Service:
         self.tokens = Tokens(log)
         self.callers = Callers(self.tokens, oidc)
         self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
-        self.hub = Hub(log)
+        self.hub = self.front.metrics.hubs[name] = Hub(log)
         self.jobs = Jobs(name)
         self.documents: dict[str, bytes] = {}
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
@@ -76,9 +76,7 @@ class Service:
 
     def say_bye(self) -> None:
         """End the streams and long polls: each gets the cursor to continue from."""
-        hub = getattr(self, "hub", None)
-        if hub is not None:
-            hub.close()
+        self.hub.close()
 
     def close(self) -> None:
         """End what is open with a bye, as far as its event loop still runs, and give the threads back."""

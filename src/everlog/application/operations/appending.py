@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 from msgspec import Meta
 
-from everlog.application.operations.fields import Record, StreamName
-from everlog.core.codec import recorded_object
+from everlog.application.operations.fields import Record, StreamName, record_of
 from everlog.core.query import Query, in_scope
 from everlog.errors import InvalidField, WrongSequence
 from everlog.log.log import Log
@@ -63,7 +62,7 @@ class Append(Action[Record], frozen=True, kw_only=True):
         fields = {name: getattr(self, name) for name in self.__struct_fields__ if name != "dry_run"}
         draft = _traced(DraftObject(**fields).draft(request_id=by.request_id), by)
         receipt = commit_within(log, [draft], by, operation=self.type, dry_run=self.dry_run or by.dry_run)
-        return Done(recorded_object(receipt.records[0]), receipt.replayed)
+        return Done(record_of(receipt.records[0]), receipt.replayed)
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +91,7 @@ class AppendBatch(Action[Recorded], frozen=True, kw_only=True):
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Recorded]:
         drafts = [_traced(one.draft(request_id=by.request_id), by) for one in self.events]
         receipt = commit_within(log, drafts, by, operation="batch", dry_run=self.dry_run or by.dry_run)
-        return Done(Recorded(events=list(map(recorded_object, receipt.records))), receipt.replayed)
+        return Done(Recorded(events=list(map(record_of, receipt.records))), receipt.replayed)
 
 
 def _traced(draft: Draft, by: By) -> Draft:

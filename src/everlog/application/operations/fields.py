@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from everlog.application.events.parse_time import parse_moment
-from everlog.core.codec import EventObject
+from everlog.core.event import Recorded
 from everlog.core.query import Query
 from everlog.errors import InvalidField
 from everlog.views.as_of import Cut, Moment
+from everlog.wire.messages import record_bytes
 
 LIMIT_MAX = 10_000
 
@@ -36,17 +37,15 @@ Names = Annotated[
 ]
 
 
-class RecordObject(EventObject, kw_only=True, omit_defaults=True):
-    """The JSON object of a record: an event with its place in this log. Empty fields are left out."""
-
-    position: int
-    sequence: int
-    received_at: datetime
-
-
 RECORD_SCHEMA = "#/components/schemas/RecordObject"
 Record = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": RECORD_SCHEMA})]
-"""A record as `recorded_object` makes it, the same wherever JSON shows one; its schema is that of RecordObject."""
+"""A record as JSON; its schema is that of RecordObject."""
+
+
+def record_of(recorded: Recorded) -> Record:
+    """Return a record as every answer has it: with the same bytes, whether it was recorded now or read."""
+    found: Record = msgspec.json.decode(record_bytes(recorded))
+    return found
 
 
 class CutObject(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,12 +19,11 @@ from everlog.application.consumer_groups import (
     retry_letter,
     skip_letter,
 )
-from everlog.application.operations.fields import Filter, GroupName, MemberName, Record
+from everlog.application.operations.fields import Filter, GroupName, MemberName, Record, record_of
 from everlog.application.operations.memberships import memberships_of
 from everlog.consumers import settings
 from everlog.consumers.delivery import Delivery
 from everlog.consumers.group import Group
-from everlog.core.codec import recorded_object
 from everlog.log.dead_letters import GroupLetter
 from everlog.log.log import Log
 from everlog.log.read.follow import POLL_S
@@ -69,7 +68,7 @@ class DeliveryObject(msgspec.Struct, frozen=True, kw_only=True):
             partition=delivery.partition,
             key=delivery.key,
             attempt=delivery.attempt,
-            event=recorded_object(delivery.recorded),
+            event=record_of(delivery.recorded),
         )
 
 

@@ -17,8 +17,8 @@ from everlog.application.operations.fields import (
     Record,
     StreamName,
     moment_of,
+    record_of,
 )
-from everlog.core.codec import recorded_object
 from everlog.core.event import Position, Recorded
 from everlog.core.query import Cursor, Query, proof_of
 from everlog.errors import InvalidField, NotFound
@@ -74,7 +74,7 @@ class ReadPage(Filter, Question[PageAnswer], frozen=True, kw_only=True):
         page = reading.after(cursor, limit=self.limit, looking=looking).page
         looked_to = page.next_cursor.position
         return PageAnswer(
-            events=list(map(recorded_object, page.events)),
+            events=list(map(record_of, page.events)),
             next=str(page.next_cursor),
             head=page.head,
             looked_to=looked_to,
@@ -125,7 +125,7 @@ class Get(Question[Record], frozen=True, kw_only=True):
     ]
 
     def answer(self, log: Log, within: str) -> Record:
-        return recorded_object(found_event(log, self.event, within))
+        return record_of(found_event(log, self.event, within))
 
 
 class History(Question[list[Record]], frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ class History(Question[list[Record]], frozen=True, kw_only=True):
         at = cut(log, moment_of(self.as_of), stream=self.stream, within=within)
         query = Query(stream=self.stream, scope=within)
         records = [
-            recorded_object(one)
+            record_of(one)
             for one in log.read(query, after=self.after, upto=at.upto, limit=self.limit)
             if at.holds(one)
         ]
@@ -190,7 +190,7 @@ class Causes(Question[CausesAnswer], frozen=True, kw_only=True):
         else:
             found = found_event(log, self.event, within)
         causes, unknown = causes_of(getter_within(log, within), found)
-        return CausesAnswer(event=recorded_object(found), causes=list(map(recorded_object, causes)), unknown=unknown)
+        return CausesAnswer(event=record_of(found), causes=list(map(record_of, causes)), unknown=unknown)
 
 
 class RefusalObject(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from everlog.application.events.time_travel import change_between, reasons_for, state_then
-from everlog.application.operations.fields import AsOf, CutObject, Limit, Record, StreamName, moment_of
-from everlog.core.codec import recorded_object
+from everlog.application.operations.fields import AsOf, CutObject, Limit, Record, StreamName, moment_of, record_of
 from everlog.log.log import Log
 from everlog.programs.command import Question
 
@@ -106,7 +105,7 @@ class Diff(Question[DiffAnswer], frozen=True, kw_only=True):
             old=CutObject.of(found.old),
             new=CutObject.of(found.new),
             changes=[Change(path=one.path, was=one.was, now=one.now) for one in found.changed],
-            events=list(map(recorded_object, found.events)),
+            events=list(map(record_of, found.events)),
             backwards=found.backwards,
         )
 
@@ -161,8 +160,8 @@ class Why(Question[WhyAnswer], frozen=True, kw_only=True):
             at=CutObject.of(found.at),
             events=[
                 Reason(
-                    event=recorded_object(one.recorded),
-                    causes=list(map(recorded_object, one.causes)),
+                    event=record_of(one.recorded),
+                    causes=list(map(record_of, one.causes)),
                     unknown_cause=one.unknown,
                     was=one.was,
                     now=one.now,

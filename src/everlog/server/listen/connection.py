@@ -34,7 +34,7 @@ class Connection(HttpToolsProtocol):
         self._got_bytes = False
         self._in_head = True
         self._head_bytes = 0
-        self._began_in_chunk = False
+        self._turned_in_chunk = False  # a request began or ended in these bytes
         self._refused: EverlogError | None = None
         self._waiting_bytes = 0  # for the client, when it was looked at last
         self._took_at = 0.0
@@ -109,9 +109,9 @@ class Connection(HttpToolsProtocol):
         if self._receiving_since is None:
             self._receiving_since = self.loop.time()
         self._got_bytes = True
-        self._began_in_chunk = False
+        self._turned_in_chunk = False
         super().data_received(data)
-        if self._in_head and not self._began_in_chunk and not self.transport.is_closing():
+        if self._in_head and not self._turned_in_chunk and not self.transport.is_closing():
             # A header that has not ended is kept by the parser, and reported to nobody.
             self._head_bytes += len(data)
             if self._head_bytes > self._front.limits.head_bytes_max:
@@ -124,7 +124,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._receiving_since = self.loop.time()
-        self._in_head = self._began_in_chunk = True
+        self._in_head = self._turned_in_chunk = True
         self._head_bytes = 0
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
@@ -140,7 +140,8 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._receiving_since = None
-        self._in_head, self._head_bytes, self._got_bytes = True, 0, False
+        self._in_head = self._turned_in_chunk = True
+        self._head_bytes, self._got_bytes = 0, False
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what the parser, or a callback of it, could not accept."""

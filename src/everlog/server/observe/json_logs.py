@@ -16,7 +16,8 @@ from typing import Any, TextIO
 
 from everlog.server.observe.current import CURRENT
 
-LOGGERS = ("everlog", "uvicorn.error", "asyncio")
+LEVELS = {"everlog": logging.WARNING, "uvicorn.error": logging.ERROR, "asyncio": logging.WARNING}
+"""uvicorn warns of every malformed request: a stranger could fill the disk with that. They are counted instead."""
 
 
 class JsonLines(logging.Formatter):
@@ -43,11 +44,11 @@ def logging_as_json(stream: TextIO | None = None, *, requests: bool = False) -> 
     """Write the lines of this process as JSON, until the end of the context: warnings, and with `requests` more."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
-    loggers = [logging.getLogger(name) for name in LOGGERS]
+    loggers = [logging.getLogger(name) for name in LEVELS]
     before = [(one.handlers[:], one.level, one.propagate) for one in loggers]
     for one in loggers:
         one.handlers, one.propagate = [handler], False
-        one.setLevel(logging.WARNING)
+        one.setLevel(LEVELS[one.name])
     own = logging.getLogger("everlog.server")
     level_before = own.level
     if requests:

@@ -86,6 +86,18 @@ class Watched(Protocol):
     def waiting_bytes(self) -> int: ...
 
 
+class Streams(Protocol):
+    """The hub of a log, as far as gauges need it."""
+
+    drops: int
+    resets_sent: int
+
+    @property
+    def clients(self) -> int: ...
+    @property
+    def queued_bytes(self) -> int: ...
+
+
 class Metrics:
     """The metrics of one server."""
 
@@ -109,6 +121,7 @@ class Metrics:
         self.flush_s = Histogram(SECONDS, "everlog_flush_seconds", "Time for a commit to reach the disk.", "log")
         self.lag_s = Family("gauge", "everlog_loop_lag_seconds", "Longest delay of the event loop in 10 to 20 s.")
         self.blocked = Family("counter", "everlog_loop_blocked_total", "Times the loop was late by over 20 ms.")
+        self.hubs: dict[str, Streams] = {}  # by log
         self._connections: Callable[[], Collection[Any]] = tuple
         self._started = time.time()
 
@@ -136,6 +149,16 @@ class Metrics:
             ("process_start_time_seconds", "Start of the process, in seconds since 1970.", self._started),
         ):
             yield gauge(name, about, value)
+        for kind, name, about, field in (
+            ("gauge", "everlog_stream_clients", "Open streams and waiting polls.", "clients"),
+            ("gauge", "everlog_stream_queued_bytes", "Bytes in the queues of streams.", "queued_bytes"),
+            ("counter", "everlog_stream_drops_total", "Streams that were ended because they were too slow.", "drops"),
+            ("counter", "everlog_stream_resets_total", "Resets sent.", "resets_sent"),
+        ):
+            family = Family(kind, name, about, "log")
+            for log, hub in self.hubs.items():
+                family.set(getattr(hub, field), log)
+            yield family
         cpu = Family("counter", "process_cpu_seconds_total", "Processor time used.")
         cpu.set(time.process_time())
         yield cpu
