@@ -11,10 +11,12 @@ from everlog.wire import problems
 
 
 def problem_for(error: EverlogError, request_id: str) -> problems.Problem:
-    """Return an error as RFC 9457 has it. Its hint names routes and fields, not commands and options."""
+    """Return an error as RFC 9457 has it. Its hint names routes and fields; `command_hint` is for our own client."""
     problem = problems.problem_of(error, request_id=request_id)
     hint = hint_for_api(problem.hint)
-    return problem if hint == problem.hint else msgspec.structs.replace(problem, hint=hint)
+    if hint == problem.hint:
+        return problem
+    return msgspec.structs.replace(problem, hint=hint, command_hint=problem.hint)
 
 
 def problem_response(error: EverlogError, request_id: str) -> Response:

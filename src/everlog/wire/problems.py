@@ -34,6 +34,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: dict[str, Any] = {}
     retryable: bool = False
     request_id: str = ""
+    command_hint: str = ""  # the hint in words of the command line, if `hint` names routes and fields
 
 
 STATUS: dict[type[EverlogError], int] = {
@@ -105,7 +106,8 @@ def error_of(problem: Problem) -> EverlogError:
     """Return the error that a server reports, as the class that the same log would raise in this process."""
     kind = _BY_CODE.get(problem.code, EverlogError)
     error = EverlogError.__new__(kind)
-    EverlogError.__init__(error, problem.title, why=problem.detail, hint=problem.hint)
+    hint = problem.command_hint or problem.hint
+    EverlogError.__init__(error, problem.title, why=problem.detail, hint=hint)
     # Not as arguments: a server may send any names.
     details: Any = errors.hidden(dict(problem.details))
     error.details = details
