@@ -49,6 +49,7 @@
     │   ├── NotSignedIn                     not_signed_in
     │   ├── Forbidden                       forbidden
     │   ├── TooManyRequests                 too_many_requests
+    │   ├── OnlyLocal                       only_local
     │   ├── NotReady                        not_ready
     │   ├── NoJava                          no_java
     │   └── SparkFailed                     spark_failed
@@ -448,6 +449,13 @@ class TooManyRequests(Unavailable):
     """A caller sends more than a server takes from one token; the details have the seconds to wait."""
 
     code = "too_many_requests"
+
+
+class OnlyLocal(Unavailable):
+    """What is asked for needs the files or the keys of a log, and the log is behind a server."""
+
+    code = "only_local"
+    retryable = False
 
 
 class NotReady(Unavailable):

@@ -30,6 +30,7 @@ _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 # Read by the launcher, the shell completion or the tests, not by the program itself.
 _NOT_SETTINGS = {
     *("VENV", "WHEELS", "COMPLETE", "DEBUG", "LAUNCHER", "CHROMIUM", "DEBIAN_MIRROR", "EXTRAS"),
+    *("URL", "TOKEN", "ALLOW_HTTP"),  # of a server: a token is never among the settings, which are printed
     *("JVM", "JVM_OPTIONS", "JVM_DRIVER", "JVM_LOG"),  # how Spark's Java is started: pipeline/session/java_home
 }
 

@@ -9,20 +9,16 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import sqlite3
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psycopg
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
-from tests.conftest import CATALOG
-from tests.support.postgres_schemas import Schemas
+from tests.support.put_back import KINDS, Place, places
 
 from everlog.consumers.group import Group
 from everlog.core.event import whole
@@ -37,79 +33,8 @@ from everlog.transfer.exporting import Export, Format
 from everlog.transfer.import_pass import Source
 from everlog.transfer.importing import Imported, import_files
 from everlog.views.builtin import Streams
-from everlog.views.registry import Views
-from everlog.wiring import open_store
 
 SHORT, LONG = 10, 300
-KINDS = ["sqlite", "jsonl", "segments", "postgres"]
-
-
-class Place:
-    """A log that can be copied and put back in the ways that people use."""
-
-    def __init__(self, kind: str, folder: Path, url: str = "") -> None:
-        self.kind = kind
-        self.folder = folder / "here"
-        self.folder.mkdir(parents=True)
-        self._backup = folder / "backup"
-        name = "log.db" if kind == "sqlite" else "log"
-        self.url = url or f"{kind}:{self.folder / name}"
-        self._ways = {
-            "sqlite": ["cp -r", "cp -a", "moved", "overwritten"],
-            "postgres": ["dump"],
-        }.get(kind, ["cp -r", "cp -a"])
-
-    def way(self, chance: random.Random) -> str:
-        return chance.choice(self._ways)
-
-    def open(self) -> Log:
-        return Log(open_store(self.url, base=Path()), CATALOG, actor="user:ada", make_views=Views)
-
-    def back_up(self, way: str) -> None:
-        """Copy the log. Only a dump and SQLite's own copy may be made while it is open."""
-        if self._backup.is_dir():
-            shutil.rmtree(self._backup)
-        self._backup.unlink(missing_ok=True)
-        if way == "dump":
-            self._run("pg_dump", "--schema", self._schema, "--file", str(self._backup), self._server)
-        elif way in ("moved", "overwritten"):
-            with (
-                closing(sqlite3.connect(self.folder / "log.db")) as source,
-                closing(sqlite3.connect(self._backup)) as copy,
-            ):
-                source.backup(copy)
-        else:
-            self._run("cp", way[3:], str(self.folder), str(self._backup))
-
-    def put_back(self, way: str) -> None:
-        if way == "dump":
-            with psycopg.connect(self._server, autocommit=True) as connection:
-                connection.execute(f"DROP SCHEMA {self._schema} CASCADE".encode())
-            self._run("psql", "--quiet", "--set", "ON_ERROR_STOP=1", "--file", str(self._backup), self._server)
-        elif way in ("moved", "overwritten"):
-            for side in ("log.db-wal", "log.db-shm"):
-                (self.folder / side).unlink(missing_ok=True)
-            if way == "overwritten":
-                shutil.copyfile(self._backup, self.folder / "log.db")
-            else:
-                shutil.copy(self._backup, self.folder / "copy.db")
-                (self.folder / "copy.db").rename(self.folder / "log.db")
-        else:
-            shutil.rmtree(self.folder)
-            self._run("cp", way[3:], str(self._backup), str(self.folder))
-
-    @property
-    def _schema(self) -> str:
-        return self.url.rpartition("=")[2]
-
-    @property
-    def _server(self) -> str:
-        return self.url.rpartition("schema=")[0].rstrip("?&")
-
-    @staticmethod
-    def _run(*command: str) -> None:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(params=KINDS)
@@ -121,17 +46,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def place(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    yield from _places(kind, tmp_path, request)
-
-
-def _places(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    if kind != "postgres":
-        yield Place(kind, folder)
-        return
-    schemas: Schemas = request.getfixturevalue("postgres_schemas")
-    url = schemas.new()
-    yield Place(kind, folder, url)
-    schemas.drop(url)
+    yield from places(kind, tmp_path, request)
 
 
 def say(log: Log, text: str, stream: str = "thing/1") -> str:
@@ -155,7 +70,7 @@ def ids(log: Log) -> list[str]:
 
 
 def test_a_log_that_was_put_back_continues_under_a_new_origin_and_takes_in_what_was_lost(place: Place) -> None:
-    for way in place._ways:
+    for way in place.ways:
         with closing(place.open()) as log:
             say(log, "shared")
             first = log.identity
@@ -187,7 +102,7 @@ def test_a_log_that_was_put_back_continues_under_a_new_origin_and_takes_in_what_
 
 
 def test_what_was_lost_may_come_before_the_first_new_event(place: Place) -> None:
-    way = place._ways[0]
+    way = place.ways[0]
     with closing(place.open()) as log:
         say(log, "shared")
     place.back_up(way)
@@ -205,7 +120,7 @@ def test_what_was_lost_may_come_before_the_first_new_event(place: Place) -> None
 
 
 def test_an_empty_log_that_was_put_back_takes_a_new_origin(place: Place) -> None:
-    way = place._ways[0]
+    way = place.ways[0]
     place.open().close()
     place.back_up(way)
     with closing(place.open()) as log:
@@ -220,7 +135,7 @@ def test_an_empty_log_that_was_put_back_takes_a_new_origin(place: Place) -> None
 
 
 def test_reading_a_log_that_was_put_back_changes_nothing(place: Place) -> None:
-    way = place._ways[0]
+    way = place.ways[0]
     with closing(place.open()) as log:
         say(log, "shared")
     place.back_up(way)
@@ -259,10 +174,10 @@ def test_two_events_with_one_number_are_not_both_admitted(place: Place) -> None:
         with pytest.raises(IdConflict, match="claims to be of this log"):
             log.admit([lost])
         tail = exported(log)
-    place.back_up(place._ways[0])
+    place.back_up(place.ways[0])
     with closing(place.open()) as log:
         say(log, "not in the backup")
-    place.put_back(place._ways[0])
+    place.put_back(place.ways[0])
     with closing(place.open()) as log:
         say(log, "under a new origin")
         with pytest.raises(IdConflict, match=f"has the number 2 of origin {mine.origin}, as another event"):
@@ -436,7 +351,7 @@ def test_random_histories(
 ) -> None:
     events = resets = 0
     for seed in range(LONG if request.config.getoption("--full") else SHORT):
-        for place in _places(kind, tmp_path / str(seed), request):
+        for place in places(kind, tmp_path / str(seed), request):
             history = History(place, seed)
             try:
                 history.write(8)

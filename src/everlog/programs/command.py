@@ -191,6 +191,16 @@ class Question(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
         raise NotImplementedError
 
 
+class PerformsElsewhere:
+    """A log behind a server: commands are carried out, and questions are answered, where it is."""
+
+    def perform(self, command: Command[R], by: By = NOBODY) -> Outcome[R]:
+        raise NotImplementedError
+
+    def ask(self, question: Question[R], *, within: str = "") -> R:
+        raise NotImplementedError
+
+
 def facts_of(result: Any) -> dict[str, Any]:
     """Return a result as JSON shows it."""
     found: dict[str, Any] = result.facts() if hasattr(result, "facts") else msgspec.to_builtins(result)

@@ -51,7 +51,7 @@ class Operation:
 
     def call(self, log: Log, body: Mapping[str, Any], by: By = NOBODY) -> Any:
         """Run it with the fields of a JSON object, and return what JSON can hold."""
-        value = self._read(body)
+        value = self.read(body)
         if isinstance(value, Command):
             outcome = perform(log, value, by)
             return {
@@ -65,7 +65,8 @@ class Operation:
             }
         return msgspec.to_builtins(ask(log, value, within=by.within))
 
-    def _read(self, body: Mapping[str, Any]) -> Command[Any] | Question[Any]:
+    def read(self, body: Mapping[str, Any]) -> Command[Any] | Question[Any]:
+        """Return the command or the question that the fields of a JSON object make."""
         unknown = sorted(set(body) - set(self.value.__struct_fields__))
         if unknown:
             fields = ", ".join(self.value.__struct_fields__)

@@ -45,6 +45,7 @@ from everlog.programs.command import (
     Decision,
     On,
     Outcome,
+    PerformsElsewhere,
     Question,
 )
 from everlog.programs.program import Program, program_of
@@ -56,8 +57,10 @@ REFUSALS_COMPARED = 200
 """Among how many of the newest refusals an equal one is looked for."""
 
 
-def perform(log: Log, command: Command[R], by: By = NOBODY) -> Outcome[R]:
+def perform(log: Log | PerformsElsewhere, command: Command[R], by: By = NOBODY) -> Outcome[R]:
     """Run a command and return its outcome, or raise the refusal."""
+    if isinstance(log, PerformsElsewhere):
+        return log.perform(command, by)
     program = program_of(type(command))
     operation = program.operation(type(command))
     by = msgspec.structs.replace(by, actor=by.actor or log.actor)
@@ -93,8 +96,10 @@ def perform(log: Log, command: Command[R], by: By = NOBODY) -> Outcome[R]:
     )
 
 
-def ask(log: Log, question: Question[R], *, within: str = "") -> R:
+def ask(log: Log | PerformsElsewhere, question: Question[R], *, within: str = "") -> R:
     """Answer a question. For this caller, nothing exists outside of the scope `within`."""
+    if isinstance(log, PerformsElsewhere):
+        return log.ask(question, within=within)
     question.check()
     return question.answer(log, within)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -158,18 +160,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_query(request: Request, kind: type[Any]) -> Any:
     """Return the query string as a struct; refuse what it does not have."""
-    from urllib.parse import parse_qsl
-
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    fields = _fields(kind)  # type: ignore[arg-type]
     found: dict[str, Any] = {}
+    pairs: list[tuple[str, str]] = []
     try:
-        pairs = (
-            parse_qsl(
+        if request.query_text:
+            pairs = parse_qsl(
                 request.query_text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=100
             )
-            if request.query_text
-            else []
-        )
     except (ValueError, UnicodeDecodeError) as error:
         raise BadRequest("the query string cannot be read", why=str(error), hint="name=value&name=value") from error
     for name, value in pairs:
@@ -180,7 +178,7 @@ def read_query(request: Request, kind: type[Any]) -> Any:
                 hint=did_you_mean(name, fields) or f"see {request.route.name} in /openapi.json",
                 field=name[:60],
             )
-        if _is_repeatable(fields[name].type):
+        if fields[name]:
             found.setdefault(name, []).append(value)
         elif name in found:
             raise InvalidField(f"the query parameter {name} is given twice", hint="leave one of them out", field=name)
@@ -196,6 +194,12 @@ def read_query(request: Request, kind: type[Any]) -> Any:
             hint=f"see {request.route.name} in /openapi.json",
             field=field,
         ) from error
+
+
+@cache
+def _fields(kind: type[Any]) -> dict[str, bool]:
+    """Return the parameters of a query string, and whether each may be repeated."""
+    return {field.encode_name: _is_repeatable(field.type) for field in msgspec.structs.fields(kind)}
 
 
 def _is_repeatable(kind: Any) -> bool:

@@ -167,6 +167,27 @@ def read_record(found: Mapping[str, Any]) -> Recorded:
     return Recorded(Position(found["position"]), found["sequence"], microseconds(received), event_from_object(found))
 
 
+class OutcomeObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole outcome of a command as JSON: its result, and its records."""
+
+    result: Any
+    status: str
+    records: tuple[msgspec.Raw, ...] = ()
+    next: tuple[str, ...] = ()
+
+
+def outcome_bytes(outcome: Any) -> bytes:
+    """Return the outcome of a command (`everlog.programs.command.Outcome`) as JSON."""
+    return msgspec.json.encode(
+        OutcomeObject(
+            result=msgspec.to_builtins(outcome.result),
+            status=outcome.status,
+            records=tuple(msgspec.Raw(record_bytes(one)) for one in outcome.records),
+            next=tuple(outcome.next),
+        )
+    )
+
+
 class Hole(msgspec.Struct, frozen=True, kw_only=True):
     """Adjacent positions that have no event any more, and the position of the purge that explains it."""
 

@@ -105,8 +105,10 @@ def error_of(problem: Problem) -> EverlogError:
     """Return the error that a server reports, as the class that the same log would raise in this process."""
     kind = _BY_CODE.get(problem.code, EverlogError)
     error = EverlogError.__new__(kind)
-    EverlogError.__init__(error, problem.title, why=problem.detail, hint=problem.hint, **problem.details)
-    details: Any = problem.details
+    EverlogError.__init__(error, problem.title, why=problem.detail, hint=problem.hint)
+    # Not as arguments: a server may send any names.
+    details: Any = errors.hidden(dict(problem.details))
+    error.details = details
     # What some classes have beside their details.
     if isinstance(error, InvalidPayload):
         error.defects = [(one["path"], one["reason"]) for one in details.get("defects", ())]
