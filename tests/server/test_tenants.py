@@ -24,13 +24,13 @@ from everlog import programs
 from everlog.core.query import in_scope
 from everlog.errors import EverlogError
 from everlog.log.log import Log
+from everlog.log.read.own_events import OwnEvents
 from everlog.programs import scoped
 from everlog.programs.command import By
 from everlog.programs.operations import Operation, operations
 from everlog.programs.perform import perform
 from everlog.programs.program import program_of
 from everlog.server.app import App
-from everlog.server.reading import OwnEvents
 from everlog.server.serve import make_app
 
 OUTSIDE = ("elsewhere", f"{SCOPE}corp", SCOPE[:-1], f"{SCOPE}/below", "zeta/acme")

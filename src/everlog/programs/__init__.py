@@ -143,6 +143,10 @@ TYPES: dict[str, tuple[str, ...]] = {
 """The event types of each program, listed here so that knowing them loads nothing."""
 
 
+SHOWN = {"command": "agents", "featurespec": "workpackages", "issue": "issues", "workpackage": "workpackages"}
+"""The kinds of streams that a view of a program shows, and the program; listed here so that asking loads nothing."""
+
+
 COMMANDS = (
     *(
         "init",

@@ -92,6 +92,7 @@ class Http:
         self.address = address
         self._timeout_s = timeout_s
         self._client = httpx.Client(**client_settings(address, token, timeout_s, tls))
+        self._answered = False
         self._closing = threading.Event()
         self._streams: set[Pieces] = set()
 
@@ -105,7 +106,7 @@ class Http:
             try:
                 return self._sent(call)
             except EverlogError as error:
-                pause = pause_before_next(call, error, attempt)
+                pause = pause_before_next(call, error, attempt, answered=self._answered)
                 if pause is None:
                     raise
                 attempt += 1
@@ -118,6 +119,7 @@ class Http:
             reply = reply_of(self._client.request(**request_of(call, self.address, self._timeout_s)))
         except httpx.HTTPError as error:
             raise failure(self.address, error) from None
+        self._answered = True
         try:
             return call.read(reply, self.address.url)
         except EverlogError as error:

@@ -5,13 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from everlog.errors import EverlogError, NotSignedIn, WrongMethod
+from everlog.server.hints import hint_for_api
 from everlog.server.route import Response
 from everlog.wire import problems
 
 
-def problem_response(error: EverlogError, request_id: str) -> Response:
-    """Return an error as RFC 9457 has it, with the headers that belong to it."""
+def problem_for(error: EverlogError, request_id: str) -> problems.Problem:
+    """Return an error as RFC 9457 has it. Its hint names routes and fields, not commands and options."""
     problem = problems.problem_of(error, request_id=request_id)
+    hint = hint_for_api(problem.hint)
+    return problem if hint == problem.hint else msgspec.structs.replace(problem, hint=hint)
+
+
+def problem_response(error: EverlogError, request_id: str) -> Response:
+    """Return an error as an answer, with the headers that belong to it."""
+    problem = problem_for(error, request_id)
     headers = []
     if isinstance(error, WrongMethod) and "allow" in error.details:
         headers.append(("allow", error.details["allow"]))
@@ -24,6 +32,12 @@ def problem_response(error: EverlogError, request_id: str) -> Response:
     )
 
 
-def defect_response(request_id: str) -> Response:
+def defect_problem(request_id: str) -> problems.Problem:
+    """Return the problem of a defect of the server itself, without its text."""
     error = EverlogError("the server has a defect", why="it is in the server's log", hint="report the request id")
-    return problem_response(error, request_id)
+    return problem_for(error, request_id)
+
+
+def defect_response(request_id: str) -> Response:
+    problem = defect_problem(request_id)
+    return Response(msgspec.json.encode(problem), status=problem.status, content_type=problems.CONTENT_TYPE)

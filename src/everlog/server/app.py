@@ -32,6 +32,7 @@ from everlog.server.listen.hosts import require_known_host
 from everlog.server.observe.current import CURRENT, Current
 from everlog.server.observe.tracing import read_traceparent, span
 from everlog.server.route import NOBODY, Caller, Request, Response, Route, Streamed
+from everlog.server.routing import Table
 from everlog.server.sending import Gone, Sending
 from everlog.server.service import Service
 
@@ -48,44 +49,6 @@ ALWAYS_ANSWERED = ("/healthz", "/readyz", "/metrics")
 """Also while the server stops."""
 
 _METHODS = ("GET", "POST", "DELETE", "HEAD")
-
-
-class Table:
-    """Finds routes: by their path as it is, or by the number of its parts if it has parameters."""
-
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._exact: dict[str, dict[str, Route]] = {}
-        self._patterns: dict[int, list[tuple[list[str], dict[str, Route]]]] = {}
-        for route in routes:
-            if "{" not in route.path:
-                self._exact.setdefault(route.path, {})[route.method] = route
-                continue
-            parts = route.path.split("/")
-            same = self._patterns.setdefault(len(parts), [])
-            for known, methods in same:
-                if known == parts:
-                    methods[route.method] = route
-                    break
-            else:
-                same.append((parts, {route.method: route}))
-
-    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        found = self._exact.get(path)
-        params: dict[str, str] = {}
-        if found is None:
-            parts = path.split("/")
-            for known, methods in self._patterns.get(len(parts), ()):
-                if all(own == given or own[:1] == "{" for own, given in zip(known, parts, strict=True)):
-                    params = {own[1:-1]: given for own, given in zip(known, parts, strict=True) if own[:1] == "{"}
-                    found = methods
-                    break
-        if found is None:
-            raise NoSuchRoute(f"there is nothing at {path[:200]}", hint="GET /openapi.json lists every route")
-        route = found.get("GET" if method == "HEAD" else method)
-        if route is None:
-            allowed = ", ".join(sorted(found))
-            raise WrongMethod(f"{path[:200]} does not take {method}", why=f"it takes {allowed}", allow=allowed)
-        return route, params
 
 
 class App:

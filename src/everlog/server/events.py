@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from everlog import aio
+from everlog.application.operations.appending import REFUSALS
+from everlog.application.operations.fields import Record
 from everlog.core.canonical import parse_json
 from everlog.core.event import Recorded
 from everlog.errors import InvalidField, NotFound, WrongSequence
@@ -147,10 +149,9 @@ def _one(request: Request, found: Recorded | None, name: str) -> Response:
     return Response(record_bytes(found))
 
 
-_RECORDED = Answer(status=201, about="It is on the disk.", type=Mapping[str, Any])
+_RECORDED = Answer(status=201, about="It is on the disk.", type=Record)
 _APPEND = Policy(role="append", scope="within", idempotent=False)
 _READ = Policy(role="read", scope="within")
-_REFUSALS = ("unknown_type", "invalid_payload", "rule_refused", "wrong_sequence", "idempotency_key_reuse", "busy")
 
 ROUTES = (
     Route(
@@ -162,8 +163,8 @@ ROUTES = (
         call=append,
         query=AppendQuery,
         body=Body(type=DraftObject, content_types=(JSON, cloudevents.ONE)),
-        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Mapping[str, Any])),
-        problems=_REFUSALS,
+        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Record)),
+        problems=REFUSALS,
         example='{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}',
         keyed=True,
     ),
@@ -176,8 +177,8 @@ ROUTES = (
         call=append_batch,
         query=AppendQuery,
         body=Body(type=list[DraftObject], content_types=(JSON, NDJSON, cloudevents.BATCH)),
-        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Mapping[str, Any])),
-        problems=_REFUSALS,
+        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Record)),
+        problems=REFUSALS,
         example='[{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}]',
         keyed=True,
         bytes_max=BATCH_BYTES_MAX,
@@ -189,7 +190,7 @@ ROUTES = (
         about="Return one event.",
         policy=_READ,
         call=get,
-        answers=(Answer(status=200, about="The event.", type=Mapping[str, Any]),),
+        answers=(Answer(status=200, about="The event.", type=Record),),
         problems=("not_found", "invalid_field"),
         example="/v1/events/01M7GNA1VYFX6R4DN7FYV6RCAF",
     ),
@@ -200,7 +201,7 @@ ROUTES = (
         about="Return the event at a position.",
         policy=_READ,
         call=at,
-        answers=(Answer(status=200, about="The event.", type=Mapping[str, Any]),),
+        answers=(Answer(status=200, about="The event.", type=Record),),
         problems=("not_found", "invalid_field"),
         example="/v1/at/1",
     ),

@@ -55,6 +55,7 @@ ROUTES = tuple(
         else Body(type=_TYPES[name][0], content_types=(BYTES if name == RANGES else JSON,)),
         answers=(Answer(status=200, about="The answer.", type=_TYPES[name][1], content_type=content_type(name)),),
         problems=("rejected_message", "not_authorized", "conflict", "busy"),
+        problem_type=JSON,
         example=PREFIX + name,
         bytes_max=MESSAGE_BYTES_MAX,
     )

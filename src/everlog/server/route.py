@@ -5,38 +5,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from everlog.core.text import did_you_mean
 from everlog.errors import BadRequest, InvalidField
+from everlog.programs.policy import ROLES as ROLES
+from everlog.programs.policy import Policy as Policy
+from everlog.programs.policy import Role as Role
 
 if TYPE_CHECKING:
     from everlog.server.sending import Sending
     from everlog.server.service import Service
 
-Role = Literal["none", "read", "append", "admin"]
-ROLES: tuple[Role, ...] = ("none", "read", "append", "admin")
-"""Each role may do what the ones before it may. `none` needs no token."""
-
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may use a route, and what it does.
-
-    `scope` is how the caller's scope limits it: `within` (what is outside of it does not exist), `log` (it is about
-    the whole log, so only a caller without a limit may use it), or `none` (it is about no events).
-    """
-
-    role: Role
-    scope: Literal["within", "log", "none"]
-    destructive: bool = False
-    idempotent: bool = True
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,14 +139,20 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Body | None = None
     answers: tuple[Answer, ...]
     problems: tuple[str, ...] = ()  # codes, beside those that every route may report
-    example: str  # a curl command without the address and the token, or a body
+    example: str  # the body, or the path and the query
+    operation: str = ""  # the operation that it runs, if it is a spelling of one
+    from_path: Mapping[str, str] = {}  # fields of the query or the body that the path has, with its {names}
+    headers: tuple[str, ...] = ()  # request headers that it reads, beside those that every route does
+    problem_type: str = "application/problem+json"
     keyed: bool = False  # it takes an Idempotency-Key
     bytes_max: int = 1024 * 1024 + 64 * 1024  # of the body
 
 
-def read_query(request: Request, kind: type[Any]) -> Any:
-    """Return the query string as a struct; refuse what it does not have."""
+def read_query(request: Request, kind: type[Any], given: Mapping[str, Any] | None = None) -> Any:
+    """Return the query string as a struct; refuse what it does not have. `given` are fields that the path has."""
     fields = _fields(kind)  # type: ignore[arg-type]
+    if given:
+        fields = {name: many for name, many in fields.items() if name not in given}
     found: dict[str, Any] = {}
     pairs: list[tuple[str, str]] = []
     try:
@@ -185,7 +177,7 @@ def read_query(request: Request, kind: type[Any]) -> Any:
         else:
             found[name] = value
     try:
-        return msgspec.convert(found, kind, strict=False)
+        return msgspec.convert(found | dict(given or {}), kind, strict=False)
     except msgspec.ValidationError as error:
         field = str(error).partition("$.")[2].rstrip("`").partition("[")[0]
         raise InvalidField(
@@ -199,12 +191,13 @@ def read_query(request: Request, kind: type[Any]) -> Any:
 @cache
 def _fields(kind: type[Any]) -> dict[str, bool]:
     """Return the parameters of a query string, and whether each may be repeated."""
-    return {field.encode_name: _is_repeatable(field.type) for field in msgspec.structs.fields(kind)}
+    return {field.encode_name: is_repeatable(field.type) for field in msgspec.structs.fields(kind)}
 
 
-def _is_repeatable(kind: Any) -> bool:
+def is_repeatable(kind: Any) -> bool:
+    """Return whether a field of this type is a list: its parameter may be repeated."""
     if get_origin(kind) is Annotated:
-        return _is_repeatable(get_args(kind)[0])
+        return is_repeatable(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
-        return any(map(_is_repeatable, get_args(kind)))
+        return any(map(is_repeatable, get_args(kind)))
     return get_origin(kind) in (tuple, list)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import uvicorn
 
+from everlog.application.operations.registry import operations
 from everlog.errors import Busy, InvalidSettings, Unavailable
 from everlog.log.log import Log
-from everlog.programs.operations import operations
 from everlog.server.app import App
 from everlog.server.listen.front import Front
 from everlog.server.listen.hosts import is_loopback

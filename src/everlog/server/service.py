@@ -14,6 +14,7 @@ from everlog.log.log import Log
 from everlog.programs.operations import Operation
 from everlog.server.auth import Callers
 from everlog.server.hub import Hub
+from everlog.server.jobs import Jobs
 from everlog.server.listen.front import Front
 from everlog.server.observe.log_facts import LogFacts
 from everlog.server.observe.writes import WriteMeter
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 READERS = 8
 """Threads that read: reads of the log never run in the event loop."""
+
+WAITING = 32
+"""Threads of requests that wait, such as for an event or for a view."""
 
 
 class Service:
@@ -53,12 +57,22 @@ class Service:
         self.callers = Callers(self.tokens, oidc)
         self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
         self.hub = self.front.metrics.hubs[name] = Hub(log)
+        self.jobs = Jobs(name)
+        self.documents: dict[str, bytes] = {}
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
+        self._waiting = ThreadPoolExecutor(WAITING, thread_name_prefix=f"everlog-{name}-waits")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that reads or writes the log in a thread, and return what it returns."""
+        return await self._run_in(self._readers, partial(work, *args, **kwargs))
+
+    async def run_waiting(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that may wait for something: it does not keep a reader from reading."""
+        return await self._run_in(self._waiting, partial(work, *args, **kwargs))
+
+    async def _run_in(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         run = contextvars.copy_context().run  # the thread knows the request that it works for
-        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(run, work, *args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(run, work))
 
     def say_bye(self) -> None:
         """End the streams and long polls: each gets the cursor to continue from."""
@@ -68,4 +82,6 @@ class Service:
         """End what is open with a bye, as far as its event loop still runs, and give the threads back."""
         self.hub.close()
         self.hub.release()
+        self.jobs.close()
+        self._waiting.shutdown(wait=True, cancel_futures=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
