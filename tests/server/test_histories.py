@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from everlog.server.reading import Read, Reading
+from everlog.application.events.reading import Read, Reading
 from tests.server.followers import Follower, LongPoller, Poller, Streamer
 from tests.server.serving import Serving
 from tests.support.put_back import KINDS, Place, places

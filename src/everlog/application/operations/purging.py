@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -27,6 +28,9 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int  # the position that keeps the record of the purge; 0 for a dry run
     reason: str
     actor: str
+    scopes: tuple[str, ...]
+    sequence: int  # of the stream, which continues after it
+    purged_at: datetime | None
     dry_run: bool
 
 
@@ -61,7 +65,19 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
                 stream=self.stream,
             )
         if self.dry_run or by.dry_run:
-            return Done(self._removed(len(scopes), 0, by.actor, dry_run=True))
+            return Done(
+                Removed(
+                    stream=self.stream,
+                    events=len(scopes),
+                    reserved=0,
+                    reason=self.reason,
+                    actor=by.actor or log.actor,
+                    scopes=tuple(sorted({scope for scope in scopes if scope})),
+                    sequence=0,
+                    purged_at=None,
+                    dry_run=True,
+                )
+            )
         words = f"purge {self.stream}"
         if self.confirm != words:
             raise ConfirmationNeeded(
@@ -72,9 +88,16 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
                 events=len(scopes),
             )
         done: PurgeRecord = log.purge(self.stream, actor=by.actor, reason=self.reason)
-        return Done(self._removed(done.count, done.reserved, done.actor))
-
-    def _removed(self, events: int, reserved: int, actor: str, *, dry_run: bool = False) -> Removed:
-        return Removed(
-            stream=self.stream, events=events, reserved=reserved, reason=self.reason, actor=actor, dry_run=dry_run
+        return Done(
+            Removed(
+                stream=self.stream,
+                events=done.count,
+                reserved=done.reserved,
+                reason=done.reason,
+                actor=done.actor,
+                scopes=done.scopes,
+                sequence=done.sequence,
+                purged_at=done.purged_at,
+                dry_run=False,
+            )
         )

@@ -49,10 +49,10 @@ class ReadPage(Filter, Question[PageAnswer], frozen=True, kw_only=True):
     problems = ("damaged", "schema_broken")
     example: ClassVar[dict[str, Any]] = {"after": "0", "kind": "note"}
 
-    after: (
-        Annotated[str, Meta(description="Continue after this cursor, with resets. None: only look.", max_length=500)]
-        | None
-    ) = None
+    after: Annotated[
+        Annotated[str, Meta(max_length=500)] | None,
+        Meta(description="Continue after this cursor, with resets. None: only look."),
+    ] = None
     from_: Annotated[int, Meta(description="Only look, from this position.", ge=0, le=2**53)] = msgspec.field(
         default=0, name="from"
     )
@@ -85,12 +85,14 @@ class ReadPage(Filter, Question[PageAnswer], frozen=True, kw_only=True):
 
 
 class HeadAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest position, and a cursor after it."""
+    """The newest position, a cursor after it, and which log this is."""
 
     head: int
     cursor: str
     log_id: str
+    origin: str
     epoch: str
+    created_us: int
 
 
 class Head(Question[HeadAnswer], frozen=True, kw_only=True):
@@ -105,7 +107,15 @@ class Head(Question[HeadAnswer], frozen=True, kw_only=True):
         found = log.get(head) if head else None
         proof = "" if found is None else proof_of(found.event.id, log.identity.life_at(head))
         cursor = Cursor(head, Position(0), epoch, proof)
-        return HeadAnswer(head=head, cursor=str(cursor), log_id=log.identity.log_id, epoch=epoch)
+        identity = log.identity
+        return HeadAnswer(
+            head=head,
+            cursor=str(cursor),
+            log_id=identity.log_id,
+            origin=identity.origin,
+            epoch=epoch,
+            created_us=identity.created_us,
+        )
 
 
 class Get(Question[Record], frozen=True, kw_only=True):
