@@ -74,10 +74,10 @@ class App:
         for service in self.services.values():
             service.close()
 
-    def say_bye(self) -> None:
+    def end_streams(self) -> None:
         """End the streams and long polls of all logs: each gets the cursor to continue from."""
         for service in self.services.values():
-            service.say_bye()
+            service.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
