@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from everlog import aio
-from everlog.application.operations.appending import REFUSALS
+from everlog.application.operations.appending import REFUSALS, RecordedBatch
 from everlog.application.operations.fields import Record
 from everlog.core.canonical import parse_json
 from everlog.core.event import Recorded
@@ -177,7 +177,10 @@ ROUTES = (
         call=append_batch,
         query=AppendQuery,
         body=Body(type=list[DraftObject], content_types=(JSON, NDJSON, cloudevents.BATCH)),
-        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Record)),
+        answers=(
+            Answer(status=201, about="All of them are on the disk.", type=RecordedBatch),
+            Answer(status=200, about="A dry run: nothing was recorded.", type=RecordedBatch),
+        ),
         problems=REFUSALS,
         example='[{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}]',
         keyed=True,
