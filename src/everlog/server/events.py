@@ -153,6 +153,11 @@ _RECORDED = Answer(status=201, about="It is on the disk.", type=Record)
 _APPEND = Policy(role="append", scope="within", idempotent=False)
 _READ = Policy(role="read", scope="within")
 
+_ONE = (
+    Answer(status=200, about="The event.", type=Record),
+    Answer(status=200, about="The event, if Accept asks for CloudEvents.", content_type=cloudevents.ONE),
+)
+
 ROUTES = (
     Route(
         method="POST",
@@ -193,7 +198,7 @@ ROUTES = (
         about="Return one event.",
         policy=_READ,
         call=get,
-        answers=(Answer(status=200, about="The event.", type=Record),),
+        answers=_ONE,
         problems=("not_found", "invalid_field"),
         example="/v1/events/01M7GNA1VYFX6R4DN7FYV6RCAF",
     ),
@@ -204,7 +209,7 @@ ROUTES = (
         about="Return the event at a position.",
         policy=_READ,
         call=at,
-        answers=(Answer(status=200, about="The event.", type=Record),),
+        answers=_ONE,
         problems=("not_found", "invalid_field"),
         example="/v1/at/1",
     ),
