@@ -76,7 +76,7 @@ def route_of(operation: Operation, spelling: Spelling | None = None) -> Route:
         query=query,
         body=Body(type=value) if operation.records else None,
         answers=_answers(operation),
-        problems=(*operation.problems, "busy") if operation.long else operation.problems,
+        problems=operation.problems,
         example=_example(operation, path, fields),
         example_path=example_path(path, value.example, fields),
         operation=operation.name,
