@@ -227,7 +227,13 @@ common_options = together(
         help="Work in DIR instead of the current directory.",
     ),
     _option("--log", to="url", metavar="URL", help="Use the log at this URL, such as sqlite:log.db."),
-    _option("--url", to="server_given", metavar="URL", help="Use the log behind a server, such as https://HOST."),
+    # Its name in click is not `url`: some commands have an argument of that name.
+    _option(
+        *("--url", "server_url"),
+        to="server_given",
+        metavar="URL",
+        help="Use the log behind a server, such as https://HOST.",
+    ),
     _option("--json", to="json", is_flag=True, help="Answer in JSON."),
     _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
     _option("-q", "--quiet", to="quiet", is_flag=True, help="Print ids only."),

@@ -35,6 +35,7 @@ from everlog.server.route import NOBODY, Caller, Request, Response, Route, Strea
 from everlog.server.routing import Table
 from everlog.server.sending import Gone, Sending
 from everlog.server.service import Service
+from everlog.wire.problems import HINTS
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -73,10 +74,10 @@ class App:
         for service in self.services.values():
             service.close()
 
-    def say_bye(self) -> None:
+    def end_streams(self) -> None:
         """End the streams and long polls of all logs: each gets the cursor to continue from."""
         for service in self.services.values():
-            service.say_bye()
+            service.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -117,7 +118,7 @@ class App:
                 return await self._answer(scope, headers, current, receive)
         except EverlogError as error:
             self.front.metrics.problems.add(error.code)
-            return problem_response(error, current.request_id)
+            return problem_response(error, current.request_id, commands=headers.get(HINTS) == "commands")
         except Exception:
             self.front.metrics.problems.add("internal")
             _logger.exception("request %s failed: %s %s", current.request_id, scope["method"], scope["path"])

@@ -74,7 +74,7 @@ class Service:
         run = contextvars.copy_context().run  # the thread knows the request that it works for
         return await asyncio.get_running_loop().run_in_executor(threads, partial(run, work))
 
-    def say_bye(self) -> None:
+    def end_streams(self) -> None:
         """End the streams and long polls: each gets the cursor to continue from."""
         self.hub.close()
 

@@ -20,6 +20,8 @@ from everlog.errors import EverlogError, InvalidPayload, NotCanonical, WrongSequ
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:everlog:problem:"
+HINTS = "everlog-hints"
+"""A header: a caller that sends `commands` gets hints with commands of everlog, in place of routes and fields."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,7 +36,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     details: dict[str, Any] = {}
     retryable: bool = False
     request_id: str = ""
-    command_hint: str = ""  # the hint in words of the command line, if `hint` names routes and fields
 
 
 STATUS: dict[type[EverlogError], int] = {
@@ -106,8 +107,7 @@ def error_of(problem: Problem) -> EverlogError:
     """Return the error that a server reports, as the class that the same log would raise in this process."""
     kind = _BY_CODE.get(problem.code, EverlogError)
     error = EverlogError.__new__(kind)
-    hint = problem.command_hint or problem.hint
-    EverlogError.__init__(error, problem.title, why=problem.detail, hint=hint)
+    EverlogError.__init__(error, problem.title, why=problem.detail, hint=problem.hint)
     # Not as arguments: a server may send any names.
     details: Any = errors.hidden(dict(problem.details))
     error.details = details

@@ -92,7 +92,7 @@ class Server(uvicorn.Server):
         self._asked_at = self._asked_at or time.monotonic()
         self._front.phase = "draining"
         there = set(self.server_state.tasks)
-        self._app.say_bye()
+        self._app.end_streams()
         await self._wait_for(there, part=0.2)
         for connection in list(self.connections()):
             connection.stop_receiving()
