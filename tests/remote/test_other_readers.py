@@ -1,13 +1,15 @@
-"""Programs that know nothing of everlog read the log: curl, the library cloudevents, a browser's EventSource."""
+"""Programs that know nothing of everlog read the log: curl, the library cloudevents, an EventSource."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
+import socket
 import ssl
 import subprocess
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -52,20 +54,85 @@ def test_the_library_cloudevents_reads_the_log(behind: Served) -> None:
     from cloudevents.v1.http import from_json
 
     token = _notes(behind)
-    headers = {"authorization": f"Bearer {token}", "accept": "application/cloudevents-batch+json"}
-    found = httpx2.get(f"{behind.url}/v1/events?from=1", headers=headers)
-    assert found.headers["content-type"].startswith("application/cloudevents-batch+json")
-    events = [from_json(json.dumps(one)) for one in found.json()]
-    assert [event["type"] for event in events] == ["note.added", "note.added"]
-    assert [event["id"] for event in events] == [one.event.id for one in behind.log.read()]
+    headers = {"authorization": f"Bearer {token}", "accept": "application/cloudevents+json"}
+    records = list(behind.log.read())
+    found = [httpx2.get(f"{behind.url}/v1/events/{one.event.id}", headers=headers) for one in records]
+    assert {one.headers["content-type"].partition(";")[0] for one in found} == {"application/cloudevents+json"}
+    events = [from_json(one.content) for one in found]
+    assert [(event["type"], event["subject"]) for event in events] == [
+        ("note.added", "note/1"),
+        ("note.added", "note/2"),
+    ]
+    assert [event.data["text"] for event in events] == ["hello", "hello"]
 
 
-def test_the_event_source_of_a_browser_reads_the_stream() -> None:
-    """EventSource sends no headers: a browser needs the session cookie, which only a page over HTTPS gets."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    if not (os.environ.get("EVERLOG_CHROMIUM") or any(map(shutil.which, names))):
-        pytest.skip("no chromium is installed on this machine, so no EventSource was tried")
-    pytest.skip("chromium is here, and the page that signs in with a cookie is not written yet")
+SCRIPT = """
+const source = new EventSource(process.argv[1]);
+const seen = [];
+source.addEventListener("reset", (event) => seen.push("reset " + JSON.parse(event.data).reason));
+source.onmessage = (event) => {
+  seen.push(JSON.parse(event.data).position + " " + (event.lastEventId !== ""));
+  if (seen.length === 3) { console.log(seen.join(", ")); process.exit(0); }
+};
+"""
+
+
+def test_an_event_source_reads_the_stream_and_connects_again_by_itself(behind: Served) -> None:
+    """EventSource of Node, which is written after the same standard as those of browsers."""
+    node, token = _needs("node"), _notes(behind)
+    offered = subprocess.run([node, "--experimental-eventsource", "-p", "typeof EventSource"], capture_output=True)
+    if offered.stdout.strip() != b"function":
+        pytest.skip("this version of node has no EventSource")
+    with signed_in(behind.url, token, cut_after=2) as url:
+        reader = subprocess.Popen(
+            [node, "--experimental-eventsource", "--no-warnings", "-e", SCRIPT, f"{url}/v1/events/stream"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            behind.log.append("note.added", stream="note/3", payload={"text": "hello"})
+            assert reader.communicate(timeout=30)[0].strip() == "1 true, 2 true, 3 true"
+        finally:
+            reader.kill()
+            reader.wait()
+
+
+@contextmanager
+def signed_in(url: str, token: str, *, cut_after: int) -> Iterator[str]:
+    """A relay that adds a token, which EventSource cannot send, and cuts the first connection after some events."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    host, port = url.removeprefix("http://").split(":")
+    connections = 0
+
+    def relay() -> None:
+        nonlocal connections
+        while True:
+            try:
+                caller, _ = listening.accept()
+            except OSError:
+                return
+            connections += 1
+            with caller, socket.create_connection((host, int(port))) as server:
+                request = caller.recv(1 << 16)
+                line, _, rest = request.partition(b"\r\n")
+                rest = b"\r\n".join(one for one in rest.split(b"\r\n") if not one.lower().startswith(b"host:"))
+                added = f"host: {host}:{port}\r\nauthorization: Bearer {token}\r\n".encode()
+                server.sendall(line + b"\r\n" + added + rest)
+                events = 0
+                with suppress(OSError):
+                    while piece := server.recv(1 << 16):
+                        caller.sendall(piece)
+                        events += piece.count(b"\ndata: ")
+                        if connections == 1 and events >= cut_after:
+                            break
+
+    thread = threading.Thread(target=relay, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:
