@@ -161,7 +161,7 @@ class Http:
 
 
 class Pieces:
-    """The body of a stream, read by a thread of its own: its reader can stop waiting at any time."""
+    """The body of a stream, read by another thread: its reader can stop waiting at any time."""
 
     def __init__(self, response: httpx.Response, address: Address, forget: Callable[[Pieces], None]) -> None:
         self._response = response
