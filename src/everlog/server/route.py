@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 
@@ -198,4 +198,6 @@ def read_query(request: Request, kind: type[Any]) -> Any:
 
 
 def _is_repeatable(kind: Any) -> bool:
-    return getattr(kind, "__origin__", None) in (tuple, list)
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return get_origin(kind) in (tuple, list)

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
 from everlog.server.hub import Hub
+from everlog.server.texts import Texts
 from everlog.server.tokens import Tokens
 
 P = ParamSpec("P")
@@ -27,6 +28,7 @@ class Service:
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
         self.hub = Hub(log)
+        self.texts = Texts(log.catalog)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
