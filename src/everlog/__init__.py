@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from everlog.programs.command import By as By
     from everlog.programs.perform import ask as ask
     from everlog.programs.perform import perform as perform
+    from everlog.remote.log import RemoteLog as RemoteLog
+    from everlog.remote.log import connect as connect
     from everlog.views.view import Text as Text
     from everlog.views.view import View as View
     from everlog.wiring import open as open
@@ -60,11 +62,13 @@ _HOMES = {
     "Query": "everlog.core.query",
     "Receipt": "everlog.log.write.draft",
     "Recorded": "everlog.core.event",
+    "RemoteLog": "everlog.remote.log",
     "Reset": "everlog.core.query",
     "Text": "everlog.views.view",
     "TypedRecord": "everlog.core.event",
     "View": "everlog.views.view",
     "ask": "everlog.programs.perform",
+    "connect": "everlog.remote.log",
     "open": "everlog.wiring",
     "perform": "everlog.programs.perform",
 }
@@ -87,6 +91,7 @@ __all__ = [
     "Query",
     "Receipt",
     "Recorded",
+    "RemoteLog",
     "Reset",
     "Text",
     "TypedRecord",
@@ -94,6 +99,7 @@ __all__ = [
     "__version__",
     "aio",
     "ask",
+    "connect",
     "errors",
     "open",
     "perform",

@@ -4,6 +4,7 @@
     async for item in everlog.aio.subscribe(log, after=cursor): ...      # records and resets
     async for delivery in everlog.aio.consume(member): ...               # then await everlog.aio.ack(delivery)
 
+`everlog.aio.connect(URL)` returns a log behind a server, with the same as coroutines of its own.
 `everlog.aio.EventStore` (in event_store.py) has the same under the names of seed 001, with snapshots.
 
 Appends of many tasks share flushes with each other and with threads. Reads run in a thread, page by page.
@@ -38,6 +39,8 @@ from everlog.log.write.requests import Request
 
 if TYPE_CHECKING:
     from everlog.event_store import EventStore as EventStore
+    from everlog.remote.log_async import AsyncRemoteLog as AsyncRemoteLog
+    from everlog.remote.log_async import connect as connect
 
 
 PREPARED_IN_LOOP_MAX = 64
@@ -45,10 +48,17 @@ PREPARED_IN_LOOP_MAX = 64
 milliseconds."""
 
 
+_HOMES = {
+    "AsyncRemoteLog": "everlog.remote.log_async",
+    "EventStore": "everlog.event_store",
+    "connect": "everlog.remote.log_async",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # event_store imports this module, and is loaded only when it is used.
-    if name == "EventStore":
-        return import_module("everlog.event_store").EventStore
+    # event_store imports this module. Each is loaded only when it is used.
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

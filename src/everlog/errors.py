@@ -49,6 +49,8 @@
     │   ├── NotSignedIn                     not_signed_in
     │   ├── Forbidden                       forbidden
     │   ├── TooManyRequests                 too_many_requests
+    │   ├── OnlyLocal                       only_local
+    │   ├── NotReady                        not_ready
     │   ├── NoJava                          no_java
     │   └── SparkFailed                     spark_failed
     ├── Damaged                         8   damaged
@@ -56,6 +58,10 @@
     │   ├── NoSuchRoute                     no_such_route
     │   ├── WrongMethod                     wrong_method
     │   ├── BodyTooLarge                    body_too_large
+    │   ├── HeadersTooLarge                 headers_too_large
+    │   ├── QueryTooLong                    query_too_long
+    │   ├── RequestTimedOut                 request_timed_out
+    │   ├── UnknownHost                     unknown_host
     │   ├── WrongContentType                wrong_content_type
     │   └── CursorConflict                  cursor_conflict
     └── InvalidSettings                 2   invalid_settings
@@ -445,6 +451,19 @@ class TooManyRequests(Unavailable):
     code = "too_many_requests"
 
 
+class OnlyLocal(Unavailable):
+    """What is asked for needs the files or the keys of a log, and the log is behind a server."""
+
+    code = "only_local"
+    retryable = False
+
+
+class NotReady(Unavailable):
+    """A server answers no requests now: it starts, it stops, or it has too many connections."""
+
+    code = "not_ready"
+
+
 class NoJava(Unavailable):
     """Spark needs Java, and no suitable version was found."""
 
@@ -480,6 +499,27 @@ class WrongMethod(BadRequest):
 
 class BodyTooLarge(BadRequest):
     code = "body_too_large"
+
+
+class HeadersTooLarge(BadRequest):
+    code = "headers_too_large"
+
+
+class QueryTooLong(BadRequest):
+    code = "query_too_long"
+
+
+class RequestTimedOut(BadRequest):
+    """The last byte of a request did not come in time."""
+
+    code = "request_timed_out"
+    retryable = True
+
+
+class UnknownHost(BadRequest):
+    """A request was sent to a name that is not this server's."""
+
+    code = "unknown_host"
 
 
 class WrongContentType(BadRequest):

@@ -30,6 +30,7 @@ _WHOLE_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 # Read by the launcher, the shell completion or the tests, not by the program itself.
 _NOT_SETTINGS = {
     *("VENV", "WHEELS", "COMPLETE", "DEBUG", "LAUNCHER", "CHROMIUM", "DEBIAN_MIRROR", "EXTRAS"),
+    *("URL", "TOKEN", "ALLOW_HTTP"),  # of a server: a token is never among the settings, which are printed
     *("JVM", "JVM_OPTIONS", "JVM_DRIVER", "JVM_LOG"),  # how Spark's Java is started: pipeline/session/java_home
 }
 
@@ -58,6 +59,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     authors: str = ""
     emergency: bool = False
     follow_purges: bool = True
+    host_names: str = ""
+    requests_per_second: Annotated[int, msgspec.Meta(ge=0)] = 1000
+    connections_max: Annotated[int, msgspec.Meta(ge=1)] = 2000
+    connections_per_token: Annotated[int, msgspec.Meta(ge=1)] = 1000
+    oidc_issuer: str = ""
+    oidc_audience: str = ""
+    oidc_actor_claim: str = "sub"
+    oidc_scope_claim: str = "everlog_scope"
+    oidc_role_claim: str = "everlog_role"
     demo: bool = False
 
 
@@ -85,6 +95,15 @@ DOCS = {
     "authors": "whose signed events count: keys, separated by commas, or community:ID; empty means everybody's",
     "emergency": "everlog sync --watch syncs every 30 s, and only with peers in this network; else every 5 minutes",
     "follow_purges": "what another node purged, with a signed record, is removed here, too; false keeps it",
+    "host_names": "names under which everlog serve answers, separated by commas, beside its address and localhost",
+    "requests_per_second": "how many requests of one token everlog serve answers per second; 0 means no limit",
+    "connections_max": "how many connections everlog serve keeps open",
+    "connections_per_token": "how many of them may use the same token",
+    "oidc_issuer": "everlog serve accepts JWTs of this issuer, such as https://id.example; empty means none",
+    "oidc_audience": "what a JWT must name as its audience",
+    "oidc_actor_claim": "the claim of a JWT that names who acts",
+    "oidc_scope_claim": "the claim of a JWT with the scope that the caller is limited to; * means no limit",
+    "oidc_role_claim": "the claim of a JWT with the role: read, append or admin",
     "demo": "this is the log of a demonstration, which everlog demo may replace",
 }
 
@@ -108,6 +127,10 @@ SECTIONS = {
     "pipeline": ("lake",),
     "trust": ("sign", "keys_folder", "passphrase_file", "authors"),
     "sync": ("emergency", "follow_purges"),
+    "server": (
+        *("host_names", "requests_per_second", "connections_max", "connections_per_token"),
+        *("oidc_issuer", "oidc_audience", "oidc_actor_claim", "oidc_scope_claim", "oidc_role_claim"),
+    ),
 }
 
 _logger = logging.getLogger("everlog")

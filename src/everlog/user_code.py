@@ -72,6 +72,14 @@ def program_view(name: str) -> type[View] | None:
     return None if program is None else program.view(name)
 
 
+def showing_view(own: Iterable[Program], kind: str) -> type[View] | None:
+    """Return the view that shows streams of a kind, as a program declares it; the user's programs first."""
+    for program in own:
+        if kind in program.shows:
+            return program.shows[kind]
+    return programs.load(programs.SHOWN[kind]).shows[kind] if kind in programs.SHOWN else None
+
+
 def _text(files: Files, path: Path) -> str:
     try:
         return files.read_all(path).decode()

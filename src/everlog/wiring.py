@@ -40,7 +40,7 @@ from everlog.transfer.copy import UNFINISHED, Target, put_into_place
 from everlog.trust.ring import KeyRing
 from everlog.trust.sealing import Sealing
 from everlog.trust.unfinished import note_in
-from everlog.user_code import catalog_of, program_view, user_programs, user_views
+from everlog.user_code import catalog_of, program_view, showing_view, user_programs, user_views
 
 _logger = logging.getLogger("everlog")
 
@@ -442,6 +442,7 @@ def _views(log: Log, own: Sequence[Program], settings: Settings, beside: _Beside
         log,
         (*VIEWS, *user_views(settings.views), *(view() for program in own for view in program.views)),
         more=program_view,
+        showing=partial(showing_view, own),
         make_snapshots=lambda log, small_state: Snapshots(
             log,
             small_state,

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from everlog.application.operations import registry
 from everlog.errors import InvalidField
 from everlog.log.log import Log
 from everlog.programs.command import By
-from everlog.programs.operations import openapi, operations, tools
+from everlog.programs.operations import operations, tools
 from everlog.programs.registry import every_value
 
 BY_NAME = {one.name: one for one in operations()}
@@ -27,13 +28,21 @@ def test_an_operation_has_a_summary_a_schema_with_described_fields(name: str) ->
     assert [field for field, text in one.schema["properties"].items() if not text.get("description")] == []
 
 
-def test_the_openapi_document_and_the_tools_describe_the_same_operations_and_are_json() -> None:
-    document, listed = openapi(), tools()
-    assert document["openapi"] == "3.1.0"
-    described = [path["post"]["operationId"] for path in document["paths"].values()]
-    assert sorted(described) == sorted(BY_NAME)
+def test_the_tools_describe_the_same_operations_and_are_json() -> None:
+    listed = tools()
     assert sorted(tool["name"] for tool in listed) == sorted(name.replace(".", "_") for name in BY_NAME)
-    assert json.loads(json.dumps([document, listed])) == [document, listed]
+    assert json.loads(json.dumps(listed)) == listed
+
+
+def test_the_list_of_all_operations_has_those_of_the_log_with_their_own_names() -> None:
+    every = registry.operations()
+    names = [one.name for one in every]
+    assert len(set(names)) == len(names) > len(BY_NAME)
+    assert {"log.append", "log.state", "view.rows", "group.take", "snapshot.create"} <= set(names)
+    assert len(registry.tools()) == len(every)
+    for one in every:
+        assert one.summary.endswith((".", "…")), one.name
+        assert [field for field, text in one.schema["properties"].items() if not text.get("description")] == []
 
 
 def test_an_operation_runs_a_command_and_a_retry_under_its_key_gets_the_same_answer(log: Log) -> None:

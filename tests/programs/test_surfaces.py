@@ -108,7 +108,7 @@ def test_every_field_reaches_the_value_equally_from_every_surface(
         assert seen == [wanted], answer.err
     body = {name: given for name, given in msgspec.to_builtins(wanted).items() if given is not None}
     (operation,) = [one for one in operations() if one.value is value]
-    assert operation._read(json.loads(json.dumps(body))) == wanted
+    assert operation.read(json.loads(json.dumps(body))) == wanted
     (tool,) = [one for one in tools() if one["name"] == operation.name.replace(".", "_")]
     assert set(tool["inputSchema"].get("required", ())) <= set(body) == set(tool["inputSchema"]["properties"])
 

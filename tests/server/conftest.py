@@ -24,3 +24,9 @@ def app(tmp_path: object) -> Iterator[App]:
 def calls(app: App) -> Calls:
     """A caller with the role admin and without a limit."""
     return Calls.of(app, "admin", role="admin")
+
+
+@pytest.fixture
+def full(request: pytest.FixtureRequest) -> bool:
+    """Whether the long forms run."""
+    return bool(request.config.getoption("--full"))

@@ -16,11 +16,11 @@ from tests.server.followers import Follower, LongPoller, Poller, Streamer
 from tests.server.serving import Serving
 from tests.support.put_back import KINDS, Place, places
 
+from everlog.application.events.reading import Read, Reading
 from everlog.core.query import EVERYTHING, Cursor, Query
 from everlog.server import hub, streaming
 from everlog.server.frames import Frame, frames_of
 from everlog.server.hub import Hub
-from everlog.server.reading import Read, Reading
 from everlog.server.tokens import Tokens
 
 SHORT, LONG = 2, 100

@@ -14,6 +14,7 @@ from tests.server.event_source import EventSource, Refused, close_all, next_of, 
 from tests.server.serving import Serving
 
 import everlog
+from everlog.application.events.reading import Reading
 from everlog.core.event import whole
 from everlog.core.query import Cursor
 from everlog.errors import Damaged
@@ -21,7 +22,6 @@ from everlog.log.log import Log
 from everlog.log.records import FORGOTTEN
 from everlog.server import hub, sending
 from everlog.server.frames import frames_of
-from everlog.server.reading import Reading
 
 
 @pytest.fixture(autouse=True)

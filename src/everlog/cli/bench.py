@@ -13,7 +13,7 @@ from everlog.cli.session import Session, common_options, pass_session
 
 
 @click.command("bench")
-@click.argument("what", type=click.Choice(["trust"]), required=False)
+@click.argument("what", type=click.Choice(["trust", "http"]), required=False)
 @click.option(
     "--rounds", type=click.IntRange(1, 100), default=7, metavar="N", help="Number of measurements (default: 7)."
 )
@@ -29,12 +29,14 @@ def bench_command(session: Session, what: str | None, rounds: int, quick: bool, 
     Columns when piped: name, store, value, target, straight_line, eventsourcing, umadb, unit, ours, floor, cpu_us,
     switches, note. A peer that is not installed is reported as absent.
 
-    With `trust`, measure what checkpoints and proofs cost. Columns: name, store, value, unit, must, met, note.
+    With `trust`, measure what checkpoints and proofs cost; with `http`, what the server costs. Columns: name, store,
+    value, unit, must, met, note.
 
     \b
     Examples:
       everlog bench --quick
       everlog bench trust
+      everlog bench http
     """
     import msgspec
 
@@ -45,9 +47,10 @@ def bench_command(session: Session, what: str | None, rounds: int, quick: bool, 
             out.note(text)
 
     directory = None if on is None else session.directory / on
-    run = _benchmark("trust" if what == "trust" else "bench.run")
-    if what == "trust":
-        found = run.run_trust(rounds=rounds, quick=quick, directory=directory, progress=show)
+    run = _benchmark(what or "bench.run")
+    if what:
+        measure = run.run_trust if what == "trust" else run.run_http
+        found = measure(rounds=rounds, quick=quick, directory=directory, progress=show)
         out.answer(
             Answer(
                 data=[{**msgspec.to_builtins(row), "met": row.met} for row in found],

@@ -50,7 +50,8 @@ COMMANDS = {
     "peers": ("Sync", "sync", "The nodes that this log syncs with: add, remove, list."),
     "join": ("Sync", "sync", "Make a copy of the log of a peer."),
     "serve": ("Serve", "serve", "Serve the log over HTTP."),
-    "tokens": ("Serve", "serve", "Who may call the server: new, list, revoke, rotate."),
+    "hooks": ("Serve", "hooks", "Webhooks: add, list, remove, replay, secret, run."),
+    "tokens": ("Serve", "tokens", "Who may call the server: new, list, revoke, rotate."),
     "verify": ("Check", "verify", "Verify the log from its bytes."),
     "checkpoint": ("Trust", "trust", "Write a signed checkpoint of the log."),
     "prove": ("Trust", "trust", "Write a proof that an event is in the log."),
@@ -162,7 +163,7 @@ def _show_status(context: click.Context) -> None:
     session = context.ensure_object(Session)
     out = session.out
     try:
-        log = session.log()
+        log = session.any_log()
     except NoLogHere:
         if session.url or session.work_in.name or session.json or session.agent or session.quiet:
             raise
@@ -173,9 +174,10 @@ def _show_status(context: click.Context) -> None:
 
     head = log.head()
     last = next(log.read(limit=1, newest_first=True), None)
-    purged = sum(purge.count + 1 for purge in log.stored.purges())
-    where = session.url or str(session.folder())
-    events = head - purged
+    where = session.server or session.url or str(session.folder())
+    # How many events were purged is known where the log is.
+    purged = sum(purge.count + 1 for purge in session.log().stored.purges()) if not session.server else None
+    events = None if purged is None else head - purged
     facts = {
         "log": where,
         "log_id": log.identity.log_id,
@@ -189,7 +191,7 @@ def _show_status(context: click.Context) -> None:
     lines = [f"{name:<11} {value}" for name, value in shown]
     data = {**facts, "last": None if last is None else last.received_at.isoformat()}
     out.answer(Answer.of_one(log.identity.log_id, facts, lines=lines, data=data))
-    if events:
+    if last is not None:
         out.hint("next: everlog log -n 5   everlog tail   everlog verify   everlog help")
     else:
         out.hint('next: everlog append note.added -s note/1 text="hello"   everlog schema list   everlog help')

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from everlog.application.folder.open import Catalog, Loaded, Location
+    from everlog.application.folder.open import AnyLog, Catalog, Loaded, Location, RemoteLog
     from everlog.cli.events.past_damage import LeftOut
     from everlog.cli.output import Output
     from everlog.log.log import Log
@@ -38,11 +38,13 @@ class Session:
         self.offers_past_damage = False  # this command has the option
         self.work_in = Path()
         self.url = ""
+        self.server_given = ""
         self.actor = ""
         self.request_id = ""
         self.when_stopped = ""  # printed after Ctrl-C: what the command leaves behind
         self._launcher = os.environ.pop("EVERLOG_LAUNCHER", "")
         self._log: Log | None = None
+        self._remote: RemoteLog | None = None
         self._output: Output | None = None
         self._left_out: LeftOut | None = None
         self._stop_warnings: Callable[[], None] | None = None
@@ -76,7 +78,18 @@ class Session:
         """Where this run looks for the log."""
         from everlog.application.folder.open import Location
 
-        return Location(work_in=self.work_in, url=self.url, actor=self.actor)
+        return Location(work_in=self.work_in, url=self.url, server=self.server, actor=self.actor)
+
+    @property
+    def server(self) -> str:
+        """The URL of the server that has the log; empty if the log is opened here."""
+        if not (self.server_given or self.url or "EVERLOG_URL" in os.environ):
+            return ""  # without an import: most runs open a log
+        from everlog.application.folder.open import server_url
+
+        if self.server_given and self.url:
+            raise click.UsageError("--log and --url both name a log: leave one of them out")
+        return server_url(self.server_given, self.url)
 
     @property
     def directory(self) -> Path:
@@ -86,6 +99,12 @@ class Session:
     def folder(self) -> Path:
         """Return the .everlog folder. Raises NoLogHere if there is none, or if --log names a log without one."""
         return self.location.folder()
+
+    def keys_path(self) -> Path:
+        """Return the folder of the private keys of the log."""
+        from everlog.application.trust.keys import keys_of
+
+        return keys_of(self.location).path
 
     def settings(self) -> Loaded:
         self._show_warnings()
@@ -97,11 +116,36 @@ class Session:
         return self.location.catalog()
 
     def log(self) -> Log:
-        """Return the log, opened at the first call and closed at the end of the run. It is never created here."""
+        """Return the log, opened at the first call and closed at the end of the run. It is never created here.
+
+        It is for commands that need the log itself: if it is behind a server, they end with OnlyLocal.
+        """
         if self._log is None:
+            if self.server:
+                from everlog.application.folder.open import only_local
+
+                raise only_local(click.get_current_context().command_path)
             self._show_warnings()
             self._log = self.location.open(past_damage=self.left_out.take if self.past_damage else None)
         return self._log
+
+    def any_log(self) -> AnyLog:
+        """Return the log, or the log behind a server: for commands that work on both."""
+        if not self.server:
+            return self.log()
+        if self._remote is None:
+            if self.past_damage:
+                from everlog.application.folder.open import only_local
+
+                raise only_local("--past-damage")
+            self._show_warnings()
+            self._remote = self.location.connect()
+        return self._remote
+
+    @property
+    def acting(self) -> str:
+        """Who acts: the actor of the log. On a server the token decides, and only --actor is compared with it."""
+        return self.actor if self.server else self.log().actor
 
     @property
     def left_out(self) -> LeftOut:
@@ -119,6 +163,9 @@ class Session:
         if self._log is not None:
             self._log.close()
             self._log = None
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
         if self._stop_warnings is not None:
             self._stop_warnings()
             self._stop_warnings = None
@@ -151,7 +198,11 @@ def _remember_past_damage(context: click.Context, parameter: click.Parameter, va
 def _option(*names: str, to: str, **settings: Any) -> Callable[[_Command], _Command]:
     # The place is known before --help, which lists the programs of that place.
     return click.option(
-        *names, expose_value=False, callback=_remember(to), is_eager=to in ("work_in", "url"), **settings
+        *names,
+        expose_value=False,
+        callback=_remember(to),
+        is_eager=to in ("work_in", "url", "server_given"),
+        **settings,
     )
 
 
@@ -176,6 +227,13 @@ common_options = together(
         help="Work in DIR instead of the current directory.",
     ),
     _option("--log", to="url", metavar="URL", help="Use the log at this URL, such as sqlite:log.db."),
+    # Its name in click is not `url`: some commands have an argument of that name.
+    _option(
+        *("--url", "server_url"),
+        to="server_given",
+        metavar="URL",
+        help="Use the log behind a server, such as https://HOST.",
+    ),
     _option("--json", to="json", is_flag=True, help="Answer in JSON."),
     _option("--agent", to="agent", is_flag=True, help="Answer in OK / ERR lines of key=value."),
     _option("-q", "--quiet", to="quiet", is_flag=True, help="Print ids only."),

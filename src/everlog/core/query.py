@@ -198,6 +198,13 @@ def require_limit(found: object) -> None:
 EVERYTHING = Query()
 
 
+def narrowed(query: Query, within: str) -> Query | None:
+    """Return the query without what is outside of a scope; None if nothing is left of it."""
+    if not within or (query.scope and in_scope(query.scope, within)):
+        return query
+    return msgspec.structs.replace(query, scope=within) if in_scope(within, query.scope) else None
+
+
 def in_scope(scope: str, prefix: str) -> bool:
     """Return True when a scope is the prefix itself or lies below it: "acme" covers "acme/shop", not "acmecorp"."""
     return not prefix or scope == prefix or scope.startswith(prefix + "/")

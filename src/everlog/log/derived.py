@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from everlog.core.event import Position, Recorded
+from everlog.errors import ViewBehind
 from everlog.stores.small_state import SmallState
 
 
@@ -30,6 +31,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def found(self) -> bool:
         return self.state is not None
+
+
+def view_behind(view: str, *, reached: int, wanted: int, timeout_s: float) -> ViewBehind:
+    """Return the error for a view that has not applied a position in time."""
+    return ViewBehind(
+        f"the view {view} is at position {reached}, not yet at {wanted}",
+        why=f"it did not get there within {timeout_s:g} s",
+        hint="wait longer, or use an answer that is older and says so",
+        view=view,
+        position=reached,
+        wanted=wanted,
+    )
 
 
 class ViewCode(Protocol):

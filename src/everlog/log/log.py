@@ -460,10 +460,19 @@ class Log:
         return self.verdicts().counted(records)
 
     def refusals(
-        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
+        self,
+        *,
+        limit: int | None = 50,
+        code: str = "",
+        stream: str = "",
+        actor: str = "",
+        operation: str = "",
+        within: str = "",
     ) -> list[Refusal]:
-        """Return recorded refusals, the newest first."""
-        found = self.writer.refusals.newest(limit=limit, code=code, stream=stream, actor=actor, operation=operation)
+        """Return recorded refusals, the newest first; with `within`, those of callers in that scope."""
+        found = self.writer.refusals.newest(
+            limit=limit, code=code, stream=stream, actor=actor, operation=operation, within=within
+        )
         return list(found)
 
     def verify(self, *, progress: Callable[[int], None] = lambda position: None) -> Report:

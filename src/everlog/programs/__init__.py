@@ -143,6 +143,10 @@ TYPES: dict[str, tuple[str, ...]] = {
 """The event types of each program, listed here so that knowing them loads nothing."""
 
 
+SHOWN = {"command": "agents", "featurespec": "workpackages", "issue": "issues", "workpackage": "workpackages"}
+"""The kinds of streams that a view of a program shows, and the program; listed here so that asking loads nothing."""
+
+
 COMMANDS = (
     *(
         "init",
@@ -162,7 +166,7 @@ COMMANDS = (
     *("state", "diff", "why", "errors", "views", "snapshot", "copy", "export", "import", "git", "merge-driver"),
     *("verify", "doctor", "index", "dump", "segments", "schema", "pipeline", "consumers", "config", "completion"),
     *("bench", "upgrade", "checkpoint", "prove", "heads", "sync", "peers", "join"),
-    *("keys", "forget", "conflicts"),
+    *("keys", "forget", "conflicts", "serve", "tokens", "hooks"),
 )
 """The words after `everlog` that have a meaning. No other program can have one of them as its group."""
 

@@ -17,7 +17,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -26,6 +26,7 @@ import msgspec
 from everlog.core.event import Event, Recorded
 from everlog.core.query import Looks, Query
 from everlog.errors import EverlogError
+from everlog.programs.policy import Policy
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
@@ -48,6 +49,7 @@ class By(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
     causation_id: str = ""
     correlation_id: str = ""
+    tags: Mapping[str, str] = {}  # of every event that the command records
     dry_run: bool = False
 
 
@@ -118,8 +120,10 @@ class Command(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     verb: ClassVar[str] = ""  # how it is typed, after the name of the program's group
     operation: ClassVar[str] = ""  # the name in keys and refusals; "GROUP VERB" if empty
     examples: ClassVar[tuple[str, ...]] = ()
+    example: ClassVar[Mapping[str, Any]] = {}  # the first of the examples, as JSON
     shared: ClassVar[tuple[str, ...]] = ()  # the fields that all commands of the program have
-    destructive: ClassVar[bool] = False  # True: it removes something for good
+    policy: ClassVar[Policy] = Policy(role="append", scope="within", idempotent=False)
+    problems: ClassVar[tuple[str, ...]] = ()  # codes of refusals, beside those that every command may report
     judged: ClassVar[bool] = False  # True: its rules are part of `decide`, so the guard does not judge it again
 
     def check(self) -> None:
@@ -179,14 +183,55 @@ class Question(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
 
     verb: ClassVar[str] = ""
     examples: ClassVar[tuple[str, ...]] = ()
+    example: ClassVar[Mapping[str, Any]] = {}
     shared: ClassVar[tuple[str, ...]] = ()
     columns: ClassVar[tuple[str, ...]] = ()
+    waits: ClassVar[bool] = False  # True: it may wait for something to happen
+    policy: ClassVar[Policy] = Policy(role="read", scope="within")
+    problems: ClassVar[tuple[str, ...]] = ()
 
     def check(self) -> None:
         """Refuse fields that contradict each other."""
 
     def answer(self, log: Log, within: str) -> R:
         """Return the answer. What is outside of `within` does not exist."""
+        raise NotImplementedError
+
+
+class Action(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
+    """A request that changes something or takes long, and that no rule of a program decides: an append, a purge, the
+    rebuild of a view."""
+
+    verb: ClassVar[str] = ""
+    example: ClassVar[Mapping[str, Any]] = {}
+    policy: ClassVar[Policy] = Policy(role="admin", scope="log", idempotent=False)
+    keyed: ClassVar[bool] = False  # True: it takes a key, which makes a retry safe
+    long: ClassVar[bool] = False  # True: it may take minutes, so a server answers with a job
+    waits: ClassVar[bool] = False  # True: it may wait for something to happen
+    problems: ClassVar[tuple[str, ...]] = ()
+
+    def check(self) -> None:
+        """Refuse fields that contradict each other."""
+
+    def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[R]:
+        """Do it. What is outside of `by.within` does not exist."""
+        raise NotImplementedError
+
+
+class Done(msgspec.Struct, Generic[R], frozen=True):
+    """The result of an action. `replayed`: an earlier attempt under the same key did it."""
+
+    result: R
+    replayed: bool = False
+
+
+class PerformsElsewhere:
+    """A log behind a server: commands are carried out, and questions are answered, where it is."""
+
+    def perform(self, command: Command[R], by: By = NOBODY) -> Outcome[R]:
+        raise NotImplementedError
+
+    def ask(self, question: Question[R], *, within: str = "") -> R:
         raise NotImplementedError
 
 

@@ -1,41 +1,88 @@
-"""The operations of all programs: name, JSON Schema and call, for surfaces that are not a command line.
+"""The operations of all programs: name, policy, JSON Schema and call, for surfaces that are not a command line.
 
     for operation in operations():
         mount(operation.name, operation.schema, operation.call)       # HTTP, tools for agents, ...
 
-`openapi()` and `tools()` describe the same list. Nothing here imports an HTTP or a tool library. What comes with a
-request but is not part of it (actor, key, what the caller may see) is the `By` that the surface makes.
+`tools()` describes the same list for agents; `everlog.application.operations` adds the operations of the log itself,
+and the server describes all of them as an OpenAPI document. Nothing here imports an HTTP or a tool library. What
+comes with a request but is not part of it (actor, key, what the caller may see) is the `By` that the surface makes.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from everlog._version import __version__
+from everlog.core.text import did_you_mean
 from everlog.errors import EverlogError, InvalidField
 from everlog.log.log import Log
-from everlog.programs.command import NOBODY, By, Command, Question, facts_of
+from everlog.programs.command import NOBODY, Action, By, Command, Question, facts_of
 from everlog.programs.perform import ask, perform
-from everlog.programs.program import Program
+from everlog.programs.policy import Policy
 from everlog.programs.registry import Own, every_value
+
+Value = Command[Any] | Question[Any] | Action[Any]
+
+
+class RecordedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that a command recorded, in its answer."""
+
+    position: int
+    id: str
+    type: str
+    stream: str
+
+
+class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answer of every command has, beside its own fields."""
+
+    status: str
+    events: list[RecordedEvent]
+    next: list[str]
+
+
+class Called(msgspec.Struct, frozen=True):
+    """What an operation answered, as JSON can hold it. `replayed`: an earlier attempt under the same key did it."""
+
+    answer: Any
+    replayed: bool = False
 
 
 class Operation:
-    """A command or a question that a surface can offer."""
+    """A command, a question or an action that a surface can offer."""
 
-    def __init__(self, program: Program, value: type[Command[Any]] | type[Question[Any]]) -> None:
+    def __init__(self, group: str, value: type[Value]) -> None:
         self.value = value
-        self.name = f"{program.name}.{value.verb.replace(' ', '_')}"
-        self.records = issubclass(value, Command)
+        self.name = f"{group}.{value.verb.replace(' ', '_')}"
+        self.records = not issubclass(value, Question)
 
     @property
-    def destructive(self) -> bool:
-        return bool(getattr(self.value, "destructive", False))
+    def policy(self) -> Policy:
+        return self.value.policy
+
+    @property
+    def keyed(self) -> bool:
+        """Whether it takes a key, under which a retry gets the first answer."""
+        return issubclass(self.value, Command) or (issubclass(self.value, Action) and self.value.keyed)
+
+    @property
+    def long(self) -> bool:
+        """Whether it may take minutes."""
+        return issubclass(self.value, Action) and self.value.long
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The codes of refusals, beside those that every operation may report."""
+        usual: tuple[str, ...] = ("invalid_field", "not_canonical")
+        if issubclass(self.value, Command):
+            usual += _OF_COMMANDS
+        elif issubclass(self.value, Question):
+            usual += ("not_found", "no_such_subject")
+        return tuple(dict.fromkeys((*usual, *self.value.problems)))
 
     @property
     def summary(self) -> str:
@@ -49,36 +96,81 @@ class Operation:
         own.pop("title", None)
         return {**own, "additionalProperties": False} | ({"$defs": components} if components else {})
 
+    @cached_property
+    def result_type(self) -> Any:
+        """Return the type of what it answers, Any if it is not stated. A command answers with more: see `call`."""
+        found = _argument(self.value)
+        return Any if found is None or isinstance(found, TypeVar) else found
+
     def call(self, log: Log, body: Mapping[str, Any], by: By = NOBODY) -> Any:
         """Run it with the fields of a JSON object, and return what JSON can hold."""
-        value = self._read(body)
-        if isinstance(value, Command):
-            outcome = perform(log, value, by)
-            return {
-                **facts_of(outcome.result),
-                "status": outcome.status,
-                "events": [
+        return self.run(log, self.read(body), by).answer
+
+    def run(self, log: Log, value: Value, by: By, progress: Callable[[int], None] = lambda position: None) -> Called:
+        """Run a value of it."""
+        match value:
+            case Command():
+                outcome = perform(log, value, by)
+                events = [
                     {"position": one.position, "id": one.event.id, "type": one.event.type, "stream": one.event.stream}
                     for one in outcome.records
-                ],
-                "next": list(outcome.next),
-            }
-        return msgspec.to_builtins(ask(log, value, within=by.within))
+                ]
+                answer = {**facts_of(outcome.result), "status": outcome.status, "events": events}
+                return Called({**answer, "next": list(outcome.next)}, outcome.replayed)
+            case Question():
+                return Called(msgspec.to_builtins(ask(log, value, within=by.within)))
+            case Action():
+                value.check()
+                done = value.run(log, by, progress)
+                return Called(msgspec.to_builtins(done.result), done.replayed)
 
-    def _read(self, body: Mapping[str, Any]) -> Command[Any] | Question[Any]:
-        unknown = sorted(set(body) - set(self.value.__struct_fields__))
+    def read(self, body: Mapping[str, Any]) -> Value:
+        """Return the value with the fields of a JSON object; refuse a field that it does not have."""
+        known = {one.encode_name for one in msgspec.structs.fields(self.value)}
+        unknown = sorted(set(body) - known)
         if unknown:
-            fields = ", ".join(self.value.__struct_fields__)
-            raise _unusable(self.name, f"it has no field {', '.join(unknown)}; its fields are {fields}")
+            listed = f"its fields are {', '.join(sorted(known))}" if known else "it has no fields"
+            shown = ", ".join(name[:60] for name in unknown[:5])
+            raise _unusable(
+                self.name, f"it has no field {shown}; {listed}", unknown[0], did_you_mean(unknown[0], known)
+            )
         try:
-            found: Command[Any] | Question[Any] = msgspec.convert(dict(body), self.value)
+            found: Value = msgspec.convert(dict(body), self.value)
             return found
         except msgspec.ValidationError as error:
-            raise _unusable(self.name, str(error)) from error
+            field = str(error).partition("$.")[2].rstrip("`").partition("[")[0].partition(".")[0]
+            raise _unusable(self.name, str(error), field or "body") from error
 
 
-def _unusable(name: str, why: str) -> EverlogError:
-    return InvalidField(f"the input of {name} is not valid", why=why, hint=f"see the schema of {name}", field="body")
+_OF_COMMANDS = (
+    *("no_such_subject", "not_found", "rule_refused", "invalid_payload", "event_too_large", "secret_found"),
+    *("look_alike", "query_matched", "idempotency_key_reuse", "already_purged", "no_key", "storage_full"),
+    *("read_only", "writer_stopped", "confirmation_needed", "transition_refused"),
+)
+
+
+def _unusable(name: str, why: str, field: str, hint: str = "") -> EverlogError:
+    return InvalidField(
+        f"the input of {name} is not valid",
+        why=why,
+        hint=hint or f"see the schema of {name}: everlog help operations --json",
+        field=field[:60],
+    )
+
+
+def _argument(value: type[Any]) -> Any:
+    """Return R of a class that derives from Command[R], Question[R] or Action[R], by way of other generic classes."""
+    bases = vars(value).get("__orig_bases__", value.__bases__)
+    for base in bases:
+        origin = get_origin(base)
+        if origin in (Command, Question, Action):
+            return get_args(base)[0]
+        inner = _argument(origin or base) if (origin or base) is not object else None
+        if isinstance(inner, TypeVar) and origin is not None:
+            return get_args(base)[0]
+        if inner is not None:
+            return inner
+    return None
 
 
 def operations(own: Own = "") -> list[Operation]:
@@ -86,62 +178,24 @@ def operations(own: Own = "") -> list[Operation]:
 
     `own` is `[PROGRAM]`, or the names of modules as in the setting `programs`. The settings of a folder are not read.
     """
-    return [Operation(program, value) for program, value in every_value(own)]
+    return [Operation(program.name, value) for program, value in every_value(own)]
 
 
-def openapi(own: Own = "") -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of all operations."""
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "everlog", "version": __version__},
-        "paths": {f"/{one.name.replace('.', '/')}": {"post": _described(one)} for one in operations(own)},
-        "components": {"schemas": {"Error": _ERROR}},
-    }
+def tools(own: Own = "", *, more: Iterable[Operation] = ()) -> list[dict[str, Any]]:
+    """Return all operations as tools for agents: a name without dots, a description, the schema of the input.
 
-
-def tools(own: Own = "") -> list[dict[str, Any]]:
-    """Return all operations as tools for agents: a name without dots, a description, the schema of the input."""
+    `more` are operations beside those of the programs.
+    """
     return [
         {
             "name": one.name.replace(".", "_"),
             "description": inspect.getdoc(one.value) or "",
             "inputSchema": one.schema,
-            "annotations": {"readOnlyHint": not one.records, "idempotentHint": not one.records},
-        }
-        for one in operations(own)
-    ]
-
-
-def _described(one: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "operationId": one.name,
-        "summary": one.summary,
-        "description": inspect.getdoc(one.value) or "",
-        "requestBody": {"required": True, "content": {"application/json": {"schema": one.schema}}},
-        "responses": {
-            "200": {"description": "The answer.", "content": {"application/json": {"schema": {}}}},
-            "default": {
-                "description": "A refusal.",
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+            "annotations": {
+                "readOnlyHint": not one.records,
+                "destructiveHint": one.policy.destructive,
+                "idempotentHint": one.policy.idempotent,
             },
-        },
-    }
-    if one.records:
-        text = "Makes a retry safe: the same request under the same key is recorded once."
-        header = {"name": "Idempotency-Key", "in": "header", "description": text, "schema": {"type": "string"}}
-        found["parameters"] = [header]
-    return found
-
-
-_ERROR = {
-    "type": "object",
-    "required": ["code", "message"],
-    "properties": {
-        "code": {"type": "string"},
-        "message": {"type": "string"},
-        "why": {"type": "string"},
-        "hint": {"type": "string"},
-        "details": {"type": "object"},
-        "retryable": {"type": "boolean"},
-    },
-}
+        }
+        for one in (*operations(own), *more)
+    ]

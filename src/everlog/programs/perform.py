@@ -45,6 +45,7 @@ from everlog.programs.command import (
     Decision,
     On,
     Outcome,
+    PerformsElsewhere,
     Question,
 )
 from everlog.programs.program import Program, program_of
@@ -56,8 +57,10 @@ REFUSALS_COMPARED = 200
 """Among how many of the newest refusals an equal one is looked for."""
 
 
-def perform(log: Log, command: Command[R], by: By = NOBODY) -> Outcome[R]:
+def perform(log: Log | PerformsElsewhere, command: Command[R], by: By = NOBODY) -> Outcome[R]:
     """Run a command and return its outcome, or raise the refusal."""
+    if isinstance(log, PerformsElsewhere):
+        return log.perform(command, by)
     program = program_of(type(command))
     operation = program.operation(type(command))
     by = msgspec.structs.replace(by, actor=by.actor or log.actor)
@@ -93,8 +96,10 @@ def perform(log: Log, command: Command[R], by: By = NOBODY) -> Outcome[R]:
     )
 
 
-def ask(log: Log, question: Question[R], *, within: str = "") -> R:
+def ask(log: Log | PerformsElsewhere, question: Question[R], *, within: str = "") -> R:
     """Answer a question. For this caller, nothing exists outside of the scope `within`."""
+    if isinstance(log, PerformsElsewhere):
+        return log.ask(question, within=within)
     question.check()
     return question.answer(log, within)
 
@@ -215,7 +220,7 @@ def decide(
                 raise
             return Decision(since.records, replayed=True, dry_run=by.dry_run)
     except _Refused as refused:
-        _count_repeats(log, refused.error, by.actor or log.actor, operation)
+        _count_repeats(log, refused.error, by, operation)
         _record_refusal(log, refused.error, by, operation, stream, scope)
         raise refused.error from refused.error.__cause__
 
@@ -232,7 +237,7 @@ def recording_refusals(log: Log, by: By, operation: str, stream: str = "") -> It
 
 def _record_refusal(log: Log, error: EverlogError, by: By, operation: str, stream: str, scope: str) -> None:
     if not by.dry_run:
-        log.writer.record_refusal(error, [Draft("", stream, {}, by.actor, scope)], operation)
+        log.writer.record_refusal(error, [Draft("", stream, {}, by.actor, by.within or scope)], operation)
 
 
 class _Refused(Exception):
@@ -344,6 +349,7 @@ class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
             by.request_id,
             by.causation_id,
             by.correlation_id,
+            by.tags,
         )
 
 
@@ -355,10 +361,11 @@ def _label(log: Log, stream: str, scope: str, within: str, *, confined: bool) ->
     if not within:
         return scope
     try:
-        if confined:
-            require_stream_within(log, stream, within)
+        # The scope first: whether the stream exists in another scope must make no difference.
         if scope and not in_scope(scope, within):
             raise no_such_scope(scope)
+        if confined:
+            require_stream_within(log, stream, within)
     except NoSuchSubject as error:
         raise _Refused(error) from error
     last = None if scope else next(log.read(Query(stream=stream), limit=1, newest_first=True), None)
@@ -380,12 +387,12 @@ def no_such_scope(scope: str) -> NoSuchSubject:
 # ---- refusals
 
 
-def _count_repeats(log: Log, error: EverlogError, actor: str, operation: str) -> None:
+def _count_repeats(log: Log, error: EverlogError, by: By, operation: str) -> None:
     """Tell an actor that repeats a mistake how often it was refused lately, and when last."""
-    kind = _kind(error.code, operation, error.details)
+    actor, kind = by.actor or log.actor, _kind(error.code, operation, error.details)
     before = [
         refusal
-        for refusal in log.refusals(limit=REFUSALS_COMPARED)
+        for refusal in log.refusals(limit=REFUSALS_COMPARED, within=by.within)
         if refusal.actor == actor and _kind(refusal.code, refusal.operation, refusal.context) == kind
     ]
     if before:

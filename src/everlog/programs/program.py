@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -43,10 +43,15 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[type[Command[Any]], ...] = ()
     questions: tuple[type[Question[Any]], ...] = ()
     guard: Guard | None = None
+    shows: Mapping[str, type[View]] = {}
+    """The view that shows streams of a kind: `everlog state KIND/ID` is its row. Its keys are the streams."""
 
     def __post_init__(self) -> None:
         for value in (*self.commands, *self.questions):
             _PROGRAM_OF[value] = self
+        for kind, view in self.shows.items():
+            if not view().by_stream:
+                raise TypeError(f"{view.__name__} cannot show {kind}: its keys are not streams")
 
     def type_of(self, payload: Any) -> str:
         """Return the event type that a payload belongs to: the type of its class, which is of the latest version."""
@@ -61,6 +66,11 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _PROGRAM_OF: dict[type[Any], Program] = {}
+
+
+def known_values() -> Mapping[type[Any], Program]:
+    """Return every command and question of the programs that were loaded, with its program."""
+    return _PROGRAM_OF
 
 
 def program_of(value: type[Any]) -> Program:

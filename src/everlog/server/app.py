@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import gzip
 import logging
+import time
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
-
-import msgspec
+from urllib.parse import unquote_to_bytes
 
 from everlog.core.ids import new_id
 from everlog.errors import (
@@ -21,15 +21,21 @@ from everlog.errors import (
     EverlogError,
     Forbidden,
     NoSuchRoute,
-    NotSignedIn,
+    QueryTooLong,
     WrongContentType,
     WrongMethod,
 )
+from everlog.server.answers import defect_response, problem_response
 from everlog.server.auth import caller_of
-from everlog.server.route import NOBODY, Request, Response, Route, Streamed
+from everlog.server.listen.front import Front
+from everlog.server.listen.hosts import require_known_host
+from everlog.server.observe.current import CURRENT, Current
+from everlog.server.observe.tracing import read_traceparent, span
+from everlog.server.route import NOBODY, Caller, Request, Response, Route, Streamed
+from everlog.server.routing import Table
 from everlog.server.sending import Gone, Sending
 from everlog.server.service import Service
-from everlog.wire import problems
+from everlog.wire.problems import HINTS
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -37,60 +43,41 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _logger = logging.getLogger("everlog.server")
+CONNECTION = "everlog.connection"
+"""Where a request has its connection, if it came over a socket: see listen/connection.py."""
+
+ALWAYS_ANSWERED = ("/healthz", "/readyz", "/metrics")
+"""Also while the server stops."""
+
 _METHODS = ("GET", "POST", "DELETE", "HEAD")
-
-
-class Table:
-    """Finds routes: by their path as it is, or by the number of its parts if it has parameters."""
-
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._exact: dict[str, dict[str, Route]] = {}
-        self._patterns: dict[int, list[tuple[list[str], dict[str, Route]]]] = {}
-        for route in routes:
-            if "{" not in route.path:
-                self._exact.setdefault(route.path, {})[route.method] = route
-                continue
-            parts = route.path.split("/")
-            same = self._patterns.setdefault(len(parts), [])
-            for known, methods in same:
-                if known == parts:
-                    methods[route.method] = route
-                    break
-            else:
-                same.append((parts, {route.method: route}))
-
-    def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        found = self._exact.get(path)
-        params: dict[str, str] = {}
-        if found is None:
-            parts = path.split("/")
-            for known, methods in self._patterns.get(len(parts), ()):
-                if all(own == given or own[:1] == "{" for own, given in zip(known, parts, strict=True)):
-                    params = {own[1:-1]: given for own, given in zip(known, parts, strict=True) if own[:1] == "{"}
-                    found = methods
-                    break
-        if found is None:
-            raise NoSuchRoute(f"there is nothing at {path[:200]}", hint="GET /openapi.json lists every route")
-        route = found.get("GET" if method == "HEAD" else method)
-        if route is None:
-            allowed = ", ".join(sorted(found))
-            raise WrongMethod(f"{path[:200]} does not take {method}", why=f"it takes {allowed}", allow=allowed)
-        return route, params
 
 
 class App:
     """An ASGI application over one log, or several by name."""
 
-    def __init__(self, services: Mapping[str, Service], routes: Sequence[Route]) -> None:
+    def __init__(self, services: Mapping[str, Service], routes: Sequence[Route], front: Front | None = None) -> None:
+        self.front = front or Front()
         self.services = dict(services)
         self._default = next(iter(services.values()))
         self.routes = routes
         self._table = Table(routes)
 
+    def new_secret(self, *, actor: str) -> str:
+        """Return the secret of a token with all rights on all logs, which ends with this process."""
+        secret = ""
+        for service in self.services.values():
+            secret = service.tokens.for_this_process(actor=actor, secret=secret)
+        return secret
+
     def close(self) -> None:
         """End what serves the logs. The logs themselves stay open."""
         for service in self.services.values():
             service.close()
+
+    def end_streams(self) -> None:
+        """End the streams and long polls of all logs: each gets the cursor to continue from."""
+        for service in self.services.values():
+            service.end_streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -102,20 +89,46 @@ class App:
         request_id = headers.get("x-request-id", "")
         if not _is_usable_id(request_id):
             request_id = str(new_id())
+        current = Current(request_id, read_traceparent(headers))
+        CURRENT.set(current)
+        metrics, began = self.front.metrics, time.perf_counter()
+        metrics.in_flight.add()
+        status = 0
         try:
-            answer = await self._answer(scope, headers, request_id, receive)
+            answer = await self._answered(scope, headers, current, receive)
+            status = answer.status
+            answer.headers += [("x-request-id", request_id), *current.headers]
+            if self.front.phase != "serving":
+                answer.headers.append(("connection", "close"))
+            await _send(answer, scope, send, receive)
+        finally:
+            metrics.in_flight.add(by=-1)
+            took_s = time.perf_counter() - began
+            metrics.requests.add(current.route, str(status))
+            metrics.request_s.observe(took_s, current.route)
+            if self.front.log_requests:
+                _log_request(scope, current, status, took_s, _client(scope, headers, self.front.behind_proxy))
+
+    async def _answered(
+        self, scope: Scope, headers: Mapping[str, str], current: Current, receive: Receive
+    ) -> Response | Streamed:
+        """Return the answer to a request; every error is one, too."""
+        try:
+            with span(scope["method"], headers, current.traceparent) as current.traceparent:
+                return await self._answer(scope, headers, current, receive)
         except EverlogError as error:
-            answer = problem_response(error, request_id)
+            self.front.metrics.problems.add(error.code)
+            return problem_response(error, current.request_id, commands=headers.get(HINTS) == "commands")
         except Exception:
-            _logger.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
-            answer = _internal(request_id)
-        answer.headers.append(("x-request-id", request_id))
-        await _send(answer, scope["method"], send, receive)
+            self.front.metrics.problems.add("internal")
+            _logger.exception("request %s failed: %s %s", current.request_id, scope["method"], scope["path"])
+            return defect_response(current.request_id)
 
     async def _answer(
-        self, scope: Scope, headers: Mapping[str, str], request_id: str, receive: Receive
+        self, scope: Scope, headers: Mapping[str, str], current: Current, receive: Receive
     ) -> Response | Streamed:
         method, path = scope["method"], scope["path"]
+        self._require_readable(scope, headers)
         if method not in _METHODS:
             raise WrongMethod(f"{method[:20]} is not used here", why=f"it is one of {', '.join(_METHODS)}")
         service = self._default
@@ -124,22 +137,15 @@ class App:
             service = self._named(name)
             path = "/v1/" + rest
         route, params = self._table.find(method, path)
+        current.route, current.log = route.name, service.name
+        if route.path not in ALWAYS_ANSWERED:
+            self.front.require_serving()
         caller = NOBODY
         if route.policy.role != "none":
-            caller = await caller_of(service, headers)
-            if not caller.may(route.policy.role):
-                raise Forbidden(
-                    f"{route.name} needs the role {route.policy.role}",
-                    why=f"the token {caller.name!r} has the role {caller.role}",
-                    hint="use a token with that role",
-                )
-            if route.policy.scope == "log" and caller.within:
-                raise Forbidden(
-                    f"{route.name} is about the whole log",
-                    why=f"the token {caller.name!r} is limited to {caller.within}",
-                    hint="use a token without a scope",
-                )
-        body = await _body(route, headers, receive) if method == "POST" else b""
+            caller = await caller_of(service, method, headers)
+            self._count(f"{service.name}/{caller.name}", current, scope.get(CONNECTION))
+            _require_rights(caller, route)
+        body = await _body(service, route, headers, receive) if method == "POST" else b""
         request = Request(
             method=method,
             path=path,
@@ -147,12 +153,45 @@ class App:
             query_text=scope["query_string"].decode("latin-1"),
             headers=headers,
             body=body,
-            id=request_id,
+            id=current.request_id,
             caller=caller,
             service=service,
             route=route,
         )
-        return await route.call(request)
+        if route.policy.role != "append":
+            answer = await route.call(request)
+        else:
+            began = time.perf_counter()
+            answer = await route.call(request)
+            self.front.metrics.append_s.observe(time.perf_counter() - began)
+        return answer
+
+    def _count(self, token: str, current: Current, connection: Any) -> None:
+        """Count a request of a token, and its connection. Raise if there are too many."""
+        current.token = token
+        if connection is not None:
+            connection.claim(token)
+        taken = self.front.take(token)
+        current.headers = self.front.rate_headers(taken)
+        self.front.require_rate(taken)
+
+    def _require_readable(self, scope: Scope, headers: Mapping[str, str]) -> None:
+        """Refuse a request to another host, and a target that two programs could read differently."""
+        server = scope.get("server") or ("",)
+        require_known_host(headers.get("host", ""), self.front.hosts, str(server[0]))
+        target, query = scope.get("raw_path") or b"", scope["query_string"]
+        if len(query) > self.front.limits.query_bytes_max:
+            raise QueryTooLong(
+                "the query string is too long",
+                why=f"at most {self.front.limits.query_bytes_max:,} bytes are read",
+                hint="ask for less at once",
+            )
+        if b"%00" in target or b"%00" in query:
+            raise BadRequest("the address contains a null character", hint="leave it out")
+        try:
+            unquote_to_bytes(target).decode()
+        except UnicodeDecodeError as error:
+            raise BadRequest("the path is not UTF-8", why=str(error), hint="encode it as UTF-8, then %XX") from error
 
     def _named(self, name: str) -> Service:
         found = self.services.get(name)
@@ -161,30 +200,26 @@ class App:
         return found
 
 
-def problem_response(error: EverlogError, request_id: str) -> Response:
-    problem = problems.problem_of(error, request_id=request_id)
-    headers = []
-    if isinstance(error, WrongMethod) and "allow" in error.details:
-        headers.append(("allow", error.details["allow"]))
-    if isinstance(error, NotSignedIn):
-        headers.append(("www-authenticate", 'Bearer realm="everlog"'))
-    if "retry_after_s" in error.details or (problem.status == 503 and error.retryable):
-        headers.append(("retry-after", str(int(error.details.get("retry_after_s", 1)) or 1)))
-    return Response(
-        msgspec.json.encode(problem), status=problem.status, content_type=problems.CONTENT_TYPE, headers=headers
-    )
-
-
-def _internal(request_id: str) -> Response:
-    error = EverlogError("the server has a defect", why="it is in the server's log", hint="report the request id")
-    return problem_response(error, request_id)
+def _require_rights(caller: Caller, route: Route) -> None:
+    if not caller.may(route.policy.role):
+        raise Forbidden(
+            f"{route.name} needs the role {route.policy.role}",
+            why=f"the token {caller.name!r} has the role {caller.role}",
+            hint="use a token with that role",
+        )
+    if route.policy.scope == "log" and caller.within:
+        raise Forbidden(
+            f"{route.name} is about the whole log",
+            why=f"the token {caller.name!r} is limited to {caller.within}",
+            hint="use a token without a scope",
+        )
 
 
 def _is_usable_id(text: str) -> bool:
     return 0 < len(text) <= 100 and text.isascii() and text.isprintable()
 
 
-async def _body(route: Route, headers: Mapping[str, str], receive: Receive) -> bytes:
+async def _body(service: Service, route: Route, headers: Mapping[str, str], receive: Receive) -> bytes:
     """Return the body of a request, if it is of a kind and a size that the route takes."""
     if route.body is not None:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -211,7 +246,7 @@ async def _body(route: Route, headers: Mapping[str, str], receive: Receive) -> b
             break
     body = b"".join(pieces)
     encoding = headers.get("content-encoding", "identity").strip().lower()
-    return body if encoding in ("", "identity") else _unpacked(body, encoding, route)
+    return body if encoding in ("", "identity") else await service.run(_unpacked, body, encoding, route)
 
 
 def _is_binary_cloudevent(route: Route, headers: Mapping[str, str]) -> bool:
@@ -243,7 +278,8 @@ def _too_large(route: Route) -> BodyTooLarge:
     )
 
 
-async def _send(answer: Response | Streamed, method: str, send: Send, receive: Receive) -> None:
+async def _send(answer: Response | Streamed, scope: Scope, send: Send, receive: Receive) -> None:
+    method = scope["method"]
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
     if isinstance(answer, Response):
         if answer.status != 304:
@@ -252,7 +288,10 @@ async def _send(answer: Response | Streamed, method: str, send: Send, receive: R
         await send({"type": "http.response.body", "body": b"" if method == "HEAD" else answer.body})
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    connection = scope.get(CONNECTION)
     if method != "HEAD":
+        if connection is not None:
+            connection.streaming = True
         sending = Sending(send, receive)
         sending.begin()
         try:
@@ -261,7 +300,30 @@ async def _send(answer: Response | Streamed, method: str, send: Send, receive: R
             return
         finally:
             sending.end()
+            if connection is not None:
+                connection.streaming = False
     await send({"type": "http.response.body", "body": b""})
+
+
+def _client(scope: Scope, headers: Mapping[str, str], behind_proxy: bool) -> str:
+    """Return the address of the caller. What a proxy says is believed only if there is one."""
+    if behind_proxy and (given := headers.get("x-forwarded-for", "")):
+        return given.rpartition(",")[2].strip()[:60]  # the last one is the proxy's own; a caller can send the others
+    client = scope.get("client") or ("",)
+    return str(client[0])
+
+
+def _log_request(scope: Scope, current: Current, status: int, took_s: float, client: str) -> None:
+    facts = {
+        "method": scope["method"],
+        "path": scope["path"][:200],
+        "route": current.route,
+        "status": status,
+        "ms": round(took_s * 1000, 1),
+        "token": current.token,
+        "client": client,
+    }
+    _logger.info("%s %s %d", scope["method"], current.route, status, extra={"facts": facts})
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -2,30 +2,21 @@
 
 What is outside of the scope does not exist: it is not read, and the head, the cursors and the counts that the caller
 gets are made of its own events only, so that they do not show how much others write. A stream belongs to the scope of
-its first event.
+its first event. The work is done by the operations of the log, which every surface shares.
 """
 
 from __future__ import annotations
 
-import msgspec
-
+from everlog.application.operations import appending
+from everlog.application.operations.appending import claimed_streams as claimed_streams
+from everlog.application.operations.appending import taken_meanwhile as taken_meanwhile
 from everlog.core.event import Recorded
-from everlog.core.query import Query, in_scope
-from everlog.errors import InvalidField, WrongSequence
-from everlog.log.log import Log
+from everlog.core.query import in_scope
+from everlog.core.query import narrowed as confined
 from everlog.log.write.draft import Draft
-from everlog.log.write.expect import Expect
-from everlog.programs.perform import no_such_scope, require_stream_within
 from everlog.server.route import Caller
 
-
-def confined(query: Query, within: str) -> Query | None:
-    """Return the query without what is outside of a scope; None if nothing is left of it."""
-    if not within:
-        return query
-    if in_scope(query.scope, within) and query.scope:
-        return query
-    return msgspec.structs.replace(query, scope=within) if in_scope(within, query.scope) else None
+__all__ = ["claimed_streams", "confined", "own_draft", "taken_meanwhile", "visible"]
 
 
 def visible(recorded: Recorded | None, caller: Caller) -> Recorded | None:
@@ -35,35 +26,4 @@ def visible(recorded: Recorded | None, caller: Caller) -> Recorded | None:
 
 def own_draft(draft: Draft, caller: Caller) -> Draft:
     """Return a draft with the actor and the scope of the caller; refuse another actor or a scope outside."""
-    if draft.actor and draft.actor != caller.actor:
-        raise InvalidField(
-            f"the event names the actor {draft.actor[:80]!r}",
-            why=f"a token decides who acts, and this one is of {caller.actor}",
-            hint="leave actor out",
-            field="actor",
-        )
-    if draft.scope and not in_scope(draft.scope, caller.within):
-        raise no_such_scope(draft.scope)
-    return msgspec.structs.replace(draft, actor=caller.actor, scope=draft.scope or caller.within)
-
-
-def claimed_streams(log: Log, drafts: list[Draft], within: str) -> list[Draft]:
-    """Return drafts that record nothing on streams of others: a new stream must still be new when it is recorded."""
-    if not within:
-        return drafts
-    found, seen = [], set()
-    for draft in drafts:
-        require_stream_within(log, draft.stream, within)
-        fresh = draft.stream not in seen and next(log.read(Query(stream=draft.stream), limit=1), None) is None
-        seen.add(draft.stream)
-        if fresh and draft.expect is Expect.ANY:
-            draft = msgspec.structs.replace(draft, expect=Expect.NONE)
-        found.append(draft)
-    return found
-
-
-def taken_meanwhile(error: WrongSequence, asked: list[Draft]) -> bool:
-    """Return whether a stream was new when it was looked at, and is not any more: the caller did not ask for that."""
-    return error.expected == "none yet" and any(
-        draft.stream == error.stream and draft.expect is Expect.ANY for draft in asked
-    )
+    return appending.own_draft(draft, caller.actor, caller.within)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from everlog import aio
+from everlog.application.operations.appending import REFUSALS
+from everlog.application.operations.fields import Record
 from everlog.core.canonical import parse_json
 from everlog.core.event import Recorded
 from everlog.errors import InvalidField, NotFound, WrongSequence
 from everlog.log.write.draft import Draft, Receipt
 from everlog.log.write.guard import ATTEMPTS
-from everlog.server import confined
+from everlog.server import cloudevents, confined
+from everlog.server.observe.tracing import traced
 from everlog.server.route import JSON, NDJSON, Answer, Body, Policy, Request, Response, Route, read_query
 from everlog.wire.messages import DraftObject, record_bytes
+
+T = TypeVar("T")
 
 BATCH_MAX = 10_000
 BATCH_BYTES_MAX = 16 * 1024 * 1024
@@ -46,42 +51,60 @@ def _converted(value: Any, name: str) -> DraftObject:
 
 async def append(request: Request) -> Response:
     asked = read_query(request, AppendQuery)
-    draft = read_draft(request.body).draft(request_id=request.id)
-    receipt = await record(request, [draft], operation=draft.type, dry_run=asked.dry_run)
+    key = request.header("idempotency-key")
+    kind = _kind(request)
+    if kind == cloudevents.ONE or cloudevents.is_binary(request.headers):
+        draft, own_key = cloudevents.read_one(request.headers, request.body, request_id=request.id)
+        key = key or own_key
+    else:
+        draft = read_draft(request.body).draft(request_id=request.id)
+    receipt = await record(request, [draft], operation=draft.type, key=key, dry_run=asked.dry_run)
     return _recorded(receipt, record_bytes(receipt.records[0]))
+
+
+def _kind(request: Request) -> str:
+    return request.header("content-type").partition(";")[0].strip().lower()
 
 
 async def append_batch(request: Request) -> Response:
     asked = read_query(request, AppendQuery)
     drafts = await request.service.run(_read_batch, request)
-    receipt = await record(request, drafts, operation="batch", dry_run=asked.dry_run)
+    key = request.header("idempotency-key")
+    receipt = await record(request, drafts, operation="batch", key=key, dry_run=asked.dry_run)
     body = await request.service.run(_records_bytes, receipt.records)
     return _recorded(receipt, body)
 
 
 def _read_batch(request: Request) -> list[Draft]:
-    ndjson = request.header("content-type").partition(";")[0].strip().lower() == NDJSON
-    if ndjson:
+    kind = _kind(request)
+    if kind == cloudevents.BATCH:
+        return _few(cloudevents.read_batch(request.body, request_id=request.id))
+    if kind == NDJSON:
         lines = [line for line in request.body.split(b"\n") if line.strip()]
         values = [parse_json(line, levels_around=1) for line in lines[: BATCH_MAX + 1]]
     else:
         values = parse_json(request.body, levels_around=2)
-    if not isinstance(values, list) or not values:
+    found = _few(values if isinstance(values, list) else [])
+    return [_converted(value, f"event {n}").draft(request_id=request.id) for n, value in enumerate(found, start=1)]
+
+
+def _few(values: list[T]) -> list[T]:
+    """Refuse a batch without events, or with too many."""
+    if not values:
         raise InvalidField("the batch has no events", hint="send a JSON array, or one event per line", field="body")
     if len(values) > BATCH_MAX:
         raise InvalidField(f"the batch has more than {BATCH_MAX:,} events", hint="send several batches", field="body")
-    return [_converted(value, f"event {n}").draft(request_id=request.id) for n, value in enumerate(values, start=1)]
+    return values
 
 
 def _records_bytes(records: Sequence[Recorded]) -> bytes:
     return b'{"events":[' + b",".join(map(record_bytes, records)) + b"]}"
 
 
-async def record(request: Request, drafts: list[Draft], *, operation: str, dry_run: bool) -> Receipt:
+async def record(request: Request, drafts: list[Draft], *, operation: str, key: str, dry_run: bool) -> Receipt:
     """Record drafts as the caller of a request."""
     caller, log = request.caller, request.service.log
-    asked = [confined.own_draft(draft, caller) for draft in drafts]
-    key = request.header("idempotency-key")
+    asked = traced([confined.own_draft(draft, caller) for draft in drafts])
     for attempt in range(1, ATTEMPTS + 1):
         own = asked
         if caller.within:
@@ -106,7 +129,7 @@ def _recorded(receipt: Receipt, body: bytes) -> Response:
 async def get(request: Request) -> Response:
     """Return one event by its id, in either spelling."""
     found = await request.service.run(request.service.log.get, request.params["id"])
-    return _one(confined.visible(found, request.caller), request.params["id"])
+    return _one(request, confined.visible(found, request.caller), request.params["id"])
 
 
 async def at(request: Request) -> Response:
@@ -115,19 +138,20 @@ async def at(request: Request) -> Response:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InvalidField(f"{text[:40]!r} is not a position", hint="a position is a number from 1", field="position")
     found = await request.service.run(request.service.log.get, int(text))
-    return _one(confined.visible(found, request.caller), f"#{text}")
+    return _one(request, confined.visible(found, request.caller), f"#{text}")
 
 
-def _one(found: Recorded | None, name: str) -> Response:
+def _one(request: Request, found: Recorded | None, name: str) -> Response:
     if found is None:
         raise NotFound(f"there is no event {name[:80]}", hint="GET /v1/events")
+    if cloudevents.ONE in request.header("accept"):
+        return Response(cloudevents.one_bytes(found), content_type=cloudevents.ONE)
     return Response(record_bytes(found))
 
 
-_RECORDED = Answer(status=201, about="It is on the disk.", type=Mapping[str, Any])
+_RECORDED = Answer(status=201, about="It is on the disk.", type=Record)
 _APPEND = Policy(role="append", scope="within", idempotent=False)
 _READ = Policy(role="read", scope="within")
-_REFUSALS = ("unknown_type", "invalid_payload", "rule_refused", "wrong_sequence", "idempotency_key_reuse", "busy")
 
 ROUTES = (
     Route(
@@ -138,9 +162,9 @@ ROUTES = (
         policy=_APPEND,
         call=append,
         query=AppendQuery,
-        body=Body(type=DraftObject),
-        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Mapping[str, Any])),
-        problems=_REFUSALS,
+        body=Body(type=DraftObject, content_types=(JSON, cloudevents.ONE)),
+        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Record)),
+        problems=REFUSALS,
         example='{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}',
         keyed=True,
     ),
@@ -152,9 +176,9 @@ ROUTES = (
         policy=_APPEND,
         call=append_batch,
         query=AppendQuery,
-        body=Body(type=list[DraftObject], content_types=(JSON, NDJSON)),
-        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Mapping[str, Any])),
-        problems=_REFUSALS,
+        body=Body(type=list[DraftObject], content_types=(JSON, NDJSON, cloudevents.BATCH)),
+        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Record)),
+        problems=REFUSALS,
         example='[{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}]',
         keyed=True,
         bytes_max=BATCH_BYTES_MAX,
@@ -166,7 +190,7 @@ ROUTES = (
         about="Return one event.",
         policy=_READ,
         call=get,
-        answers=(Answer(status=200, about="The event.", type=Mapping[str, Any]),),
+        answers=(Answer(status=200, about="The event.", type=Record),),
         problems=("not_found", "invalid_field"),
         example="/v1/events/01M7GNA1VYFX6R4DN7FYV6RCAF",
     ),
@@ -177,7 +201,7 @@ ROUTES = (
         about="Return the event at a position.",
         policy=_READ,
         call=at,
-        answers=(Answer(status=200, about="The event.", type=Mapping[str, Any]),),
+        answers=(Answer(status=200, about="The event.", type=Record),),
         problems=("not_found", "invalid_field"),
         example="/v1/at/1",
     ),

@@ -22,13 +22,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
 
+from everlog.application.events.reading import Read, Reading
 from everlog.core.event import START, Position
 from everlog.core.query import EVERYTHING, Cursor, Query
 from everlog.log.log import Log
 from everlog.log.read.follow import POLL_S
 from everlog.log.records import FORGOTTEN
 from everlog.server.frames import HEARTBEAT, Frame, frames_of
-from everlog.server.reading import Read, Reading
 
 CHUNK_S = 0.010
 """How long events are gathered for the next chunk, at the least."""

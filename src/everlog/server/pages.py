@@ -17,11 +17,11 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from everlog.application.events.reading import Read, Reading
 from everlog.core.event import Position
 from everlog.core.query import Cursor
 from everlog.errors import EverlogError, InvalidField, NotSignedIn
 from everlog.server.hub import Client, Live
-from everlog.server.reading import Read, Reading
 from everlog.server.route import NDJSON, Answer, Policy, Request, Response, Route, Streamed, read_query
 from everlog.server.sending import Sending
 from everlog.server.streaming import Filter, still_allowed
@@ -324,6 +324,7 @@ ROUTES = (
             Answer(status=304, about="Nothing has changed since the answer that If-None-Match names."),
         ),
         problems=("invalid_field", "damaged", "schema_broken"),
+        headers=("If-None-Match",),
         example="/v1/events?after=0&kind=note",
     ),
 )

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from functools import cache
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from everlog.core.text import did_you_mean
 from everlog.errors import BadRequest, InvalidField
+from everlog.programs.policy import ROLES as ROLES
+from everlog.programs.policy import Policy as Policy
+from everlog.programs.policy import Role as Role
 
 if TYPE_CHECKING:
     from everlog.server.sending import Sending
     from everlog.server.service import Service
 
-Role = Literal["none", "read", "append", "admin"]
-ROLES: tuple[Role, ...] = ("none", "read", "append", "admin")
-"""Each role may do what the ones before it may. `none` needs no token."""
-
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
-
-
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may use a route, and what it does.
-
-    `scope` is how the caller's scope limits it: `within` (what is outside of it does not exist), `log` (it is about
-    the whole log, so only a caller without a limit may use it), or `none` (it is about no events).
-    """
-
-    role: Role
-    scope: Literal["within", "log", "none"]
-    destructive: bool = False
-    idempotent: bool = True
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,25 +139,27 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     body: Body | None = None
     answers: tuple[Answer, ...]
     problems: tuple[str, ...] = ()  # codes, beside those that every route may report
-    example: str  # a curl command without the address and the token, or a body
+    example: str  # the body, or the path and the query
+    operation: str = ""  # the operation that it runs, if it is a spelling of one
+    from_path: Mapping[str, str] = {}  # fields of the query or the body that the path has, with its {names}
+    headers: tuple[str, ...] = ()  # request headers that it reads, beside those that every route does
+    problem_type: str = "application/problem+json"
     keyed: bool = False  # it takes an Idempotency-Key
     bytes_max: int = 1024 * 1024 + 64 * 1024  # of the body
 
 
-def read_query(request: Request, kind: type[Any]) -> Any:
-    """Return the query string as a struct; refuse what it does not have."""
-    from urllib.parse import parse_qsl
-
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+def read_query(request: Request, kind: type[Any], given: Mapping[str, Any] | None = None) -> Any:
+    """Return the query string as a struct; refuse what it does not have. `given` are fields that the path has."""
+    fields = _fields(kind)  # type: ignore[arg-type]
+    if given:
+        fields = {name: many for name, many in fields.items() if name not in given}
     found: dict[str, Any] = {}
+    pairs: list[tuple[str, str]] = []
     try:
-        pairs = (
-            parse_qsl(
+        if request.query_text:
+            pairs = parse_qsl(
                 request.query_text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=100
             )
-            if request.query_text
-            else []
-        )
     except (ValueError, UnicodeDecodeError) as error:
         raise BadRequest("the query string cannot be read", why=str(error), hint="name=value&name=value") from error
     for name, value in pairs:
@@ -179,14 +170,14 @@ def read_query(request: Request, kind: type[Any]) -> Any:
                 hint=did_you_mean(name, fields) or f"see {request.route.name} in /openapi.json",
                 field=name[:60],
             )
-        if _is_repeatable(fields[name].type):
+        if fields[name]:
             found.setdefault(name, []).append(value)
         elif name in found:
             raise InvalidField(f"the query parameter {name} is given twice", hint="leave one of them out", field=name)
         else:
             found[name] = value
     try:
-        return msgspec.convert(found, kind, strict=False)
+        return msgspec.convert(found | dict(given or {}), kind, strict=False)
     except msgspec.ValidationError as error:
         field = str(error).partition("$.")[2].rstrip("`").partition("[")[0]
         raise InvalidField(
@@ -197,7 +188,16 @@ def read_query(request: Request, kind: type[Any]) -> Any:
         ) from error
 
 
-def _is_repeatable(kind: Any) -> bool:
+@cache
+def _fields(kind: type[Any]) -> dict[str, bool]:
+    """Return the parameters of a query string, and whether each may be repeated."""
+    return {field.encode_name: is_repeatable(field.type) for field in msgspec.structs.fields(kind)}
+
+
+def is_repeatable(kind: Any) -> bool:
+    """Return whether a field of this type is a list: its parameter may be repeated."""
     if get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
+        return is_repeatable(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return any(map(is_repeatable, get_args(kind)))
     return get_origin(kind) in (tuple, list)

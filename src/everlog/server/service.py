@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from everlog.application.events.texts import Texts
+from everlog.application.sync.listen import Door
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
+from everlog.server.auth import Callers
 from everlog.server.hub import Hub
-from everlog.server.texts import Texts
+from everlog.server.jobs import Jobs
+from everlog.server.listen.front import Front
+from everlog.server.observe.log_facts import LogFacts
+from everlog.server.observe.writes import WriteMeter
 from everlog.server.tokens import Tokens
+from everlog.sync.exchange import Node
+
+if TYPE_CHECKING:
+    from everlog.server.oidc import Oidc
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,23 +31,59 @@ T = TypeVar("T")
 READERS = 8
 """Threads that read: reads of the log never run in the event loop."""
 
+WAITING = 32
+"""Threads of requests that wait, such as for an event or for a view."""
+
 
 class Service:
-    def __init__(self, log: Log, operations: Sequence[Operation], *, name: str = "log") -> None:
+    def __init__(
+        self,
+        log: Log,
+        operations: Sequence[Operation],
+        *,
+        name: str = "log",
+        oidc: Oidc | None = None,
+        follow_purges: bool = True,
+        front: Front | None = None,
+        facts: LogFacts | None = None,
+    ) -> None:
         self.name = name
         self.log = log
+        self.front = front or Front()
+        self.facts = facts or LogFacts({name: log})
+        log.writer.add_stage(WriteMeter(self.front.metrics, name))
+        log.writer.refusals.admits = self.front.records_refusal
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
-        self.hub = Hub(log)
+        self.callers = Callers(self.tokens, oidc)
+        self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
+        self.hub = self.front.metrics.hubs[name] = Hub(log)
+        self.jobs = Jobs(name)
+        self.documents: dict[str, bytes] = {}
         self.texts = Texts(log.catalog)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
+        self._waiting = ThreadPoolExecutor(WAITING, thread_name_prefix=f"everlog-{name}-waits")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function that reads or writes the log in a thread, and return what it returns."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(work, *args, **kwargs))
+        return await self._run_in(self._readers, partial(work, *args, **kwargs))
+
+    async def run_waiting(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that may wait for something: it does not keep a reader from reading."""
+        return await self._run_in(self._waiting, partial(work, *args, **kwargs))
+
+    async def _run_in(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        run = contextvars.copy_context().run  # the thread knows the request that it works for
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(run, work))
+
+    def end_streams(self) -> None:
+        """End the streams and long polls: each gets the cursor to continue from."""
+        self.hub.close()
 
     def close(self) -> None:
         """End what is open with a bye, as far as its event loop still runs, and give the threads back."""
         self.hub.close()
         self.hub.release()
+        self.jobs.close()
+        self._waiting.shutdown(wait=True, cancel_futures=True)
         self._readers.shutdown(wait=True, cancel_futures=True)

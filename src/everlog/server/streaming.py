@@ -7,47 +7,22 @@ chunks are checked for resets by the same function as `GET /v1/events`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
-from everlog.core.query import Cursor, Query
+from everlog.application.events.reading import Read, Reading
+from everlog.application.operations.fields import Filter as Filter
+from everlog.core.query import Cursor
 from everlog.errors import CursorConflict, EverlogError, Unavailable
 from everlog.server.auth import caller_of
 from everlog.server.frames import frames_of, notice
 from everlog.server.hub import Allowed, Client
-from everlog.server.reading import Read, Reading
 from everlog.server.route import SSE, Answer, Policy, Request, Response, Route, Streamed, read_query
 from everlog.server.sending import Sending
 from everlog.wire import problems
 
 PAGE = 500
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a query string that choose events."""
-
-    type: Annotated[tuple[str, ...], msgspec.Meta(description="An event type; may be repeated.")] = ()
-    stream: Annotated[str, msgspec.Meta(description="A stream, such as note/1.")] = ""
-    kind: Annotated[str, msgspec.Meta(description="The kind of a stream: note of note/1.")] = ""
-    scope: Annotated[str, msgspec.Meta(description="A scope, with everything below it.")] = ""
-    actor: Annotated[str, msgspec.Meta(description="Who acted.")] = ""
-    correlation: Annotated[str, msgspec.Meta(description="The correlation id.")] = ""
-    since: Annotated[datetime, msgspec.Meta(description="Arrived at this time or later.")] | None = None
-    until: Annotated[datetime, msgspec.Meta(description="Arrived before this time.")] | None = None
-
-    def query(self) -> Query:
-        return Query(
-            types=frozenset(self.type),
-            stream=self.stream,
-            kind=self.kind,
-            scope=self.scope,
-            actor=self.actor,
-            correlation_id=self.correlation,
-            since=self.since,
-            until=self.until,
-        )
 
 
 class StreamQuery(Filter, frozen=True, kw_only=True):
@@ -86,7 +61,7 @@ def still_allowed(request: Request) -> Allowed:
 
     async def check() -> bool:
         try:
-            return await caller_of(request.service, request.headers) == request.caller
+            return await caller_of(request.service, request.method, request.headers) == request.caller
         except EverlogError:
             return False
 
@@ -164,6 +139,7 @@ ROUTES = (
         query=StreamQuery,
         answers=(Answer(status=200, about="A stream of events.", type=Mapping[str, Any], content_type=SSE),),
         problems=("invalid_field", "cursor_conflict", "damaged", "schema_broken"),
+        headers=("Last-Event-ID",),
         example="/v1/events/stream?kind=note",
     ),
 )

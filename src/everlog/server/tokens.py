@@ -59,9 +59,9 @@ class Tokens:
         self._by_hash: dict[str, Token] = {}
         self._of_this_process: dict[str, Token] = {}
 
-    def for_this_process(self, *, actor: str) -> str:
+    def for_this_process(self, *, actor: str, secret: str = "") -> str:
         """Return the secret of a token with all rights that is kept in memory only, and ends with this process."""
-        secret = SECRET_PREFIX + secrets.token_urlsafe(32)
+        secret = secret or SECRET_PREFIX + secrets.token_urlsafe(32)
         token = Token(name="serve", hash=hash_of(secret), actor=actor, role="admin", created_at=datetime.now(UTC))
         self._of_this_process[token.hash] = token
         return secret
@@ -121,14 +121,23 @@ class Tokens:
         """Return all tokens, by name."""
         return sorted(self._stored(), key=lambda token: token.name)
 
+    @property
+    def is_fresh(self) -> bool:
+        """Whether `find` answers without reading the log."""
+        return time.monotonic() - self._read_at <= READ_AGAIN_S
+
     def find(self, secret: str) -> Token | None:
         """Return the valid token of a secret, None if there is none."""
-        if time.monotonic() - self._read_at > READ_AGAIN_S:
+        return self.of_hash(hash_of(secret))
+
+    def of_hash(self, found: str) -> Token | None:
+        """Return the valid token with this hash, None if there is none."""
+        if not self.is_fresh:
             with self._lock:
-                if time.monotonic() - self._read_at > READ_AGAIN_S:
+                if not self.is_fresh:
+                    now = time.monotonic()
                     self._by_hash = {token.hash: token for token in self._stored()}
-                    self._read_at = time.monotonic()
-        found = hash_of(secret)
+                    self._read_at = now
         token = self._by_hash.get(found) or self._of_this_process.get(found)
         return token if token is not None and token.is_valid(datetime.now(UTC)) else None
 

@@ -11,7 +11,7 @@ without a gap and without an overlap.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,11 @@ import msgspec
 from everlog.core.canonical import canonical
 from everlog.core.differences import value_at
 from everlog.core.event import START, Position, Recorded
-from everlog.core.query import EVERYTHING, Query
+from everlog.core.query import EVERYTHING, Query, in_scope, narrowed
 from everlog.core.text import PathParts
 from everlog.errors import InvalidField, NotFound
 from everlog.log.read.causes import causes_of
+from everlog.log.read.own_events import OwnEvents
 from everlog.views.builds.rows import CausalOrder, Row, row_bytes, row_of
 from everlog.views.fold import AT_ONCE, fold, in_causal_order, kept_rows
 from everlog.views.view import Order, State, View
@@ -53,21 +54,30 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     lamport: int | None = None
     label: str = ""  # how people write it
     next: Position | None = None  # the first event after it, if the moment is a time
+    within: str = ""  # a scope: events outside of it do not exist
 
     def holds(self, recorded: Recorded) -> bool:
         return recorded.position <= self.upto and (self.lamport is None or recorded.event.lamport <= self.lamport)
 
 
-def cut(log: Log, moment: Moment | None, *, stream: str = "") -> Cut:
-    """Return the moment as a position in a log; None is now. A version needs its stream."""
-    head = log.head()
+def head_within(log: Log, within: str) -> Position:
+    """Return the head of the log, or for a scope the newest of its own positions, which nobody else moves."""
+    return OwnEvents(log.stored, within).head() if within else log.head()
+
+
+def cut(log: Log, moment: Moment | None, *, stream: str = "", within: str = "") -> Cut:
+    """Return the moment as a position in a log; None is now. A version needs its stream.
+
+    With `within`, the log is the events in that scope: its head is the newest of them.
+    """
+    head = head_within(log, within)
     match moment:
         case None:
-            return Cut(upto=head, label=f"#{head}")
+            return Cut(upto=head, label=f"#{head}", within=within)
         case Lamport(value):
-            return Cut(upto=head, lamport=value, label=f"lamport:{value}")
+            return Cut(upto=head, lamport=value, label=f"lamport:{value}", within=within)
         case Version(number):
-            return _version(log, stream, number)
+            return _version(log, stream, number, within)
         case datetime():
             if moment.tzinfo is None:
                 raise InvalidField(
@@ -76,9 +86,10 @@ def cut(log: Log, moment: Moment | None, *, stream: str = "") -> Cut:
                     field="as_of",
                     why="without one the moment is ambiguous",
                 )
-            first = next(log.stored.read(Query(since=moment), limit=1), None)
+            first = next(log.stored.read(Query(since=moment, scope=within), limit=1), None)
             upto = head if first is None else Position(first.position - 1)
-            return Cut(upto=upto, label=moment.isoformat(), next=None if first is None else first.position)
+            next_one = None if first is None else first.position
+            return Cut(upto=upto, label=moment.isoformat(), next=next_one, within=within)
     if isinstance(moment, bool) or not isinstance(moment, int) or not START <= moment <= head:
         raise InvalidField(
             f"there is no position {moment}",
@@ -87,15 +98,15 @@ def cut(log: Log, moment: Moment | None, *, stream: str = "") -> Cut:
             field="as_of",
             head=head,
         )
-    return Cut(upto=Position(moment), label=f"#{moment}")
+    return Cut(upto=Position(moment), label=f"#{moment}", within=within)
 
 
-def _version(log: Log, stream: str, number: int) -> Cut:
+def _version(log: Log, stream: str, number: int, within: str) -> Cut:
     if number == 0:
-        return Cut(upto=START, label="v0")
-    for recorded in log.stored.read(Query(stream=stream)) if stream else ():
+        return Cut(upto=START, label="v0", within=within)
+    for recorded in log.stored.read(Query(stream=stream, scope=within)) if stream else ():
         if recorded.sequence == number:
-            return Cut(upto=recorded.position, label=f"v{number}")
+            return Cut(upto=recorded.position, label=f"v{number}", within=within)
     raise NotFound(
         f"{stream or 'this'} has no version {number}",
         why="a version is the sequence of an event of one stream; there is no such event, or it was purged",
@@ -106,7 +117,8 @@ def _version(log: Log, stream: str, number: int) -> Cut:
 
 def events_to(log: Log, query: Query = EVERYTHING, *, at: Cut, after: Position = START) -> Iterator[Recorded]:
     """Return the events up to a moment."""
-    found = log.counted(log.stored.read(query, after=after, upto=at.upto))
+    own = narrowed(query, at.within)
+    found = log.counted(log.stored.read(own, after=after, upto=at.upto) if own is not None else iter(()))
     return found if at.lamport is None else (recorded for recorded in found if at.holds(recorded))
 
 
@@ -240,7 +252,18 @@ def why(
             changed.append((recorded, before, now))
         before = now
     newest = changed[::-1][:limit]
-    return [Made(recorded, was, now, *causes_of(log.get, recorded)) for recorded, was, now in newest]
+    get = getter_within(log, at.within)
+    return [Made(recorded, was, now, *causes_of(get, recorded)) for recorded, was, now in newest]
+
+
+def getter_within(log: Log, within: str) -> Callable[[str | int], Recorded | None]:
+    """Return `Log.get` for a caller for which nothing exists outside of a scope."""
+
+    def get(event: str | int) -> Recorded | None:
+        found = log.get(event)
+        return found if found is not None and in_scope(found.event.scope, within) else None
+
+    return get if within else log.get
 
 
 def _copied(value: Any) -> Any:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from everlog.core.event import Position, Recorded
 from everlog.core.text import words
-from everlog.errors import EverlogError, LogClosed, NotFound, ViewBehind, ViewStopped
+from everlog.errors import EverlogError, LogClosed, NotFound, ViewStopped
 from everlog.log.dead_letters import FAILED, SKIPPED, STOPPED
-from everlog.log.derived import Answer
+from everlog.log.derived import Answer, view_behind
 from everlog.log.read.follow import POLL_S
 from everlog.stores.small_state import SmallState, again_if_emptied
 from everlog.views.advance import Advance
@@ -200,14 +200,7 @@ class LiveView(CurrentBuild):
                 raise _stopped(self.view.name, opened.stopped_at)
             left = deadline - time.monotonic()
             if left <= 0:
-                raise ViewBehind(
-                    f"the view {self.view.name} is at position {reached}, not yet at {wanted}",
-                    why=f"it did not get there within {timeout_s:g} s",
-                    hint="wait longer, or use an answer that is older and says so",
-                    view=self.view.name,
-                    position=reached,
-                    wanted=wanted,
-                )
+                raise view_behind(self.view.name, reached=reached, wanted=wanted, timeout_s=timeout_s)
             with self._moved:
                 self._moved.wait(min(left, POLL_S))
 

@@ -63,13 +63,16 @@ class Views:
         known: Iterable[View | type[View]] = BUILT_IN,
         *,
         more: Callable[[str], View | type[View] | None] = lambda name: None,
+        showing: Callable[[str], View | type[View] | None] = lambda kind: None,
         make_snapshots: Callable[[Log, SmallState], Snapshots] = lambda log, small_state: Snapshots(
             log, small_state, None
         ),
     ) -> None:
-        """`known` are the views that this log lists; `more` finds others by name when they are requested."""
+        """`known` are the views that this log lists; `more` finds others by name when they are requested, and
+        `showing` the view that shows a kind of streams."""
         self._log = log
         self._more = more
+        self._showing = showing
         self._known = {view.name: view for view in map(view_of, known)}
         self.small_state: SmallState = log.writer.small_state
         self._live: dict[str, LiveView] = {}
@@ -117,6 +120,11 @@ class Views:
                 view=view.name,
             )
         return found
+
+    def showing(self, kind: str) -> View | None:
+        """Return the view that shows streams of a kind, if a program declares one. Its keys are the streams."""
+        found = self._showing(kind)
+        return None if found is None else view_of(found)
 
     def names(self) -> list[str]:
         """Return the views that can run here: those that are known, and those that have run before."""

@@ -145,12 +145,16 @@ class RecordObject(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     erased_by: str = ""
 
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(order="deterministic").encode
 _PAYLOAD = EVENT_FIELDS.index("payload")
 
 
 def record_bytes(recorded: Recorded) -> bytes:
-    """Return a record as JSON."""
+    """Return a record as JSON.
+
+    The keys of its payload and tags are sorted, as a store has them: the answer to an append and the answer to its
+    retry, which is read from the store, are the same bytes.
+    """
     values = values_of(recorded.event)
     if not recorded.event.salt and not recorded.event.payload:
         values = (*values[:_PAYLOAD], msgspec.UNSET, *values[_PAYLOAD + 1 :])
@@ -161,6 +165,27 @@ def read_record(found: Mapping[str, Any]) -> Recorded:
     """Return the record of its JSON object."""
     received = msgspec.convert(found["received_at"], datetime)
     return Recorded(Position(found["position"]), found["sequence"], microseconds(received), event_from_object(found))
+
+
+class OutcomeObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole outcome of a command as JSON: its result, and its records."""
+
+    result: Any
+    status: str
+    records: tuple[msgspec.Raw, ...] = ()
+    next: tuple[str, ...] = ()
+
+
+def outcome_bytes(outcome: Any) -> bytes:
+    """Return the outcome of a command (`everlog.programs.command.Outcome`) as JSON."""
+    return msgspec.json.encode(
+        OutcomeObject(
+            result=msgspec.to_builtins(outcome.result),
+            status=outcome.status,
+            records=tuple(msgspec.Raw(record_bytes(one)) for one in outcome.records),
+            next=tuple(outcome.next),
+        )
+    )
 
 
 class Hole(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,8 @@ from everlog.errors import EverlogError, InvalidPayload, NotCanonical, WrongSequ
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:everlog:problem:"
+HINTS = "everlog-hints"
+"""A header: a caller that sends `commands` gets hints with commands of everlog, in place of routes and fields."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,9 +44,13 @@ STATUS: dict[type[EverlogError], int] = {
     errors.Forbidden: 403,
     errors.NoSuchRoute: 404,
     errors.WrongMethod: 405,
+    errors.RequestTimedOut: 408,
     errors.BodyTooLarge: 413,
+    errors.QueryTooLong: 414,
     errors.WrongContentType: 415,
+    errors.UnknownHost: 421,
     errors.TooManyRequests: 429,
+    errors.HeadersTooLarge: 431,
     errors.InvalidField: 400,
     errors.NotCanonical: 400,
     errors.EventTooLarge: 413,
@@ -101,8 +107,10 @@ def error_of(problem: Problem) -> EverlogError:
     """Return the error that a server reports, as the class that the same log would raise in this process."""
     kind = _BY_CODE.get(problem.code, EverlogError)
     error = EverlogError.__new__(kind)
-    EverlogError.__init__(error, problem.title, why=problem.detail, hint=problem.hint, **problem.details)
-    details: Any = problem.details
+    EverlogError.__init__(error, problem.title, why=problem.detail, hint=problem.hint)
+    # Not as arguments: a server may send any names.
+    details: Any = errors.hidden(dict(problem.details))
+    error.details = details
     # What some classes have beside their details.
     if isinstance(error, InvalidPayload):
         error.defects = [(one["path"], one["reason"]) for one in details.get("defects", ())]

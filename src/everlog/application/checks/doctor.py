@@ -75,6 +75,13 @@ def checks(location: Location, open_log: Callable[[], Log]) -> Iterator[Check]:
         yield from _file_checks(path)
         yield from _git(location, path)
         yield from _future(log)
+    yield from checks_of_log(log)
+    if folder is not None:
+        yield _lock(folder, log)
+
+
+def checks_of_log(log: Log) -> Iterator[Check]:
+    """Yield the checks of an open log, wherever it is."""
     for check in (_structure, _clock, _refusals, _views, _snapshots):
         yield _guarded(check, log)
     yield _actor(log)
@@ -85,8 +92,6 @@ def checks(location: Location, open_log: Callable[[], Log]) -> Iterator[Check]:
         "; ".join(problems) or f"{counted(len(log.catalog.types()), 'event type fits', 'event types fit')} together",
         "correct types.toml or the catalog's code" if problems else "",
     )
-    if folder is not None:
-        yield _lock(folder, log)
 
 
 def _which(code: str) -> str:

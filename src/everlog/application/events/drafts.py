@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,11 +12,22 @@ from everlog.catalog.catalog import Catalog
 from everlog.core.canonical import parse_json
 from everlog.errors import InvalidField, NotCanonical, NotFound, RejectedEvent
 from everlog.files import DiskFiles
-from everlog.log.write.draft import Draft
+from everlog.log.log import Log
+from everlog.log.write.draft import Draft, Receipt
 from everlog.wire.messages import DraftObject
 from everlog.wire.messages import read_expectation as read_expectation
 
+if TYPE_CHECKING:
+    from everlog.application.folder.open import AnyLog
+
 PROBLEMS_SHOWN = 20
+
+
+def committed(log: AnyLog, drafts: Sequence[Draft], *, key: str, operation: str, dry_run: bool) -> Receipt:
+    """Record drafts in a log, or in one behind a server, where the operation follows from what is sent."""
+    if isinstance(log, Log):
+        return log.writer.commit(drafts, key=key, operation=operation, dry_run=dry_run)
+    return log.commit(drafts, key=key, dry_run=dry_run)
 
 
 def drafts_from_ndjson(

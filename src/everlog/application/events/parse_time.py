@@ -2,7 +2,7 @@
 
     10m  -10m  2h  3d  1w              a time ago
     2026-11-01  2026-11-01T10:00Z      a time; without a zone it is UTC
-    #1234                              a position
+    #1234  position:1234               a position; the second form needs no escape in a URL
     lamport:41                         a value of the causal clock
     v3                                 the third event of a stream
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from everlog.views.as_of import Moment as Moment
 
 _AGO = re.compile(r"-?(\d{1,9})\s*(s|m|h|d|w)")
-_POSITION = re.compile(r"#(\d{1,16})")
+_POSITION = re.compile(r"(?:#|position:)(\d{1,16})")
 _LAMPORT = re.compile(r"lamport:(\d{1,16})")
 _VERSION = re.compile(r"v(\d{1,16})")
 _NUMBER = re.compile(r"\d{1,7}")  # eight digits are a date: 20261101
@@ -40,6 +40,18 @@ def parse_time(text: str) -> datetime:
         raise InvalidField(
             f"{text!r} is not a time", hint="give 10m, 2h, 3d, 2026-11-01 or 2026-11-01T10:00Z"
         ) from None
+
+
+def parse_time_ahead(text: str) -> datetime:
+    """Return a time in the future: so long from now, or a date with or without a time of day."""
+    ahead, now = _AGO.fullmatch(text), datetime.now(UTC)
+    try:
+        found = parse_time(text) if ahead is None else now + timedelta(**{_UNITS[ahead[2]]: int(ahead[1])})
+    except OverflowError:
+        found = now
+    if found <= now:
+        raise InvalidField(f"{text!r} is not a time in the future", hint="give 12h, 30d or 2027-01-01")
+    return found
 
 
 def parse_time_or_position(text: str) -> datetime | int:

@@ -1,6 +1,8 @@
 """The state of a stream or of a view's key: now, at an earlier moment, what changed in between, and why.
 
-A name with a slash is a stream, whose state is the last value of every field. Any other name is a view with a key.
+A name with a slash is a stream. Its state is its row in the view that a program declares for its kind, such as the
+board for a work package; without one, the last value of every field. Any other name is a view with a key. With
+`within`, only events in that scope exist.
 """
 
 from __future__ import annotations
@@ -11,17 +13,17 @@ from typing import Any
 import msgspec
 
 from everlog.core.differences import Difference, differences
-from everlog.core.event import Recorded
-from everlog.core.query import Query
+from everlog.core.event import Purge, Recorded
+from everlog.core.query import Query, in_scope, narrowed
 from everlog.core.text import did_you_mean, parse_path, path_of
 from everlog.errors import InvalidField, NotFound
 from everlog.log.log import Log
 from everlog.views.as_of import Cut as Cut
 from everlog.views.as_of import Made as Made
 from everlog.views.as_of import Moment as Moment
-from everlog.views.as_of import cut, history_of, state_at, why
+from everlog.views.as_of import Was, cut, history_of, state_at, why
 from everlog.views.builtin import Fields
-from everlog.views.registry import live_view
+from everlog.views.registry import live_view, views_of
 from everlog.views.view import View
 
 SIMILAR_EVENTS_MAX = 1000
@@ -61,11 +63,11 @@ class Reasons(msgspec.Struct, frozen=True, kw_only=True):
     events: Sequence[Made]
 
 
-def state_then(log: Log, name: str, key: str = "", *, moment: Moment | None = None) -> StateThen:
+def state_then(log: Log, name: str, key: str = "", *, moment: Moment | None = None, within: str = "") -> StateThen:
     """Return the state of a stream, or of a key of a view, at a moment; None is now."""
-    view, key = _named(log, name, key)
-    at = cut(log, moment, stream=key if view.by_stream else "")
-    was = live_view(log, view).was_at(key, at)
+    view, key = _named(log, name, key, within)
+    at = cut(log, moment, stream=key if view.by_stream else "", within=within)
+    was = was_then(log, view, key, at)
     row = was.rows.get(key)
     if row is None:
         raise _no_state(log, view, key, at)
@@ -80,13 +82,19 @@ def state_then(log: Log, name: str, key: str = "", *, moment: Moment | None = No
 
 
 def change_between(
-    log: Log, name: str, before: Moment | None, after: Moment | None = None, *, view_name: str = ""
+    log: Log,
+    name: str,
+    before: Moment | None,
+    after: Moment | None = None,
+    *,
+    view_name: str = "",
+    within: str = "",
 ) -> StateChange:
     """Return what changed in a stream, or in a key of a view, between two moments."""
-    view, key = _named(log, view_name or name, name if view_name else "")
+    view, key = _named(log, view_name or name, name if view_name else "", within)
     skipped = live_view(log, view).skipped()
     stream = key if view.by_stream else ""
-    old, new = cut(log, before, stream=stream), cut(log, after, stream=stream)
+    old, new = (cut(log, moment, stream=stream, within=within) for moment in (before, after))
     was, now = (state_at(log, view, key, at, skipped=skipped).states().get(key) for at in (old, new))
     history = history_of(log, view, key, new)
     if not history and was is None:
@@ -108,12 +116,19 @@ def change_between(
 
 
 def reasons_for(
-    log: Log, name: str, path: str, *, moment: Moment | None = None, view_name: str = "", limit: int | None = None
+    log: Log,
+    name: str,
+    path: str,
+    *,
+    moment: Moment | None = None,
+    view_name: str = "",
+    limit: int | None = None,
+    within: str = "",
 ) -> Reasons:
     """Return the events that made the value at a path what it is at a moment."""
-    view, key = _named(log, view_name or name, name if view_name else "")
+    view, key = _named(log, view_name or name, name if view_name else "", within)
     parts = parse_path(path)
-    at = cut(log, moment, stream=key if view.by_stream else "")
+    at = cut(log, moment, stream=key if view.by_stream else "", within=within)
     made = why(log, view, key, parts, at, skipped=live_view(log, view).skipped(), limit=limit)
     if not made:
         raise NotFound(
@@ -132,9 +147,24 @@ def describe(at: Cut) -> str:
     return f"as of {at.label}{before}" if at.label != f"#{at.upto}" else f"as of {at.label}"
 
 
-def _named(log: Log, name: str, key: str) -> tuple[View, str]:
+def was_then(log: Log, view: View, key: str, at: Cut) -> Was:
+    """Return the row of one key at a moment; for a caller with a limit from its own events only."""
+    live = live_view(log, view)
+    return state_at(log, view, key, at, skipped=live.skipped()) if at.within else live.was_at(key, at)
+
+
+def shown_by(log: Log, stream: str, within: str = "") -> View:
+    """Return the view that shows a stream: the one that a program declares for its kind, if it applies any event of
+    the stream; otherwise the last value of every field."""
+    view = views_of(log).showing(stream.partition("/")[0])
+    query = None if view is None else narrowed(msgspec.structs.replace(view.query, stream=stream), within)
+    applies = query is not None and next(log.stored.read(query, limit=1), None) is not None
+    return view if view is not None and applies else Fields()
+
+
+def _named(log: Log, name: str, key: str, within: str) -> tuple[View, str]:
     if "/" in name and not key:
-        return Fields(), name
+        return shown_by(log, name, within), name
     live = live_view(log, name)
     live.warn_of_other_code()  # the stored rows may differ from the state that is computed here
     if not key:
@@ -156,20 +186,24 @@ def _no_state(log: Log, view: View, key: str, at: Cut) -> NotFound:
     what, reason = f"{key} has no state", f"it has no event {describe(at)}"
     if not view.by_stream:
         return NotFound(what, why=reason, hint=f"everlog views get {view.name}", key=key)
-    purge = next((purge for purge in log.stored.purges() if purge.stream == key), None)
-    if next(log.read(stream=key, limit=1), None) is not None:
+    purge = next((purge for purge in log.stored.purges() if purge.stream == key and _is_own(purge, at.within)), None)
+    if next(log.read(Query(stream=key, scope=at.within), limit=1), None) is not None:
         hint = f"everlog log --stream {key}"
     elif purge is not None:
         reason, hint = f"it was purged ({purge.reason})", "everlog log --purges"
     else:
-        hint = _similar(log, key)
+        hint = _similar(log, key, at.within)
     return NotFound(what, why=reason, hint=hint, key=key)
 
 
-def _similar(log: Log, stream: str) -> str:
+def _is_own(purge: Purge, within: str) -> bool:
+    return not within or all(in_scope(scope, within) for scope in (purge.scopes or ("",)))
+
+
+def _similar(log: Log, stream: str, within: str) -> str:
     """Return a hint about a stream that never existed: a similar name of the same kind, if there is one."""
     kind, _, name = stream.partition("/")
-    newest = log.read(Query(kind=kind), limit=SIMILAR_EVENTS_MAX, newest_first=True)
+    newest = log.read(Query(kind=kind, scope=within), limit=SIMILAR_EVENTS_MAX, newest_first=True)
     others = {recorded.event.stream.partition("/")[2] for recorded in newest}
     meant = did_you_mean(name, others).replace("mean ", f"mean {kind}/")
     return f"{meant} {'everlog log --kind ' + kind if others else 'everlog log'}".strip()

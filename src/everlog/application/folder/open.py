@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from everlog import wiring
 from everlog.catalog.catalog import Catalog as Catalog
-from everlog.errors import Damaged, NoLogHere, NotFound
+from everlog.errors import Damaged, NoLogHere, NotFound, OnlyLocal
 from everlog.log.log import Log
 from everlog.programs.program import Program
 from everlog.settings import FOLDER, find_folder, load
@@ -19,12 +21,31 @@ from everlog.settings import Loaded as Loaded
 from everlog.store_urls import typed_url, url_below, url_from_folder, without_password
 from everlog.user_code import catalog_of, user_programs
 
+if TYPE_CHECKING:
+    from everlog.remote.log import RemoteLog as RemoteLog
+
+AnyLog: TypeAlias = "Log | RemoteLog"
+"""A log in this process, or one behind a server."""
+
+
+def server_url(given: str, log_url: str, *, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the URL of the server that a caller means; empty for a log in this process.
+
+    It is the given one, else the URL of the log if that is one of a server, else that of the environment.
+    """
+    from everlog.remote.address import URL_VARIABLE, is_server  # loaded when there may be a server
+
+    if given:
+        return given
+    return (log_url if is_server(log_url) else "") if log_url else environment.get(URL_VARIABLE, "")
+
 
 class Location(msgspec.Struct, frozen=True, kw_only=True):
     """Where a caller looks for a log, and who acts on it. Nothing is opened before it is needed."""
 
     work_in: Path = Path()  # as given: hints repeat it
     url: str = ""  # a log without a folder
+    server: str = ""  # the URL of a server, which has the log
     actor: str = ""  # overrides the settings
 
     @property
@@ -39,6 +60,8 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     def folder(self) -> Path:
         """Return the .everlog folder. Raises NoLogHere if there is none, or if the location is a URL."""
+        if self.server:
+            raise only_local("this")
         if self.url:
             raise NoLogHere(
                 f"{without_password(self.url)} has no .everlog folder",
@@ -55,11 +78,13 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
             raise NoLogHere(error.what, why=error.why, hint=self._init(), **error.details) from error
 
     def settings(self) -> Loaded:
+        if self.server:
+            return load(None, flags={"actor": self.actor})
         return load(None if self.url else self.folder(), flags={"actor": self.actor, "store": self.url})
 
     def catalog(self) -> Catalog:
         """Return the event types, without opening the log."""
-        return catalog_of(self.settings().settings, None if self.url else self.folder())
+        return catalog_of(self.settings().settings, None if self.url or self.server else self.folder())
 
     def own_programs(self) -> list[Program]:
         """Return the programs that the setting `programs` names; none if there is no log here."""
@@ -72,6 +97,13 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     def absolute_url(self) -> str:
         """Return the URL with its path relative to the current directory, not to `work_in`."""
         return self.url if self.work_in == Path() else url_below(self.url, self.work_in)
+
+    def connect(self, *, environment: Mapping[str, str] = os.environ) -> RemoteLog:
+        """Return the log behind the server."""
+        from everlog.remote.address import ALLOW_HTTP_VARIABLE
+        from everlog.remote.log import connect
+
+        return connect(self.server, allow_http=environment.get(ALLOW_HTTP_VARIABLE, "") in ("1", "true", "yes"))
 
     def open(self, *, past_damage: Callable[[Damaged], None] | None = None) -> Log:
         """Open the log. It is never created here: a log that is missing raises NotFound."""
@@ -103,6 +135,17 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     def _init(self) -> str:
         """Return the command that creates a log at this location."""
         return "everlog init" if self.work_in == Path() else f"everlog init {quote(str(self.work_in))}"
+
+
+def only_local(what: str) -> OnlyLocal:
+    """Return the error for something that a server does not offer."""
+    from everlog.remote.address import URL_VARIABLE
+
+    return OnlyLocal(
+        f"{what} does not work on a server",
+        why="it needs the files of the log, or the keys beside them",
+        hint=f"run it on the machine of the server, without --url and without {URL_VARIABLE}",
+    )
 
 
 def lost_store(error: NotFound, folder: Path) -> NotFound:

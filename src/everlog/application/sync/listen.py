@@ -29,14 +29,22 @@ def listen(node: Node, address: str, *, open_to_all: bool) -> Listener:
             why="requests are signed for the key of the node that answers",
             hint="--listen … --open answers everybody; everlog config set sign required, then append, makes a key",
         )
-    door = Doorkeeper(lambda: log.identity.origin, lambda key: knows(log, key), open_to_all=open_to_all)
-
-    def answer(request: str, body: bytes, asker: Asker) -> bytes:
-        key = door.asker(asker.method, asker.path, asker.headers, body)
-        return node.answer(request, body, peer=f"peer:{key or asker.address}")
-
+    door = Door(node, open_to_all=open_to_all)
     host, port = parse_address(address)
-    return Listener(host, port, answer)
+    return Listener(host, port, door.answer)
+
+
+class Door:
+    """Answers peers that may ask: those whose requests are signed by a key that is known here."""
+
+    def __init__(self, node: Node, *, open_to_all: bool = False) -> None:
+        log = node.log
+        self._node = node
+        self._keeper = Doorkeeper(lambda: log.identity.origin, lambda key: knows(log, key), open_to_all=open_to_all)
+
+    def answer(self, request: str, body: bytes, asker: Asker) -> bytes:
+        key = self._keeper.asker(asker.method, asker.path, asker.headers, body)
+        return self._node.answer(request, body, peer=f"peer:{key or asker.address}")
 
 
 def parse_address(text: str) -> tuple[str, int]:

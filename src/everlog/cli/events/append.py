@@ -78,11 +78,11 @@ def append_command(
       everlog append --batch drafts.ndjson
       echo '{"type":"note.added","stream":"note/1","payload":{"text":"hi"}}' | everlog append --batch -
     """
-    from everlog.application.events.drafts import drafts_from_ndjson, refused_drafts
+    from everlog.application.events.drafts import committed, drafts_from_ndjson, refused_drafts
     from everlog.log.write.draft import Draft
 
     session.request_id = request_id
-    log = session.log()
+    log = session.any_log()
     scope = scope or session.settings().settings.scope
     if batch is not None:
         if type or words or stream:
@@ -105,6 +105,7 @@ def append_command(
                 type=type,
                 stream=stream,
                 payload=_payload(session, log.catalog, type, words),
+                actor=session.actor if session.server else "",
                 scope=scope,
                 expect=_expectation(expect),
                 id=event_id,
@@ -117,7 +118,7 @@ def append_command(
         ]
         operation = type
     try:
-        receipt = log.writer.commit(drafts, key=key, operation=operation, dry_run=dry_run)
+        receipt = committed(log, drafts, key=key, operation=operation, dry_run=dry_run)
     except Exception:
         if batch is not None:
             for number, draft, error in refused_drafts(log.catalog, drafts):

@@ -13,9 +13,9 @@ from everlog.cli.time_options import TIME_OR_POSITION
 
 if TYPE_CHECKING:
     from everlog.application.events.purged_ranges import PurgedRange
+    from everlog.application.folder.open import AnyLog
     from everlog.core.event import Purge, Recorded
     from everlog.core.query import Cursor, Page, Query, Reset
-    from everlog.log.log import Log
 
 NEWEST = 20
 NEWEST_TAIL = 10
@@ -106,13 +106,12 @@ def log_command(
         raise click.UsageError("-n shows the newest events, --after a page: use --limit for the size of the page")
     if until is not None and (follow or to_end) and not isinstance(until, datetime):
         raise click.UsageError("--until #N cannot be combined with --follow or --to-end")
-    log = session.log()
     if purges:
         from everlog.cli.events.purge import show_purges
 
-        show_purges(session, log)
+        show_purges(session, session.log())
         return
-    listing = _Listing(session, log, since, until, filters)
+    listing = _Listing(session, session.any_log(), since, until, filters)
     if after is not None and not (follow or to_end):
         listing.page(after, limit or PAGE)
     elif to_end:
@@ -156,7 +155,7 @@ def tail_command(
       everlog tail -n 0 --kind workpackage --json
       everlog tail --no-follow
     """
-    listing = _Listing(session, session.log(), since, until, filters)
+    listing = _Listing(session, session.any_log(), since, until, filters)
     if follow:
         listing.newest_then_follow(count)
     elif count:
@@ -167,21 +166,25 @@ class _Listing:
     def __init__(
         self,
         session: Session,
-        log: Log,
+        log: AnyLog,
         since: datetime | int | None,
         until: datetime | int | None,
         filters: dict[str, Any],
     ) -> None:
         from everlog.application.checks.problems import bad_lines
+        from everlog.log.log import Log
 
         self._session = session
         self._out = session.out
         self._log = log
+        # What is stored is checked, and what purges left of it is shown, where the log is.
+        self._here = log if isinstance(log, Log) else None
         self.after = since - 1 if isinstance(since, int) and since > 0 else 0
         self._upto = until if isinstance(until, int) else None
         self._query = query_of(since, until, filters)
         _warn_of_unknown_types(session, log, self._query)
-        session.out.warn(bad_lines(log))
+        if self._here is not None:
+            session.out.warn(bad_lines(self._here))
 
     def newest(self, count: int | None, *, reverse: bool) -> None:
         from everlog.cli.events.records import answer_records
@@ -255,7 +258,8 @@ class _Listing:
         lines = Lines(self._out, shown)
         for item in shown:
             print_record(self._out, item, lines)
-        self._follow(Cursor(head, epoch=self._log.identity.epoch), lines, to_end=False)
+        epoch = "" if self._here is None else self._here.identity.epoch
+        self._follow(Cursor(head, epoch=epoch), lines, to_end=False)
 
     def stream(self, after: str | int, *, to_end: bool) -> None:
         from everlog.cli.events.records import Lines
@@ -287,15 +291,17 @@ class _Listing:
 
     def _purges_after(self, cursor: Cursor) -> list[Purge]:
         """Return the records of purges that people see between the events of a stream."""
-        if not self._out.human:
+        if not self._out.human or self._here is None:
             return []
         from everlog.application.events.purged_ranges import matching_purges
 
         after = max(cursor.position, self.after)
-        return matching_purges(self._log, self._query, after=after, upto=self._log.head())
+        return matching_purges(self._here, self._query, after=after, upto=self._log.head())
 
     def _look_at(self, found: Sequence[Recorded], *, after: int, upto: int) -> None:
         """Warn if these events differ from what was recorded. Many events are not checked: they are read in bulk."""
+        if self._here is None:
+            return
         from everlog.application.checks.problems import not_as_recorded
         from everlog.core.event import Position
         from everlog.core.query import EVERYTHING
@@ -303,18 +309,18 @@ class _Listing:
 
         places = upto - after if self._query == EVERYTHING else len(found)
         if 0 < places <= PLACES_MAX:
-            found_wrong = spot_check(self._log.stored, self._query, after=Position(after), upto=Position(upto))
+            found_wrong = spot_check(self._here.stored, self._query, after=Position(after), upto=Position(upto))
             self._out.warn(not_as_recorded(found_wrong))
 
     def _with_purges(
         self, found: Sequence[Recorded], *, after: int, upto: int, newest_first: bool = False
     ) -> list[Recorded | Purge | PurgedRange]:
         """Return the events with what purges left between them, for people. Programs see only events."""
-        if not self._out.human:
+        if not self._out.human or self._here is None:
             return [*found]
         from everlog.application.events.purged_ranges import position_of, purged_ranges
 
-        left = purged_ranges(self._log, self._query, after=after, upto=upto)
+        left = purged_ranges(self._here, self._query, after=after, upto=upto)
         return sorted([*found, *left], key=position_of, reverse=newest_first)
 
     def _newest(self, count: int | None, upto: int | None) -> list[Recorded]:
@@ -343,7 +349,7 @@ def query_of(since: datetime | int | None, until: datetime | int | None, filters
     )
 
 
-def _warn_of_unknown_types(session: Session, log: Log, query: Query) -> None:
+def _warn_of_unknown_types(session: Session, log: AnyLog, query: Query) -> None:
     """Warn about a misspelt type, which would look like an empty log."""
     from everlog.core.query import Query
     from everlog.core.text import did_you_mean

@@ -43,9 +43,10 @@ def errors_command(
       everlog errors --code wrong_sequence --by agent:builder
       everlog errors --stats --operation "wp move"
     """
-    _warn_of_left_out(session, by)
+    if not session.server:
+        _warn_of_left_out(session, by)
     limit = None if stats else count
-    found = session.log().refusals(limit=limit, code=code, stream=stream, actor=by, operation=operation)
+    found = session.any_log().refusals(limit=limit, code=code, stream=stream, actor=by, operation=operation)
     if stats:
         _show_most_common(session.out, found, count)
     else:

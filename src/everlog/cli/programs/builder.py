@@ -207,7 +207,7 @@ def _help(text: str, more: str, examples: Sequence[str], group: str) -> str:
 def _run(surface: Surface, value: type[Any], given: Values) -> None:
     session = click.get_current_context().ensure_object(Session)
     within = given.pop("within_scope", "")
-    if surface.within:
+    if surface.within and not session.server:  # there, the token limits what is seen
         within = within or session.settings().settings.scope
     fields = [one for one in fields_of(value) if one.name in given]
     values = {one.name: _as_field(one, _spelling(surface, value, one), given[one.name]) for one in fields}
@@ -216,12 +216,12 @@ def _run(surface: Surface, value: type[Any], given: Values) -> None:
     if isinstance(made, Question):
         from everlog.programs.perform import ask
 
-        show_answer(surface, session, made, ask(session.log(), made, within=within))
+        show_answer(surface, session, made, ask(session.any_log(), made, within=within))
     else:
         from everlog.programs.perform import perform
 
         by = by_of(session, given, within=within, new_request_id=surface.new_request_ids)
-        show_outcome(surface, session, made, perform(session.log(), made, by))
+        show_outcome(surface, session, made, perform(session.any_log(), made, by))
 
 
 def _as_field(one: Field, spelling: Spelling | None, value: Any) -> Any:
@@ -240,7 +240,7 @@ def by_of(session: Session, given: Values, *, within: str = "", new_request_id: 
     request_id = given["request_id"] or (new_id().lower() if new_request_id else "")
     session.request_id = request_id
     return By(
-        actor=session.log().actor,
+        actor=session.acting,
         within=within,
         key=given["key"],
         at=at,

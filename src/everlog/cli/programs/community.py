@@ -57,6 +57,9 @@ def _complete(session: Session, value: type[Any], given: Values) -> None:
     """Fill in the community: the one of the setting `scope`, or the only one."""
     if value is Create or "community" not in given:
         return
+    if session.server:  # which looks for the only one itself
+        given["community"] = given["community"] or session.settings().settings.scope
+        return
     from everlog.programs.community.questions import meant
 
     given["community"] = meant(session.log(), named=given["community"], usual=session.settings().settings.scope)

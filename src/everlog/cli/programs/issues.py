@@ -43,8 +43,9 @@ def _complete(session: Session, value: type[Any], given: Values) -> None:
     if session.json or session.agent or dry_run or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     from everlog.programs.issues.rules import words_for
+    from everlog.programs.perform import ask
 
-    found = Show(issue=given["issue"], project=given["project"]).answer(session.log(), "")
+    found = ask(session.any_log(), Show(issue=given["issue"], project=given["project"]))
     words = words_for(value.verb, found["id"])
     means = "This removes it permanently and cannot be undone." if value is Purge else "It can be restored."
     session.out.note(f"{safe(found['id'])}  {found['status']}  {safe(found.get('title', ''))}")

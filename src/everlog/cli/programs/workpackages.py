@@ -40,8 +40,14 @@ def _status(session: Session, question: Status, found: dict[str, Any]) -> Answer
     return Answer(data=found, ids=[question.id], rows=list(found.items()), lines=lines, facts=facts)
 
 
+def _specs(session: Session) -> dict[str, Any]:
+    from everlog.programs.perform import ask
+
+    return ask(session.any_log(), Specs())
+
+
 def _board(session: Session, question: Board, found: list[dict[str, Any]]) -> Answer:
-    specs = Specs().answer(session.log(), "")
+    specs = _specs(session)
     return Answer.of_many(
         found,
         question.columns,
@@ -52,7 +58,7 @@ def _board(session: Session, question: Board, found: list[dict[str, Any]]) -> An
 
 
 def _empty_board(session: Session, question: Board) -> str:
-    specs = Specs().answer(session.log(), "")
+    specs = _specs(session)
     if question.feature is None:
         return "nothing is planned: everlog wp create --help"
     named = f"; the features are {safe(', '.join(sorted(specs)[:20]))}" if specs else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from binascii import b2a_base64
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -25,6 +25,9 @@ from everlog.log.write.draft import PreparedDraft, Receipt
 from everlog.stores.contract import CLAIM_BYTES, CLAIMS_KEPT_US_MIN, Claim, Reader
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes
+
+TRACE_TAG = "traceparent"
+"""The tag with the W3C trace context of the request that recorded an event."""
 
 _PREFIX = "key/"
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -239,10 +242,15 @@ def has_same_content(event: Event, item: PreparedDraft) -> bool:
         and event.stream == draft.stream
         and event.actor == item.actor
         and event.scope == draft.scope
-        and dict(event.tags) == dict(draft.tags)
+        and _compared(event.tags) == _compared(draft.tags)
         # True, 1 and 1.0 are equal in Python, not in JSON. A sealed field has another envelope at every attempt.
         and canonical(event.payload) == (item.body if item.stored is None else canonical(item.payload))
     )
+
+
+def _compared(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags without the trace of the attempt: a retry has another one."""
+    return {name: text for name, text in tags.items() if name != TRACE_TAG}
 
 
 def _is_retry_of(event: Event, item: PreparedDraft) -> bool:

@@ -47,6 +47,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
     refused_at: datetime
     context: dict[str, Any] = {}
+    scope: str = ""  # what the caller was limited to, or the scope of the event; empty if there was none
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True):

@@ -29,6 +29,7 @@ import msgspec
 
 from everlog.core.event import Purge
 from everlog.core.ids import IdSource
+from everlog.core.query import in_scope
 from everlog.errors import Conflict, EverlogError, NoSuchSubject, RejectedEvent
 from everlog.log.secrets.find import find_secrets
 from everlog.log.write.committer import Committer
@@ -88,13 +89,16 @@ class Refusals:
         self._minute = 0
         self._said: dict[str, int] = {}  # by actor, how many there were here in this minute
         self._beyond: dict[str, Waiting] = {}  # by actor, what counts those that are not recorded
+        self.admits: Callable[[], bool] = _always  # a server bounds how many of a caller it records
         committer.forked = self._waiting.clear
         if self._file is not None:
             stages.add(self)
 
-    def record(self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str) -> None:
+    def record(
+        self, error: EverlogError, *, operation: str, stream: str, type: str, actor: str, scope: str = ""
+    ) -> None:
         """Remember a refusal; only what the caller asked for wrongly is one, not a full disk."""
-        if isinstance(error, RejectedEvent | Conflict | NoSuchSubject):
+        if isinstance(error, RejectedEvent | Conflict | NoSuchSubject) and self.admits():
             self.keep(
                 code=error.code,
                 reason=str(error),
@@ -104,6 +108,7 @@ class Refusals:
                 type=type,
                 actor=actor,
                 context=error.details,
+                scope=scope,
             )
 
     def keep(
@@ -117,6 +122,7 @@ class Refusals:
         actor: str,
         context: Mapping[str, Any],
         hint: str = "",
+        scope: str = "",
     ) -> None:
         """Remember a refusal by its facts. The `actor` is who asked: an actor, or the node that sent an event."""
         now_us = self._now_us()
@@ -134,6 +140,7 @@ class Refusals:
             operation=str(operation)[:_TEXT_CHARS_MAX],
             reason=reason[:_TEXT_CHARS_MAX],
             hint=hint[:_TEXT_CHARS_MAX],
+            scope=scope[:_TEXT_CHARS_MAX],
             refused_at=datetime.fromtimestamp(now_us / 1_000_000, UTC),
             context=_printable(dict(context)),
         )
@@ -281,16 +288,25 @@ class Refusals:
     # ---- reading
 
     def newest(
-        self, *, limit: int | None = 50, code: str = "", stream: str = "", actor: str = "", operation: str = ""
+        self,
+        *,
+        limit: int | None = 50,
+        code: str = "",
+        stream: str = "",
+        actor: str = "",
+        operation: str = "",
+        within: str = "",
     ) -> Iterator[Refusal]:
         """Refusals, the newest first, by any of their facts."""
         left = limit
-        fetched = limit if not (code or stream or actor or operation) else None
+        fetched = limit if not (code or stream or actor or operation or within) else None
         for _, text in sorted(self._rows(PREFIX, limit=fetched).items(), reverse=True):
             refusal = msgspec.json.decode(text, type=Refusal)
             if (code and refusal.code != code) or (stream and refusal.stream != stream):
                 continue
             if (actor and refusal.actor != actor) or (operation and refusal.operation != operation):
+                continue
+            if not in_scope(refusal.scope, within):
                 continue
             if left is not None:
                 if left <= 0:
@@ -341,6 +357,10 @@ def forget_refusals(writer: OpenWrite, streams: Collection[str], texts: Collecti
         stream, data = msgspec.json.decode(text, type=Refusal).stream, text.encode()
         if stream in streams or any(one in data for one in texts):
             writer.put(NOTES, {key: None})
+
+
+def _always() -> bool:
+    return True
 
 
 def _put(write: OpenWrite, rows: list[Row]) -> None:

@@ -3,7 +3,8 @@
     refusals    write the refusals that wait, if the write records something anyway
     standing    look again at what counts, if the write has events that decide on it
     derive      fold the new events into the views that are kept with the events
-    seal        sign the groups of the write with `write.sign`. Nothing runs after it.
+    seal        sign the groups of the write with `write.sign`. Nothing changes the write after it.
+    measure     take the time until the write is on the disk, for a server's metrics
 
 A signature covers the hashes of events, and so their headers, which commit to the payloads. No header covers the
 signature or the path.
@@ -19,7 +20,7 @@ from typing import Protocol
 from everlog.errors import EverlogError, Unavailable
 from everlog.stores.open_write import OpenWrite
 
-STAGES = ("refusals", "standing", "derive", "seal")
+STAGES = ("refusals", "standing", "derive", "seal", "measure")
 """The order in which stages run, whatever the order in which they were added."""
 
 _logger = logging.getLogger("everlog")

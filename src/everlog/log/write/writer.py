@@ -164,10 +164,11 @@ class Writer:
     def record_refusal(self, error: EverlogError, drafts: Sequence[Draft], operation: str) -> None:
         """Record the refusal of a request. It is written with the next commit, or at the end."""
         first = drafts[0] if drafts else None
-        stream, type_, actor = "", "", self._actor
+        stream, type_, actor, scope = "", "", self._actor, ""
         if isinstance(first, Draft):  # its fields may be what was wrong, and of any type
             stream, type_, actor = str(first.stream), str(first.type), str(first.actor or actor)
-        self.refusals.record(error, operation=operation, stream=stream, type=type_, actor=actor)
+            scope = str(first.scope)
+        self.refusals.record(error, operation=operation, stream=stream, type=type_, actor=actor, scope=scope)
 
     def admit_encoded(self, encoded: Sequence[Encoded], *, jump_max: int = JUMP_MAX) -> list[Recorded]:
         """Record events from elsewhere as `Log.admit` does, if the caller has checked and encoded them."""

@@ -6,7 +6,7 @@ from everlog.programs.agents.commands import COMMANDS
 from everlog.programs.agents.events import CATALOG
 from everlog.programs.agents.questions import QUESTIONS
 from everlog.programs.agents.rules import GUARD
-from everlog.programs.agents.views import VIEWS
+from everlog.programs.agents.views import VIEWS, Commands
 from everlog.programs.program import Program
 
 PROGRAM = Program(
@@ -18,4 +18,5 @@ PROGRAM = Program(
     commands=COMMANDS,
     questions=QUESTIONS,
     guard=GUARD,
+    shows={"command": Commands},
 )

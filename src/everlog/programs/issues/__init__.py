@@ -6,7 +6,7 @@ from everlog.programs.issues.commands import COMMANDS
 from everlog.programs.issues.events import CATALOG
 from everlog.programs.issues.guard import GUARD
 from everlog.programs.issues.questions import QUESTIONS
-from everlog.programs.issues.views import VIEWS
+from everlog.programs.issues.views import VIEWS, Current
 from everlog.programs.program import Program
 
 PROGRAM = Program(
@@ -19,4 +19,5 @@ PROGRAM = Program(
     commands=COMMANDS,
     questions=QUESTIONS,
     guard=GUARD,
+    shows={"issue": Current},
 )

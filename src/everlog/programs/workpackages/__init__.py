@@ -7,7 +7,7 @@ from everlog.programs.workpackages.commands import COMMANDS
 from everlog.programs.workpackages.events import CATALOG
 from everlog.programs.workpackages.guard import GUARD
 from everlog.programs.workpackages.questions import QUESTIONS
-from everlog.programs.workpackages.views import VIEWS
+from everlog.programs.workpackages.views import VIEWS, Board, Specs
 
 PROGRAM = Program(
     name="workpackages",
@@ -19,4 +19,5 @@ depends on are done, and it cannot be done before its gates have passed.""",
     commands=COMMANDS,
     questions=QUESTIONS,
     guard=GUARD,
+    shows={"workpackage": Board, "featurespec": Specs},
 )

@@ -43,7 +43,7 @@ class Status(Question[Row], frozen=True, kw_only=True):
             "depends_on": [{"id": one, "lane": lanes[one]} for one in state["dependencies"]],
             "waits_for": rules.waits_for(state, lanes),
             "valid_transitions": list(rules.next_lanes(state)),
-            "refused": _refused_lately(log, self.id),
+            "refused": _refused_lately(log, self.id, within),
         }
 
 
@@ -145,10 +145,10 @@ def _shown(package: str, state: State) -> Row:
     }
 
 
-def _refused_lately(log: Log, package: str) -> list[Row]:
+def _refused_lately(log: Log, package: str, within: str) -> list[Row]:
     """Return what was tried with a package and refused, each mistake once, the latest first."""
     found: dict[tuple[str, str, str], Row] = {}
-    for one in log.refusals(limit=REFUSALS_READ):
+    for one in log.refusals(limit=REFUSALS_READ, within=within):
         if one.stream == stream_of(package):
             first = {
                 "actor": one.actor,

@@ -63,7 +63,7 @@ class Snapshots:
         self.folder = SnapshotFolder(folder, files, signer)
         self.due = due or Due()
         self.thinning = thinning or Thinning()
-        self._log_bytes = log_bytes
+        self.log_bytes = log_bytes
         self._now_us = now_us
         self._ids = IdSource()
         self._begun_us = now_us()
@@ -173,7 +173,7 @@ class Snapshots:
     def _size(self) -> int:
         now = self._now_us()
         if now - self._sized[1] > _LOOKED_EVERY_US:
-            self._sized = (self._log_bytes(), now)
+            self._sized = (self.log_bytes(), now)
         return self._sized[0]
 
     # ---- using
@@ -273,7 +273,7 @@ class Snapshots:
             standing=build.standing,
             digest=body_digest(body),
             body_bytes=0,
-            log_bytes=self._log_bytes(),
+            log_bytes=self.log_bytes(),
             created_us=self._now_us(),
             reason=reason,
             forgets=build.forgets,

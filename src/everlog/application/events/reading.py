@@ -6,22 +6,17 @@ of its own events, or of purges of them. How far the search has got in the whole
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-
 import msgspec
 
 from everlog.application.events.purged_ranges import purged_ranges
-from everlog.core.chain import Chain
-from everlog.core.codec import Packed
-from everlog.core.event import START, Position, Purge, Purged, Recorded
-from everlog.core.ids import EventId
-from everlog.core.query import EVERYTHING, Cursor, Page, Query, in_scope
+from everlog.application.events.texts import Texts
+from everlog.core.event import START, Position, Purge, Recorded
+from everlog.core.query import EVERYTHING, Cursor, Page, Query, narrowed
 from everlog.log.log import Log
+from everlog.log.read.own_events import OwnEvents
 from everlog.log.read.pages import OpenPage, upcast_page
 from everlog.log.read.resets import newest_purge
-from everlog.server.confined import confined
-from everlog.server.texts import Texts
-from everlog.stores.contract import Ends, Identity, Problem, Stored
+from everlog.stores.contract import Stored
 from everlog.wire.messages import Hole
 
 HOLES_MAX = 10_000
@@ -45,7 +40,7 @@ class Reading:
     def __init__(self, log: Log, query: Query, within: str) -> None:
         self._log = log
         self.within = within
-        self.query = confined(query, within)
+        self.query = narrowed(query, within)
         self._stored: Stored = OwnEvents(log.stored, within) if within else log.stored
 
     @property
@@ -110,72 +105,3 @@ class _Named(msgspec.Struct):
 
 def _id_of(text: bytes) -> str:
     return msgspec.json.decode(text, type=_Named).id
-
-
-class OwnEvents:
-    """A log in which only the events of one scope exist. Only what pages need of it is limited."""
-
-    hides_events = True
-
-    def __init__(self, stored: Stored, within: str) -> None:
-        self._stored = stored
-        self._within = within
-
-    @property
-    def identity(self) -> Identity:
-        return self._stored.identity
-
-    def head(self) -> Position:
-        """Return the position of the newest event, or of the newest purge."""
-        newest = next(self._stored.read(Query(scope=self._within), limit=1, newest_first=True), None)
-        purged = max((purge.reserved for purge in self.purges()), default=START)
-        return purged if newest is None else max(purged, newest.position)
-
-    def purges(self, *, after: Position = START) -> list[Purge]:
-        return [
-            purge
-            for purge in self._stored.purges(after=after)
-            if any(in_scope(scope, self._within) for scope in purge.scopes)
-        ]
-
-    def read(
-        self,
-        query: Query = EVERYTHING,
-        *,
-        after: Position = START,
-        upto: Position | None = None,
-        limit: int | None = None,
-        newest_first: bool = False,
-    ) -> Iterator[Recorded]:
-        own = confined(query, self._within)
-        if own is None:
-            return iter(())
-        return self._stored.read(own, after=after, upto=upto, limit=limit, newest_first=newest_first)
-
-    def get(self, event_id: EventId) -> Recorded | None:
-        found = self._stored.get(event_id)
-        return found if found is not None and in_scope(found.event.scope, self._within) else None
-
-    def slots(self, *, after: Position = START) -> Iterator[Packed | Purged]:
-        """Return what a purge of this scope left after a position, up to the first place that is something else."""
-        own = {purge.reserved for purge in self.purges()}
-        for place in self._stored.slots(after=after):
-            if not isinstance(place, Purged) or place.reserved not in own:
-                return
-            yield place
-
-    def ends(
-        self,
-        *,
-        streams: Collection[str] = (),
-        origins: Collection[str] = (),
-        ids: Collection[EventId] = (),
-        purging: str = "",
-    ) -> Ends:
-        return self._stored.ends(streams=streams, origins=origins, ids=ids, purging=purging)
-
-    def chains(self) -> dict[str, Chain]:
-        return self._stored.chains()
-
-    def check(self) -> Iterator[Problem]:
-        return self._stored.check()

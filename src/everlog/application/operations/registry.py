@@ -1,0 +1,70 @@
+"""The list of all operations: those of the programs, then those of the log itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from everlog.application.operations import (
+    appending,
+    checking,
+    groups,
+    purging,
+    reading,
+    snapshots,
+    states,
+    views,
+)
+from everlog.programs import operations as of_programs
+from everlog.programs.operations import Operation, Value
+from everlog.programs.registry import Own
+
+LOG: dict[str, tuple[type[Value], ...]] = {
+    "log": (
+        appending.Append,
+        appending.AppendBatch,
+        reading.ReadPage,
+        reading.Head,
+        reading.Get,
+        reading.History,
+        reading.Causes,
+        states.State,
+        states.Diff,
+        states.Why,
+        reading.Refusals,
+        checking.Verify,
+        checking.Doctor,
+        checking.Schema,
+        purging.Purge,
+    ),
+    "view": (views.List, views.Lag, views.Get, views.Rows, views.AuditViews, views.Rebuild),
+    "group": (
+        groups.List,
+        groups.Lag,
+        groups.DeadLetters,
+        groups.Join,
+        groups.Take,
+        groups.Ack,
+        groups.Nack,
+        groups.Leave,
+        groups.Retry,
+        groups.Skip,
+        groups.Reset,
+    ),
+    "snapshot": (snapshots.Create, snapshots.List, snapshots.Verify),
+}
+"""The operations of the log itself, by the first part of their names."""
+
+
+def log_operations() -> list[Operation]:
+    """Return the operations of the log itself."""
+    return [Operation(group, value) for group, values in LOG.items() for value in values]
+
+
+def operations(own: Own = "") -> list[Operation]:
+    """Return every operation: of the built-in programs, of your own programs, and of the log itself."""
+    return [*of_programs.operations(own), *log_operations()]
+
+
+def tools(own: Own = "") -> list[dict[str, Any]]:
+    """Return all operations as tools for agents."""
+    return of_programs.tools(own, more=log_operations())

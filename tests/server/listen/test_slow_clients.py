@@ -1,0 +1,132 @@
+"""Clients that send half of a request, or read nothing: they are dropped, and the others do not notice them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.server.running import NOTE, Running, new_log, problem_in, read_all, request, running
+
+HALF_OPEN = (
+    b"",  # nothing at all
+    b"\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+    b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+    request("POST", "/v1/events", "Content-Type: application/json", "Content-Length: 100", body=b"{"),
+    request("POST", "/v1/events", "Content-Type: application/json", "Transfer-Encoding: chunked", body=b"5\r\n{"),
+)
+NOISE_S = 0.25
+"""What 99 of 100 requests may take in any case: a machine with other work has such delays by itself."""
+
+
+def test_half_open_requests_are_dropped_and_healthy_clients_do_not_notice(tmp_path: Path, full: bool) -> None:
+    half_open = 300 if full else 60
+    with running(new_log(tmp_path)) as server:
+        alone = p99(latencies(server, for_s=5.0 if full else 2.0))
+        before = server.metrics()
+        with opened(server, half_open) as sockets:
+            began = time.monotonic()
+            beside = latencies(server, for_s=15.0 if full else 3.0)
+            for own in sockets:
+                own.settimeout(max(0.1, began + 15.0 - time.monotonic()))
+                read_all(own)  # ends when the server closes it, and raises if that does not happen in time
+            dropped_s = time.monotonic() - began
+            assert len(beside) > 20
+            assert p99(beside) < max(3 * alone, NOISE_S)
+            assert dropped_s < 15.0
+        after = server.metrics()
+        assert after["everlog_connections"] == before["everlog_connections"]
+        assert after["everlog_requests_in_flight"] == before["everlog_requests_in_flight"]
+        assert after['everlog_connections_cut_total{reason="request_too_slow"}'] >= half_open * 5 // 6
+
+
+def test_a_request_that_comes_byte_by_byte_gets_a_problem_at_its_deadline(server: Running) -> None:
+    body = b"x" * 100
+    with server.connect() as own:
+        head = request("POST", "/v1/session", f"Authorization: Bearer {server.token}", "Content-Length: 100")
+        own.sendall(head)
+        began = time.monotonic()
+        for one in body:
+            if time.monotonic() - began > 13.0:
+                break
+            try:
+                own.sendall(bytes((one,)))
+            except OSError:
+                break
+            time.sleep(0.25)
+        own.settimeout(5.0)
+        answer = read_all(own)
+    assert 9.0 < time.monotonic() - began < 15.0
+    # The answer may be lost with the connection: bytes that come after it reset it.
+    assert not answer or problem_in(answer) == (408, "request_timed_out")
+
+
+def test_a_client_that_does_not_read_its_answer_is_cut(tmp_path: Path) -> None:
+    """Its answer is larger than what the system keeps for it."""
+    with running(new_log(tmp_path)) as server:
+        with server.client() as client:
+            big = {**NOTE, "payload": {"text": "x" * 9_000}}
+            assert client.post("/v1/events:batch", json=[big] * 1000).status_code == 201
+        with server.connect(receive_bytes=4096) as own:
+            began = time.monotonic()
+            own.sendall(request("GET", "/v1/events?limit=1000", f"Authorization: Bearer {server.token}"))
+            wait_until(lambda: server.metrics()["everlog_connection_waiting_bytes"] > 0, upto_s=10.0)
+            wait_until(
+                lambda: server.metrics().get('everlog_connections_cut_total{reason="stalled"}', 0) == 1, upto_s=20.0
+            )
+            assert time.monotonic() - began > 9.0
+        found = server.metrics()
+        assert (found["everlog_connection_waiting_bytes"], found["everlog_connections"]) == (0, 1)
+
+
+# ---- helpers
+
+
+@contextmanager
+def opened(server: Running, count: int) -> Iterator[list[socket.socket]]:
+    """Connections that have sent a part of a request."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(server.connect()) for _ in range(count)]
+        for n, own in enumerate(sockets):
+            own.sendall(HALF_OPEN[n % len(HALF_OPEN)])
+        yield sockets
+
+
+def latencies(server: Running, *, for_s: float, clients: int = 4) -> list[float]:
+    """Return how long each request of some healthy clients took: one appends, the others ask."""
+    found: list[float] = []
+    until = time.monotonic() + for_s
+
+    def work(n: int) -> None:
+        with server.client() as client:
+            while time.monotonic() < until:
+                began = time.monotonic()
+                answer = client.post("/v1/events", json=NOTE) if n == 0 else client.get("/v1/events?limit=1")
+                found.append(time.monotonic() - began)
+                assert answer.is_success
+                time.sleep(0.01)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def p99(found: list[float]) -> float:
+    return sorted(found)[int(len(found) * 0.99)]
+
+
+def wait_until(holds: object, *, upto_s: float) -> None:
+    assert callable(holds)
+    until = time.monotonic() + upto_s
+    while not holds():
+        if time.monotonic() > until:
+            pytest.fail(f"it did not become true within {upto_s:g} s")
+        time.sleep(0.1)
