@@ -37,9 +37,11 @@ _MARK = b"\nid: "
 class Server:
     """A server in a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, store: str = "sqlite") -> None:
         run = [sys.executable, "-m", "everlog"]
-        subprocess.run([*run, "init"], cwd=folder, check=True, capture_output=True)
+        name = "log.db" if store == "sqlite" else "log"
+        subprocess.run([*run, "init", "--store", f"{store}:{name}"], cwd=folder, check=True, capture_output=True)
+        self.url_of_log = f"{store}:{folder / '.everlog' / name}"
         self._process = subprocess.Popen(
             [*run, "serve", "--port", "0", "--json"], cwd=folder, stdout=subprocess.PIPE, text=True
         )
