@@ -115,5 +115,7 @@ OPTIONS_ONLY = {
     "pipeline export": "it needs Spark",
     "pipeline migrate": "it needs Spark",
     "pipeline stream": "it needs Spark, and runs until it is stopped",
+    "hooks run": "it runs until it is stopped",
+    "serve": "it runs until it is stopped",
 }
 """Commands without a call that succeeds, and why. Their options and their refusals are compared all the same."""
