@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from everlog.server.reading import Read, Reading
 from tests.server.followers import Follower, LongPoller, Poller, Streamer
 from tests.server.serving import Serving
 from tests.support.put_back import KINDS, Place, places
 
+from everlog.application.events.reading import Read, Reading
 from everlog.core.query import EVERYTHING, Cursor, Query
 from everlog.server import hub, streaming
 from everlog.server.frames import Frame, frames_of

@@ -75,7 +75,7 @@ class Call(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        found = {"accept": self.accept}
+        found = {"accept": self.accept, problems.HINTS: "commands"}
         if self.body:
             found["content-type"] = JSON
         if self.key:

@@ -19,6 +19,7 @@ from everlog.remote.address import Address
 from everlog.remote.calls import SSE, Call, Reply, not_everlog
 from everlog.remote.following import SILENCE_S
 from everlog.remote.retry import gone, pause_before_next, retry_after
+from everlog.wire.problems import HINTS
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ _PIECES_MAX = 64  # of a stream that wait for their reader; then the server has 
 def client_settings(address: Address, token: str, timeout_s: float, tls: ssl.SSLContext | None) -> dict[str, Any]:
     """Return the settings that both clients have."""
     return {
-        "headers": {"authorization": f"Bearer {token}", "user-agent": f"everlog/{__version__}"},
+        "headers": {"authorization": f"Bearer {token}", "user-agent": f"everlog/{__version__}", HINTS: "commands"},
         "timeout": httpx.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
         "follow_redirects": False,  # the token would go elsewhere
         "verify": True if tls is None else tls,

@@ -31,7 +31,7 @@ class Head(msgspec.Struct, frozen=True):
     log_id: str
     origin: str
     epoch: str
-    created_us: int = 0
+    created_at: datetime
 
 
 def identity() -> Call[Head]:
@@ -39,7 +39,7 @@ def identity() -> Call[Head]:
 
 
 def identity_of(found: Head) -> Identity:
-    return Identity(found.log_id, found.origin, found.epoch, found.created_us)
+    return Identity(found.log_id, found.origin, found.epoch, microseconds(found.created_at))
 
 
 # ---- views

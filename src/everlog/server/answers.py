@@ -10,16 +10,16 @@ from everlog.server.route import Response
 from everlog.wire import problems
 
 
-def problem_for(error: EverlogError, request_id: str) -> problems.Problem:
-    """Return an error as RFC 9457 has it. Its hint names routes and fields, not commands and options."""
+def problem_for(error: EverlogError, request_id: str, *, commands: bool = False) -> problems.Problem:
+    """Return an error as RFC 9457 has it. Its hint names routes and fields; with `commands`, commands and options."""
     problem = problems.problem_of(error, request_id=request_id)
-    hint = hint_for_api(problem.hint)
+    hint = problem.hint if commands else hint_for_api(problem.hint)
     return problem if hint == problem.hint else msgspec.structs.replace(problem, hint=hint)
 
 
-def problem_response(error: EverlogError, request_id: str) -> Response:
+def problem_response(error: EverlogError, request_id: str, *, commands: bool = False) -> Response:
     """Return an error as an answer, with the headers that belong to it."""
-    problem = problem_for(error, request_id)
+    problem = problem_for(error, request_id, commands=commands)
     headers = []
     if isinstance(error, WrongMethod) and "allow" in error.details:
         headers.append(("allow", error.details["allow"]))

@@ -35,6 +35,7 @@ from everlog.server.route import NOBODY, Caller, Request, Response, Route, Strea
 from everlog.server.routing import Table
 from everlog.server.sending import Gone, Sending
 from everlog.server.service import Service
+from everlog.wire.problems import HINTS
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -60,6 +61,13 @@ class App:
         self._default = next(iter(services.values()))
         self.routes = routes
         self._table = Table(routes)
+
+    def new_secret(self, *, actor: str) -> str:
+        """Return the secret of a token with all rights on all logs, which ends with this process."""
+        secret = ""
+        for service in self.services.values():
+            secret = service.tokens.for_this_process(actor=actor, secret=secret)
+        return secret
 
     def close(self) -> None:
         """End what serves the logs. The logs themselves stay open."""
@@ -110,7 +118,7 @@ class App:
                 return await self._answer(scope, headers, current, receive)
         except EverlogError as error:
             self.front.metrics.problems.add(error.code)
-            return problem_response(error, current.request_id)
+            return problem_response(error, current.request_id, commands=headers.get(HINTS) == "commands")
         except Exception:
             self.front.metrics.problems.add("internal")
             _logger.exception("request %s failed: %s %s", current.request_id, scope["method"], scope["path"])

@@ -20,6 +20,8 @@ from everlog.errors import EverlogError, InvalidPayload, NotCanonical, WrongSequ
 
 CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:everlog:problem:"
+HINTS = "everlog-hints"
+"""A header: a caller that sends `commands` gets hints with commands of everlog, in place of routes and fields."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

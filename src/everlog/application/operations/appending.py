@@ -52,7 +52,7 @@ class Append(Action[Record], frozen=True, kw_only=True):
         Meta(description="What the stream must be: any, none, exists, a sequence, or no match of a query."),
     ] = "any"
     id: Annotated[str, Meta(description="The id of the event, if the caller makes it.")] = ""
-    occurred_at: Annotated[datetime, Meta(description="When it happened, if not now.")] | None = None
+    occurred_at: Annotated[datetime | None, Meta(description="When it happened, if not now.")] = None
     causation_id: Annotated[str, Meta(description="The id of the event that caused it.")] = ""
     correlation_id: Annotated[str, Meta(description="What connects it to other events.")] = ""
     tags: Annotated[dict[str, str], Meta(description="Texts to find it by.")] = msgspec.field(default_factory=dict)

@@ -80,8 +80,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     scope: Annotated[str, Meta(description="Only this scope and those below it.", max_length=500)] = ""
     actor: Annotated[str, Meta(description="Only events of this actor.", max_length=200)] = ""
     correlation: Annotated[str, Meta(description="Only events with this correlation id.", max_length=200)] = ""
-    since: Annotated[datetime, Meta(description="Only what arrived at this time or later.")] | None = None
-    until: Annotated[datetime, Meta(description="Only what arrived before this time.")] | None = None
+    since: Annotated[datetime | None, Meta(description="Only what arrived at this time or later.")] = None
+    until: Annotated[datetime | None, Meta(description="Only what arrived before this time.")] = None
 
     def query(self) -> Query:
         return Query(

@@ -259,10 +259,10 @@ class Nack(Action[Settled], frozen=True, kw_only=True):
     position: Position
     token: Token
     reason: Annotated[str, Meta(description="Why it failed; it is recorded.", max_length=1000)] = ""
-    retry_in_s: (
-        Annotated[float, Meta(description="When to deliver it again; by default later each time.", ge=0, le=86400)]
-        | None
-    ) = None
+    retry_in_s: Annotated[
+        Annotated[float, Meta(ge=0, le=86400)] | None,
+        Meta(description="When to deliver it again; by default later each time."),
+    ] = None
 
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Settled]:
         joined = memberships_of(log).find(self.group, self.member)

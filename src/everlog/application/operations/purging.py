@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -28,6 +29,9 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     actor: str
     dry_run: bool
+    scopes: tuple[str, ...]  # that the events were in
+    sequence: int = 0  # of the last event of the stream
+    purged_at: datetime | None = None
 
 
 class Purge(Action[Removed], frozen=True, kw_only=True):
@@ -61,7 +65,7 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
                 stream=self.stream,
             )
         if self.dry_run or by.dry_run:
-            return Done(self._removed(len(scopes), 0, by.actor, dry_run=True))
+            return Done(self._would_remove(scopes, by.actor))
         words = f"purge {self.stream}"
         if self.confirm != words:
             raise ConfirmationNeeded(
@@ -72,9 +76,27 @@ class Purge(Action[Removed], frozen=True, kw_only=True):
                 events=len(scopes),
             )
         done: PurgeRecord = log.purge(self.stream, actor=by.actor, reason=self.reason)
-        return Done(self._removed(done.count, done.reserved, done.actor))
+        return Done(
+            Removed(
+                stream=done.stream,
+                events=done.count,
+                reserved=done.reserved,
+                reason=done.reason,
+                actor=done.actor,
+                dry_run=False,
+                scopes=done.scopes,
+                sequence=done.sequence,
+                purged_at=done.purged_at,
+            )
+        )
 
-    def _removed(self, events: int, reserved: int, actor: str, *, dry_run: bool = False) -> Removed:
+    def _would_remove(self, scopes: list[str], actor: str) -> Removed:
         return Removed(
-            stream=self.stream, events=events, reserved=reserved, reason=self.reason, actor=actor, dry_run=dry_run
+            stream=self.stream,
+            events=len(scopes),
+            reserved=0,
+            reason=self.reason,
+            actor=actor,
+            dry_run=True,
+            scopes=tuple(sorted({scope for scope in scopes if scope})),
         )

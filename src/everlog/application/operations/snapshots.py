@@ -73,7 +73,9 @@ class Verify(Action[list[Verdict]], frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"sample": 100}
 
     views: Names = ()
-    sample: Annotated[int, Meta(description="How many keys to replay per snapshot; None: all.", ge=1)] | None = 100
+    sample: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="How many keys to replay per snapshot; None: all.")
+    ] = 100
 
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[list[Verdict]]:
         return Done(verify_snapshots(log, self.views, sample=self.sample))

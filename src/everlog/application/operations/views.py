@@ -220,7 +220,9 @@ class AuditViews(Action[list[Audit]], frozen=True, kw_only=True):
     example: ClassVar[dict[str, Any]] = {"views": ["streams"]}
 
     views: Names = ()
-    sample: Annotated[int, Meta(description="How many keys to fold again; by default all.", ge=1)] | None = None
+    sample: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="How many keys to fold again; by default all.")
+    ] = None
 
     def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[list[Audit]]:
         def show(name: str) -> AbstractContextManager[Callable[[int], None]]:
