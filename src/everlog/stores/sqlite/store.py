@@ -30,7 +30,7 @@ from everlog.stores.contract import CLAIMS_KEPT_US_MIN, Block, Claim, Ends, Iden
 from everlog.stores.identity import Origins, continued, new_identity
 from everlog.stores.inherited import WHY_ABANDONED, abandon_in_forks, refuse_stopped_writer
 from everlog.stores.open_write import OpenWrite
-from everlog.stores.put_back import remember_end, settle
+from everlog.stores.put_back import end_beside, remember_end, settle
 from everlog.stores.small_state import Beside, Row, StoreState, claim_row, note_row
 from everlog.stores.small_state_sqlite import StateTable, write_changes
 from everlog.stores.sqlite import check, connection
@@ -67,7 +67,8 @@ class SqliteStore:
         self._files = files or DiskFiles()
         self._now_us = now_us
         self._mutex = threading.Lock()
-        self._lock = self._files.lock(self.path.with_name(self.path.name + "-lock"))
+        self._lock_path = self.path.with_name(self.path.name + "-lock")
+        self._lock = self._files.lock(self._lock_path)
         self._idle_readers: list[sqlite3.Connection] = []
         self._writer: sqlite3.Connection | None = None
         self._recent = Recent(self.path.name)
@@ -256,6 +257,14 @@ class SqliteStore:
 
     def chains(self) -> dict[str, Chain]:
         return read_chains(self._fetch)
+
+    def missing_own_events(self) -> int:
+        written = end_beside(self._files, self._lock_path)  # before the chain, which may grow meanwhile
+        origin = self.identity.origin
+        if written is None or written.origin != origin:
+            return 0
+        own = self.chains().get(origin)
+        return max(0, written.origin_seq - (own.greatest.origin_seq if own is not None else 0))
 
     def _last_clock(self) -> int:
         if not self._in_write():
