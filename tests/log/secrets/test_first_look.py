@@ -124,7 +124,7 @@ def test_names_that_are_no_text_are_refused_in_words() -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 def test_payloads_with_numbers_that_are_not_exact_everywhere_need_a_second_look(sign: int) -> None:
     log = everlog.open("memory:")
-    payloads = [{"text": "a"}, {"text": None}, {"text": sign * NUMBER_MAX}]
+    payloads: list[dict[str, Any]] = [{"text": "a"}, {"text": None}, {"text": sign * NUMBER_MAX}]
     for payload in payloads:
         log.append("note.added", stream="note/1", payload={"text": str(payload)})  # the key is known from now on
     assert clear_texts(payloads, [msgspec.json.encode(payload) for payload in payloads])

@@ -20,7 +20,7 @@ from everlog.errors import (
     NotFound,
     Unavailable,
 )
-from everlog.stores.postgres.migrate import migrations
+from everlog.stores.postgres.statements import migrations
 from everlog.stores.postgres.store import PostgresStore
 from everlog.testing.builders import Chain
 from everlog.testing.filling import append

@@ -42,7 +42,7 @@ from everlog.stores.sqlite.identity import place_in, read_identity, write_identi
 from everlog.stores.sqlite.insert import Inserter
 from everlog.stores.sqlite.queries import find_record, get_record, read_pieces
 from everlog.stores.sqlite.recent import Recent
-from everlog.stores.sqlite.scan import head_of
+from everlog.stores.sqlite.scan import END, WINDOW_MAX, head_of, windows
 from everlog.stores.sqlite.scrub import Scrub
 from everlog.stores.sqlite.stored import read_groups, read_places, scan_blocks
 from everlog.stores.sqlite.tail import Tail
@@ -256,6 +256,11 @@ class SqliteStore:
         return Ends(self._last_clock(), sequences, chains, known, self._removable(purging) if purging else None)
 
     def chains(self) -> dict[str, Chain]:
+        if not self._in_write():  # a write has looked at the newest events
+            # The journal of one moment beside the database of another gives the ends of the one without the events
+            # of the other. Heads are signed and sent, so they are whole, or they stop.
+            for _ in windows(self._fetch, max(0, self.head() - WINDOW_MAX), END, file=self.path.name):
+                pass
         return read_chains(self._fetch)
 
     def missing_own_events(self) -> int:
@@ -263,8 +268,7 @@ class SqliteStore:
         origin = self.identity.origin
         if written is None or written.origin != origin:
             return 0
-        own = self.chains().get(origin)
-        return max(0, written.origin_seq - (own.greatest.origin_seq if own is not None else 0))
+        return max(0, written.origin_seq - read_chain(self._fetch, origin).greatest.origin_seq)
 
     def _last_clock(self) -> int:
         if not self._in_write():
