@@ -188,6 +188,12 @@ class JsonlStore:
             self._require_writable()
             self._forget_committed()
             self._updater.rebuild(accept_missing=accept_missing)
+            if accept_missing:
+                self._lock.acquire(LOCK_TIMEOUT_S)
+                try:
+                    self._notes.accept_lost(self._now_us())
+                finally:
+                    self._lock.release()
             return int(self._updater.index.fetch("SELECT count(*) FROM events")[0][0])
 
     # ---- writing
