@@ -173,7 +173,8 @@ class Node:
 
     def _waiting(self) -> list[tuple[str, int]]:
         """Return the numbers of the events that wait beside the log: they are not fetched again."""
-        return [(origin, held.origin_seq) for origin, rows in held_rows(self.log.writer.small_state) for held in rows]
+        rows = held_rows(self.log.writer.small_state)
+        return [(origin, one.origin_seq) for origin, held in rows for one in held if not one.bare]
 
 
 class _Session:

@@ -15,18 +15,20 @@ from typing import NamedTuple
 
 from msgspec.structs import force_setattr, replace
 
-from everlog.core.clock import JUMP_MAX
+from everlog.core.clock import JUMP_MAX, LAMPORT_MAX
 from everlog.core.event import Event, Link
 from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.ids import EventId, signed_part, signed_part_of
 from everlog.errors import NoKey
-from everlog.log.admit.erased import Erased, is_bare
+from everlog.log.admit.erased import Forgotten, bare, is_bare
 from everlog.log.admit.history_rights import HistoryRights
 from everlog.log.admit.intake import Intake, WholeGroup
 from everlog.log.admit.outcomes import CODES, Kind, Outcome
-from everlog.log.admit.quarantine import Held, Quarantine
+from everlog.log.admit.quarantine import ORIGIN_EVENTS_MAX, Held, Quarantine
 from everlog.log.admit.recorded_proof import recorded_leaf
+from everlog.log.admit.removals import Place, Removals
 from everlog.log.admit.stubs import Proven, Stubs, place_stubs
+from everlog.log.records import FORGOTTEN
 from everlog.stores.contract import Encoded, Known
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.forks import ForkProof, fork_of, leaf_of
@@ -94,6 +96,10 @@ class _Batch:
         self._forks = forks_in(write)
         self._own = write.own_origin()
         self._waiting: dict[str, dict[bytes, Encoded]] = {}  # of the batch, by origin and hash
+        self._removals = Removals(write, counts=self._may_remove)
+        self._stubs = Stubs(write, (), self._removals)
+        self._forgotten = Forgotten(write, self._may_remove)
+        self._looks_ahead = False  # something may be allowed by a record that is not recorded yet
         self._rights = self._judged()
         self._places: dict[bytes, list[int]] = {}
         self._outcomes: dict[int, Outcome] = {}
@@ -104,8 +110,6 @@ class _Batch:
         self._again: set[str] = set()  # origins that named a successor: what follows is judged by that
         self._too_far: set[str] = set()  # origins that wait for the clock
         self._parts: set[int] | None = None  # of ids, those that known keys make
-        self._stubs = Stubs(write, (), (), self._may_remove)
-        self._erased = Erased(write, (), self._may_remove)
 
     # ---- the batch
 
@@ -114,57 +118,81 @@ class _Batch:
     ) -> dict[int, Outcome]:
         known = self._write.known({encoded.event.id for encoded in accepted.values()})
         plain: list[tuple[int, Encoded]] = []
-        erased = self._erased = Erased(self._write, self._records(accepted.values()), self._may_remove)
+        plain_bare: list[tuple[int, Encoded]] = []
+        self._removals = Removals(
+            self._write,
+            lambda: self._records(accepted.values()),
+            counts=self._may_remove,
+            cannot_wait=self._cannot_wait,
+        )
         for place, encoded in accepted.items():
             event = encoded.event
             outcome = _if_known(encoded, known.get(event.id))
-            if outcome is None and not is_bare(event):
-                encoded = erased.without_forgotten(encoded)
-            elif outcome is None:
-                allowed = erased.with_record(encoded)
-                if allowed is None:
-                    outcome = _outcome(
-                        event, "refused", "invalid_signature", "its payload is missing, without a record"
-                    )
-                encoded = allowed or encoded
             if outcome is not None and not (outcome.code == "id_conflict" and self._forks_here(event)):
                 self._outcomes[place] = outcome
-            elif is_key(event.origin):
-                self._waiting.setdefault(event.origin, {})[encoded.hash] = encoded
-                self._places.setdefault(encoded.hash, []).append(place)
+                continue
+            encoded = self._forgotten.without(encoded)
+            if is_key(event.origin):
+                self._take(place, encoded)
             else:
-                plain.append((place, encoded))
+                (plain_bare if is_bare(encoded.event) else plain).append((place, encoded))
         for fork in forks:
             self._take_fork(fork)
-        records = [encoded.event for encoded in accepted.values()]
         stubs = list(stubs)
         self._look_for_forks_of(stubs)
-        self._stubs = Stubs(self._write, stubs, records, self._may_remove)
+        self._stubs = Stubs(self._write, stubs, self._removals)
+        self._look_ahead()
         self._decided = self._decided or bool(self._gate.deciding)  # what waits in the batch may decide
         self._admit_plain(plain)
-        self._admit_plain_stubs()
         # The standing itself may be another one than when the log was open last.
-        waiting = () if self._gate.settled else sorted(self._quarantine.origins())
+        waiting = () if self._gate.settled and not self._looks_ahead else sorted(self._quarantine.origins())
         self._advance_all(dict.fromkeys((*self._waiting, *filter(is_key, self._stubs.origins()), *waiting)))
         self._hold_the_rest()
+        self._removals = Removals(self._write, counts=self._may_remove)  # only what is recorded by now
+        self._admit_plain_bare(plain_bare)
+        self._admit_plain_stubs(stubs)
         self._end()
         return self._outcomes
 
-    def _records(self, sent: Collection[Encoded]) -> Iterator[Event]:
+    def _take(self, place: int, encoded: Encoded) -> None:
+        """Have an event of a key wait for its turn. One without its payload gives way to the same one with it."""
+        event, of_origin = encoded.event, self._waiting.setdefault(encoded.event.origin, {})
+        if is_bare(event):
+            encoded = of_origin.get(encoded.hash) or self._quarantine.whole(event.origin, encoded.hash) or encoded
+        if is_bare(encoded.event) and not self._removals.lists(FORGOTTEN, _place(encoded)):
+            self._outcomes[place] = _without_payload(event)
+            return
+        of_origin[encoded.hash] = encoded
+        self._places.setdefault(encoded.hash, []).append(place)
+
+    def _records(self, sent: Collection[Encoded]) -> Iterator[Encoded]:
         """Return the events that came, and those that wait of every origin that the history names."""
         held = (
             self._quarantine.event(origin, one)
             for origin in sorted(self._quarantine.origins())
             if not _is_stranger(self._rights, origin)
-            for one in self._quarantine.of(origin)
+            for one in list(self._quarantine.of(origin))
         )
-        yield from (one.event for one in (*sent, *held) if one is not None)
+        yield from (one for one in (*sent, *held) if one is not None)
+
+    def _look_ahead(self) -> None:
+        """Find out whether records must be looked for that are not recorded yet: something here may need them."""
+        self._looks_ahead = (
+            bool(self._stubs.origins())
+            or any(is_bare(one.event) for events in self._waiting.values() for one in events.values())
+            or self._quarantine.some_are_bare()
+        )
+        self._decided = self._decided or self._looks_ahead
 
     def _forks_here(self, event: Event) -> bool:
         """Return whether the number of an event is taken: a key that signs two events may give both one id."""
         return is_key(event.origin) and event.origin_seq <= self._write.link(event.origin).origin_seq
 
     def settle(self) -> None:
+        self._removals = Removals(
+            self._write, lambda: self._records(()), counts=self._may_remove, cannot_wait=self._cannot_wait
+        )
+        self._look_ahead()
         self._decided = self._changed = True
         self._advance_all(sorted(self._quarantine.origins()))
         self._end()
@@ -208,9 +236,21 @@ class _Batch:
             self._append([ready[place] for place in sorted(ready)])
             self._outcomes.update({place: _recorded(encoded.event) for place, encoded in ready.items()})
 
-    def _admit_plain_stubs(self) -> None:
+    def _admit_plain_bare(self, events: list[tuple[int, Encoded]]) -> None:
+        """Record events without their payloads that a record allows. Others are refused: they can be sent again."""
+        allowed = []
+        for place, encoded in events:
+            record = self._removals.allows(FORGOTTEN, _place(encoded))
+            if record is None:
+                self._outcomes[place] = _without_payload(encoded.event)
+            else:
+                allowed.append((place, bare(encoded, record.id)))
+        self._admit_plain(allowed)
+
+    def _admit_plain_stubs(self, stubs: Iterable[Stub]) -> None:
+        self._stubs = Stubs(self._write, (one for one in stubs if not is_key(one.origin)), self._removals)
         for origin in self._stubs.origins():
-            if is_key(origin) or self._write.identity.made(origin):
+            if self._write.identity.made(origin):
                 continue
             for stub, record in self._stubs.of(origin):
                 free = not self._write.chain(origin).has(stub.origin_seq)
@@ -282,6 +322,16 @@ class _Batch:
         return {origin for origin in concerned if before.limit(origin) != self._rights.limit(origin)}
 
     def _judged(self) -> Rights:
+        """Return what the history says, if the records of removals count that the chains reach."""
+        if not self._looks_ahead:
+            return self._history()
+        self._removals.assume_all()
+        while True:
+            self._rights = self._history()
+            if self._removals.keep(self._reached()):
+                return self._rights
+
+    def _history(self) -> Rights:
         """Return what the history says, with the events that wait of every origin that it names."""
         if not self._gate.deciding:
             return self._gate.rights(self._write, self._forks)
@@ -302,16 +352,49 @@ class _Batch:
 
     def _deciding_events(self, origin: str) -> list[Event]:
         """Return the events that decide, and continue the chain that is recorded without a hole or a fork."""
-        end, fork, found = self._write.link(origin), self._forks.get(origin), []
-        by_number = self._by_number(origin)
-        while fork is None or end.origin_seq + 1 < fork.origin_seq:
-            encoded = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
-            if encoded is None:
-                break
-            end = Link(encoded.event.origin_seq, encoded.hash)
-            if encoded.event.type in self._gate.deciding:
-                found.append(encoded.event)
+        fork, found = self._forks.get(origin), []
+        for step in self._way(origin, self._write.link(origin), fork and fork.origin_seq - 1):
+            if isinstance(step, Encoded) and step.event.type in self._gate.deciding:
+                found.append(step.event)
         return found
+
+    def _reached(self) -> set[bytes]:
+        """Return the hashes of the events that can be recorded now, if the records that are assumed allow it."""
+        found: set[bytes] = set()
+        concerned = {*self._waiting, *self._quarantine.origins(), *filter(is_key, self._stubs.origins())} - {self._own}
+        ends = {origin: self._write.link(origin) for origin in sorted(concerned)}
+        clock, moved, ended = self._write.clock, True, set[str]()
+        while moved:
+            moved = False
+            for origin, end in ends.items():
+                limit = Limit(0, "") if origin in ended else self._limit(origin)
+                for step in self._way(origin, end, None if limit is None else limit.upto):
+                    one = step.event if isinstance(step, Encoded) else step.stub
+                    if one.lamport > clock + self._jump_max:
+                        break
+                    clock, moved = max(clock, one.lamport), True
+                    hash = step.hash if isinstance(step, Encoded) else step.stub.hash
+                    ends[origin] = Link(one.origin_seq, hash)
+                    found.add(hash)
+                    if isinstance(step, Encoded) and step.event.type == SUCCEEDED:
+                        ended.add(origin)
+                        break
+        return found
+
+    def _way(self, origin: str, end: Link, upto: int | None) -> Iterator[Encoded | Proven]:
+        """Return what follows the end of a chain: events, and stubs that a record allows."""
+        by_number = self._by_number(origin)
+        while upto is None or end.origin_seq < upto:
+            step = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
+            if step is not None:
+                yield step
+                end = Link(step.event.origin_seq, step.hash)
+                continue
+            stub = self._stubs.after(origin, end, lamport_max=LAMPORT_MAX)
+            if stub is None:
+                return
+            yield stub
+            end = Link(stub.stub.origin_seq, stub.stub.hash)
 
     def _advance(self, origin: str) -> None:
         self._too_far.discard(origin)
@@ -367,6 +450,12 @@ class _Batch:
         limit = self._limit(record.origin)
         return (limit is None or record.origin_seq <= limit.upto) and self._rights.may_remove(record)
 
+    def _cannot_wait(self, record: Event) -> bool:
+        """Return whether a record is so far ahead in its chain that the events before it have no room to wait."""
+        origin, ahead = record.origin, record.origin_seq - self._write.link(record.origin).origin_seq
+        size = sum(len(one.payload) for one in self._waiting.get(origin, {}).values())
+        return ahead > ORIGIN_EVENTS_MAX or self._quarantine.is_crowded(origin, size)
+
     def _left_own_chain(self, origin: str) -> bool:
         """Continue under a new origin if this log's key has signed events elsewhere that are not here.
 
@@ -400,6 +489,11 @@ class _Batch:
                 continue
             if candidate.held is not None and self._write.known((encoded.event.id,)):
                 continue
+            if is_bare(encoded.event):
+                record = self._removals.allows(FORGOTTEN, _place(encoded))
+                if record is None:
+                    continue
+                encoded = bare(encoded, record.id)
             return encoded
         return None
 
@@ -410,7 +504,7 @@ class _Batch:
 
     def _record(self, origin: str, run: list[Encoded]) -> None:
         """Record events that follow each other. A signed group that is there whole is stored as one."""
-        run = [self._erased.without_forgotten(encoded) for encoded in run]  # it may have waited since before
+        run = [self._forgotten.without(encoded) for encoded in run]  # it may have waited since before
         waiting = self._waiting.get(origin, {})
         kept, last = [], run[-1].event.origin_seq
         place = 0
@@ -425,6 +519,7 @@ class _Batch:
                 kept.append(self._with_proof(run[place]))
                 place += 1
         self._append(kept)
+        self._removals.now_recorded(encoded.hash for encoded in run)
         for encoded in run:
             waiting.pop(encoded.hash, None)
             self._quarantine.remove(origin, encoded.hash)
@@ -568,6 +663,14 @@ def _if_known(encoded: Encoded, known: Known | None) -> Outcome | None:
     if known.purged:
         return _outcome(event, "refused", "purged", "it was purged here, and a purge is for good")
     return Outcome(event.id, "known")
+
+
+def _without_payload(event: Event) -> Outcome:
+    return _outcome(event, "refused", "invalid_signature", "its payload is missing, without a record")
+
+
+def _place(encoded: Encoded) -> Place:
+    return encoded.event.origin, encoded.event.origin_seq, encoded.hash
 
 
 def _recorded(event: Event) -> Outcome:

@@ -18,6 +18,7 @@ import msgspec
 
 from everlog.core.codec import from_msgpack, to_msgpack
 from everlog.errors import Damaged, EverlogError
+from everlog.log.admit.erased import is_bare
 from everlog.stores.contract import Encoded, encode_event
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes, with_checksum, without_checksum
@@ -40,6 +41,7 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: str
     size: int
     code: str
+    bare: bool = False  # it came without its payload, and waits for the record that allows it
 
 
 _rows = msgspec.json.Decoder(list[Held])
@@ -55,6 +57,7 @@ class Quarantine:
         self._sizes: dict[str, tuple[int, int]] | None = None  # of every origin: events, bytes
         self._events, self._bytes = 0, 0
         self._changed: set[str] = set()
+        self._read: dict[bytes, Encoded] = {}
 
     def of(self, origin: str) -> list[Held]:
         """Return what waits of an origin."""
@@ -70,6 +73,8 @@ class Quarantine:
 
     def event(self, origin: str, held: Held) -> Encoded | None:
         """Return an event that waits. One that cannot be read any more is dropped, and None returned."""
+        if held.hash in self._read:
+            return self._read[held.hash]
         text = read_note(self._write, _key(origin, held.hash))
         try:
             encoded = None if text is None else encode_event(from_msgpack(b64decode(text)))
@@ -79,15 +84,33 @@ class Quarantine:
             _logger.warning("event %s of %s waited and cannot be read; %s", held.id, origin, _DROPPED)
             self.remove(origin, held.hash)
             return None
+        self._read[held.hash] = encoded
         return encoded
+
+    def whole(self, origin: str, hash: bytes) -> Encoded | None:
+        """Return an event that waits with its payload."""
+        found = next((row for row in self.of(origin) if row.hash == hash and not row.bare), None)
+        return None if found is None else self.event(origin, found)
+
+    def some_are_bare(self) -> bool:
+        """Return whether something waits without its payload."""
+        return any(row.bare for origin in self.origins() for row in self.of(origin))
+
+    def is_crowded(self, origin: str, more: int) -> bool:
+        """Return whether there is no room for so many bytes more of an origin."""
+        events, used = self._totals().get(origin, (0, 0))
+        return events >= ORIGIN_EVENTS_MAX or used + more > ORIGIN_BYTES_MAX
 
     def add(self, encoded: Encoded, code: str, *, stranger: bool) -> bool:
         """Keep an event, or note the reason for which it waits now; return False if there is no room for it.
 
         A `stranger` is an origin that nothing gives a right to write: its events make room for those of others.
+        An event with its payload takes the place of the same one without.
         """
-        event = encoded.event
+        event, without = encoded.event, is_bare(encoded.event)
         rows = self.of(event.origin)
+        if not without and any(row.hash == encoded.hash and row.bare for row in rows):
+            self.remove(event.origin, encoded.hash)
         for place, row in enumerate(rows):
             if row.hash == encoded.hash:
                 if row.code != code:
@@ -98,7 +121,7 @@ class Quarantine:
         if not self._make_room(event.origin, len(text), stranger):
             return False
         self._write.put(NOTES, {_key(event.origin, encoded.hash): text.encode()})
-        rows.append(Held(event.origin_seq, encoded.hash, event.id, len(text), code))
+        rows.append(Held(event.origin_seq, encoded.hash, event.id, len(text), code, without))
         self._count(event.origin, 1, len(text))
         return True
 
@@ -107,6 +130,7 @@ class Quarantine:
         for place, row in enumerate(rows):
             if row.hash == hash:
                 del rows[place]
+                self._read.pop(hash, None)
                 self._write.put(NOTES, {_key(origin, hash): None})
                 self._count(origin, -1, -row.size)
                 return
