@@ -143,11 +143,15 @@ class _Batch:
         self._stubs = Stubs(self._write, stubs, self._removals)
         self._look_ahead()
         self._decided = self._decided or bool(self._gate.deciding)  # what waits in the batch may decide
-        self._admit_plain(plain)
+        of_batch = {signed_part_of(origin) for origin in self._waiting}
+        later = [one for one in plain if signed_part(one[1].event.id) in of_batch]  # than what has a right to the id
+        self._admit_plain([one for one in plain if one not in later] if later else plain)
         # The standing itself may be another one than when the log was open last.
         waiting = () if self._gate.settled and not self._looks_ahead else sorted(self._quarantine.origins())
         self._advance_all(dict.fromkeys((*self._waiting, *filter(is_key, self._stubs.origins()), *waiting)))
         self._hold_the_rest()
+        self._parts = None
+        self._admit_plain(later)
         self._removals = Removals(self._write, counts=self._may_remove)  # only what is recorded by now
         self._admit_plain_bare(plain_bare)
         self._admit_plain_stubs(stubs)
@@ -262,10 +266,13 @@ class _Batch:
                     self._recorded = True
 
     def _is_signed_id(self, event_id: str) -> bool:
-        """Return whether an id is one that a key makes which is known or named here, is in the batch, or waits."""
+        """Return whether an id is one that a key makes which has a chain here or is named.
+
+        What waits does not count: others may not have it, and would take what this node refuses.
+        """
         if self._parts is None:
-            known = {*self._write.stored.chains(), *self._write.chains, *self._waiting, *self._quarantine.origins()}
-            self._parts = {signed_part_of(origin) for origin in {*known, *self._rights.named} if is_key(origin)}
+            known = {*self._write.stored.chains(), *self._write.chains, *self._rights.named, self._own}
+            self._parts = {signed_part_of(origin) for origin in known if is_key(origin)}
         return signed_part(event_id) in self._parts
 
     def _refuse_plain(self, event: Event) -> Outcome | None:
