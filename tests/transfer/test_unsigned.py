@@ -28,12 +28,12 @@ def copy_of(log: Log, path: Path, upto: int) -> Log:
     from tests.support.nodes import open_node
 
     node = open_node("sqlite", path, log.identity.log_id, "other")
-    node.log.admit_each([one.event for one in log.stored.read(upto=upto)])
+    node.log.admit_each([one.event for one in log.stored.read()][:upto])
     return node.log
 
 
 def lines_of(log: Log) -> list[bytes]:
-    return text_of(log.stored).splitlines(keepends=True)
+    return text_of(log._store).splitlines(keepends=True)
 
 
 def without(line: bytes, *names: str) -> bytes:
@@ -45,9 +45,11 @@ def without(line: bytes, *names: str) -> bytes:
 
 def test_an_export_of_the_same_log_is_imported_with_its_signatures(signed: Log, tmp_path: Path) -> None:
     other = copy_of(signed, tmp_path, upto=1)
-    done = import_files(other, [source(text_of(signed.stored))])
+    done = import_files(other, [source(text_of(signed._store))])
     assert (done.new, done.known) == (3, 1)
-    assert [one.event.signature for one in other.stored.read()] == [one.event.signature for one in signed.stored.read()]
+    assert [one.event.signature for one in other.stored.read()] == [
+        one.event.signature for one in signed.stored.read()
+    ]
     assert other.verify().ok
 
 
@@ -70,7 +72,7 @@ def test_an_event_of_a_key_without_its_proof_is_refused_and_named(
 def test_events_that_were_signed_for_another_log_are_refused(signed: Log, tmp_path: Path) -> None:
     other = everlog.open(f"sqlite:{tmp_path / 'other.db'}")
     with pytest.raises(BadFile, match="is not signed by its origin"):
-        import_files(other, [source(text_of(signed.stored))])
+        import_files(other, [source(text_of(signed._store))])
     assert other.head() == 0
     other.close()
 

@@ -89,6 +89,7 @@ class OpenWrite:
         self.erasures: dict[Position, Erasure] = {}
         self.staged_claims: dict[bytes, Claim] = {}
         self.staged_notes: dict[str, tuple[str | None, int | None]] = {}
+        self.scrubs = False  # whether the bytes of replaced notes must be gone, as after a purge
         self.state_changes: StateChanges | None = None  # of views, if the store commits them with this write
         self._lasting_notes: set[str] = set()  # those that no power cut may take back
         self.clock_before = self.clock
@@ -436,8 +437,10 @@ class OpenWrite:
                 )
             self._set(self.signatures, (origin, first_seq), (count, signature))
 
-    def erase(self, event_ids: Collection[EventId], *, by: EventId) -> list[Position]:
+    def erase(self, event_ids: Collection[EventId], *, by: EventId, again: bool = False) -> list[Position]:
         """Erase the payloads and salts of committed events, and return the positions of those that had one.
+
+        With `again` those that have none are erased, too: git may have brought another line of the event.
 
         The headers and commitments stay, so chains, proofs and signatures remain valid. `by` is the id of the event
         that allows it, which stays on record with each of them.
@@ -452,7 +455,7 @@ class OpenWrite:
                     hint=f"everlog show {event_id}",
                     id=event_id,
                 )
-            if recorded.event.salt and recorded.position not in self.erasures:
+            if (recorded.event.salt or again) and recorded.position not in self.erasures:
                 erasure = Erasure(recorded.position, event_id, by, recorded.event.commitment)
                 self._set(self.erasures, recorded.position, erasure)
                 found.append(recorded.position)

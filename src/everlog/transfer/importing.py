@@ -22,6 +22,7 @@ from everlog.core.text import counted
 from everlog.errors import BadFile, Conflict, RejectedEvent
 from everlog.log.admit.events import append_foreign, refuse_secret, refuse_unacceptable
 from everlog.log.admit.intake import refuse_unsigned
+from everlog.log.forget import forget_again
 from everlog.log.log import Log
 from everlog.stores.open_write import OpenWrite
 from everlog.transfer.foreign import Wrong
@@ -98,6 +99,8 @@ def import_files(
                 for batch in batches(items, BATCH)
             )
             _refuse_changed(first, second)
+            if new:
+                forget_again(log)  # a file may have had the record of a forget after the event
         return Imported(
             events=first.events,
             new=new,

@@ -98,7 +98,7 @@ class _Batch:
         self._waiting: dict[str, dict[bytes, Encoded]] = {}  # of the batch, by origin and hash
         self._removals = Removals(write, counts=self._may_remove)
         self._stubs = Stubs(write, (), self._removals)
-        self._forgotten = Forgotten(write, self._may_remove)
+        self._forgotten = Forgotten(write)
         self._looks_ahead = False  # something may be allowed by a record that is not recorded yet
         self._rights = self._judged()
         self._places: dict[bytes, list[int]] = {}
@@ -163,7 +163,8 @@ class _Batch:
         event, of_origin = encoded.event, self._waiting.setdefault(encoded.event.origin, {})
         if is_bare(event):
             encoded = of_origin.get(encoded.hash) or self._quarantine.whole(event.origin, encoded.hash) or encoded
-        if is_bare(encoded.event) and not self._removals.lists(FORGOTTEN, _place(encoded)):
+        found = encoded.event
+        if is_bare(found) and not found.erased_by and not self._removals.lists(FORGOTTEN, _place(encoded)):
             self._outcomes[place] = _without_payload(event)
             return
         of_origin[encoded.hash] = encoded
@@ -245,7 +246,9 @@ class _Batch:
         allowed = []
         for place, encoded in events:
             record = self._removals.allows(FORGOTTEN, _place(encoded))
-            if record is None:
+            if encoded.event.erased_by:  # it was forgotten here
+                allowed.append((place, encoded))
+            elif record is None:
                 self._outcomes[place] = _without_payload(encoded.event)
             else:
                 allowed.append((place, bare(encoded, record.id)))
@@ -359,16 +362,17 @@ class _Batch:
 
     def _deciding_events(self, origin: str) -> list[Event]:
         """Return the events that decide, and continue the chain that is recorded without a hole or a fork."""
-        fork, found = self._forks.get(origin), []
-        for step in self._way(origin, self._write.link(origin), fork and fork.origin_seq - 1):
-            if isinstance(step, Encoded) and step.event.type in self._gate.deciding:
-                found.append(step.event)
-        return found
+        fork = self._forks.get(origin)
+        way = self._way(origin, self._write.link(origin), None if fork is None else fork.origin_seq - 1)
+        steps = (step.event for step in way if isinstance(step, Encoded))
+        return [event for event in steps if event.type in self._gate.deciding]
 
     def _reached(self) -> set[bytes]:
         """Return the hashes of the events that can be recorded now, if the records that are assumed allow it."""
         found: set[bytes] = set()
-        concerned = {*self._waiting, *self._quarantine.origins(), *filter(is_key, self._stubs.origins())} - {self._own}
+        concerned = {*self._waiting, *self._quarantine.origins(), *filter(is_key, self._stubs.origins())} - {
+            self._own
+        }
         ends = {origin: self._write.link(origin) for origin in sorted(concerned)}
         clock, moved, ended = self._write.clock, True, set[str]()
         while moved:
@@ -496,7 +500,7 @@ class _Batch:
                 continue
             if candidate.held is not None and self._write.known((encoded.event.id,)):
                 continue
-            if is_bare(encoded.event):
+            if is_bare(encoded.event) and not encoded.event.erased_by:  # unless it was forgotten here
                 record = self._removals.allows(FORGOTTEN, _place(encoded))
                 if record is None:
                     continue

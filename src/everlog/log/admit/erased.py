@@ -6,15 +6,15 @@ forgotten here does not come back, neither from a node that has not followed nor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from everlog.core.event import Event
+from everlog.core.event import Event, Recorded
 from everlog.core.query import Query
 from everlog.log.records import FORGOTTEN, events_listed
-from everlog.stores.contract import Encoded, encode_event
-from everlog.stores.open_write import OpenWrite
+from everlog.stores.contract import Encoded, Identity, encode_event
 from everlog.trust.keys import is_key
 
 
@@ -27,22 +27,38 @@ def bare(encoded: Encoded, by: str) -> Encoded:
     return encode_event(replace(encoded.event, payload={}, salt=b"", erased_by=by))
 
 
-class Forgotten:
-    """The events that records list which this log made or followed. Nothing is read before the first question."""
+class _Reader(Protocol):
+    """A store or an open write."""
 
-    def __init__(self, write: OpenWrite, counts: Callable[[Event], bool] = lambda record: True) -> None:
+    @property
+    def identity(self) -> Identity: ...
+
+    def read(self, query: Query) -> Iterator[Recorded]: ...
+
+
+class Forgotten:
+    """The events that records list which this log made or followed. Nothing is read before the first question.
+
+    Whether others follow such a record does not matter: somebody decided it here.
+    """
+
+    def __init__(self, write: _Reader) -> None:
         self._write = write
-        self._counts = counts
         self._found: dict[tuple[str, int, bytes], str] | None = None  # the id of the record
+
+    @property
+    def listed(self) -> dict[tuple[str, int, bytes], str]:
+        """The events by origin, number and hash, each with the id of the record."""
+        if self._found is None:
+            self._found = dict(self._erased_here())
+        return self._found
 
     def without(self, encoded: Encoded) -> Encoded:
         """Return an event without its payload, if that was forgotten here."""
         event = encoded.event
         if not event.salt:
             return encoded
-        if self._found is None:
-            self._found = dict(self._erased_here())
-        by = self._found.get((event.origin, event.origin_seq, encoded.hash)) if self._found else None
+        by = self.listed.get((event.origin, event.origin_seq, encoded.hash)) if self.listed else None
         return encoded if by is None else bare(encoded, by)
 
     def _erased_here(self) -> Iterator[tuple[tuple[str, int, bytes], str]]:
@@ -50,7 +66,7 @@ class Forgotten:
         own = [record for record in records if self._write.identity.made(record.origin)]
         done = {record.id for record in own} | {str(record.payload.get("follows", "")) for record in own}
         for record in records:
-            if record.id in done and self._counts(record):
+            if record.id in done:
                 for place in events_listed(record):
                     if is_key(record.origin) or not is_key(place[0]):
                         yield place, record.id

@@ -18,7 +18,7 @@ import msgspec
 
 from everlog.core.codec import from_msgpack, to_msgpack
 from everlog.errors import Damaged, EverlogError
-from everlog.log.admit.erased import is_bare
+from everlog.log.admit.erased import bare, is_bare
 from everlog.stores.contract import Encoded, encode_event
 from everlog.stores.open_write import OpenWrite
 from everlog.stores.small_state import NOTES, RowReader, read_note, read_notes, with_checksum, without_checksum
@@ -75,12 +75,8 @@ class Quarantine:
         """Return an event that waits. One that cannot be read any more is dropped, and None returned."""
         if held.hash in self._read:
             return self._read[held.hash]
-        text = read_note(self._write, _key(origin, held.hash))
-        try:
-            encoded = None if text is None else encode_event(from_msgpack(b64decode(text)))
-        except (ValueError, msgspec.MsgspecError, EverlogError):
-            encoded = None
-        if encoded is None or encoded.hash != held.hash:
+        encoded = _read(self._write, origin, held)
+        if encoded is None:
             _logger.warning("event %s of %s waited and cannot be read; %s", held.id, origin, _DROPPED)
             self.remove(origin, held.hash)
             return None
@@ -133,6 +129,19 @@ class Quarantine:
                 self._read.pop(hash, None)
                 self._write.put(NOTES, {_key(origin, hash): None})
                 self._count(origin, -1, -row.size)
+                return
+
+    def forget(self, origin: str, hash: bytes, by: str) -> None:
+        """Remove the payload of an event that waits, because the record `by` lists it as erased."""
+        rows = self.of(origin)
+        for place, row in enumerate(rows):
+            encoded = self.event(origin, row) if row.hash == hash else None
+            if encoded is not None:
+                self._read.pop(hash)
+                text = b64encode(to_msgpack(bare(encoded, by).event)).decode()
+                self._write.put(NOTES, {_key(origin, hash): text.encode()})
+                rows[place] = msgspec.structs.replace(row, size=len(text))
+                self._count(origin, 0, len(text) - row.size)
                 return
 
     def save(self) -> None:
@@ -188,6 +197,21 @@ def held_rows(state: RowReader) -> Iterator[tuple[str, list[Held]]]:
     """Return what waits, by origin."""
     for key, text in read_notes(state, _ROWS).items():
         yield key.removeprefix(_ROWS), _decoded(key, text)
+
+
+def held_events(state: RowReader) -> Iterator[Encoded]:
+    """Return the events that wait, as far as they can be read."""
+    for origin, rows in held_rows(state):
+        yield from (one for one in (_read(state, origin, row) for row in rows) if one is not None)
+
+
+def _read(state: RowReader, origin: str, held: Held) -> Encoded | None:
+    text = read_note(state, _key(origin, held.hash))
+    try:
+        found = None if text is None else encode_event(from_msgpack(b64decode(text)))
+    except (ValueError, msgspec.MsgspecError, EverlogError):
+        return None
+    return found if found is not None and found.hash == held.hash else None
 
 
 def _decoded(key: str, text: str) -> list[Held]:
