@@ -23,13 +23,22 @@ from everlog.errors import NoKey
 from everlog.log.admit.erased import Forgotten, bare, is_bare
 from everlog.log.admit.history_rights import HistoryRights
 from everlog.log.admit.intake import Intake, WholeGroup
-from everlog.log.admit.outcomes import CODES, Kind, Outcome
+from everlog.log.admit.outcomes import (
+    CODES,
+    Outcome,
+    if_known,
+    outcome_of,
+    recorded,
+    refuse_clock,
+    without_payload,
+)
+from everlog.log.admit.plain import PlainEvents
 from everlog.log.admit.quarantine import ORIGIN_EVENTS_MAX, Held, Quarantine
 from everlog.log.admit.recorded_proof import recorded_leaf
-from everlog.log.admit.removals import Place, Removals
+from everlog.log.admit.removals import Removals, place_of
 from everlog.log.admit.stubs import Proven, Stubs, place_stubs
 from everlog.log.records import FORGOTTEN
-from everlog.stores.contract import Encoded, Known
+from everlog.stores.contract import Encoded
 from everlog.stores.open_write import OpenWrite
 from everlog.trust.forks import ForkProof, fork_of, leaf_of
 from everlog.trust.group_signature import proof_of
@@ -109,7 +118,7 @@ class _Batch:
         self._new_ids: set[str] = set()
         self._again: set[str] = set()  # origins that named a successor: what follows is judged by that
         self._too_far: set[str] = set()  # origins that wait for the clock
-        self._parts: set[int] | None = None  # of ids, those that known keys make
+        self._plain = PlainEvents(write, self._outcomes, self._append, lambda: self._rights.named, jump_max)
 
     # ---- the batch
 
@@ -127,7 +136,7 @@ class _Batch:
         )
         for place, encoded in accepted.items():
             event = encoded.event
-            outcome = _if_known(encoded, known.get(event.id))
+            outcome = if_known(encoded, known.get(event.id))
             if outcome is not None and not (outcome.code == "id_conflict" and self._forks_here(event)):
                 self._outcomes[place] = outcome
                 continue
@@ -145,16 +154,15 @@ class _Batch:
         self._decided = self._decided or bool(self._gate.deciding)  # what waits in the batch may decide
         of_batch = {signed_part_of(origin) for origin in self._waiting}
         later = [one for one in plain if signed_part(one[1].event.id) in of_batch]  # than what has a right to the id
-        self._admit_plain([one for one in plain if one not in later] if later else plain)
+        self._plain.admit([one for one in plain if one not in later] if later else plain)
         # The standing itself may be another one than when the log was open last.
         waiting = () if self._gate.settled and not self._looks_ahead else sorted(self._quarantine.origins())
         self._advance_all(dict.fromkeys((*self._waiting, *filter(is_key, self._stubs.origins()), *waiting)))
         self._hold_the_rest()
-        self._parts = None
-        self._admit_plain(later)
-        self._removals = Removals(self._write, counts=self._may_remove)  # only what is recorded by now
-        self._admit_plain_bare(plain_bare)
-        self._admit_plain_stubs(stubs)
+        self._plain.admit(later)
+        removals = Removals(self._write, counts=self._may_remove)  # only what is recorded by now
+        self._plain.admit_bare(plain_bare, removals)
+        self._recorded |= self._plain.place(stubs, removals)
         self._end()
         return self._outcomes
 
@@ -164,8 +172,8 @@ class _Batch:
         if is_bare(event):
             encoded = of_origin.get(encoded.hash) or self._quarantine.whole(event.origin, encoded.hash) or encoded
         found = encoded.event
-        if is_bare(found) and not found.erased_by and not self._removals.lists(FORGOTTEN, _place(encoded)):
-            self._outcomes[place] = _without_payload(event)
+        if is_bare(found) and not found.erased_by and not self._removals.lists(FORGOTTEN, place_of(encoded)):
+            self._outcomes[place] = without_payload(event)
             return
         of_origin[encoded.hash] = encoded
         self._places.setdefault(encoded.hash, []).append(place)
@@ -219,89 +227,6 @@ class _Batch:
             if limit is not None and chain.greatest.origin_seq > limit.upto:
                 limits[origin] = limit
         put_verdicts(self._write, Verdicts(limits))
-
-    # ---- origins that are no keys
-
-    def _admit_plain(self, events: list[tuple[int, Encoded]]) -> None:
-        """Record events as they come, those with the lowest clock first where one needs another."""
-        staged: dict[str, bytes] = {}
-        ready: dict[int, Encoded] = {}
-        clock = self._write.clock
-        for place, encoded in sorted(events, key=lambda item: item[1].event.lamport):
-            event = encoded.event
-            if event.id in staged:
-                self._outcomes[place] = _if_known(encoded, Known(staged[event.id], False)) or _recorded(event)
-            elif (outcome := self._refuse_plain(event) or self._refuse_clock(event, clock)) is not None:
-                self._outcomes[place] = outcome
-            else:
-                clock = max(clock, event.lamport)
-                staged[event.id] = encoded.hash
-                ready[place] = encoded
-        if ready:
-            self._append([ready[place] for place in sorted(ready)])
-            self._outcomes.update({place: _recorded(encoded.event) for place, encoded in ready.items()})
-
-    def _admit_plain_bare(self, events: list[tuple[int, Encoded]]) -> None:
-        """Record events without their payloads that a record allows. Others are refused: they can be sent again."""
-        allowed = []
-        for place, encoded in events:
-            record = self._removals.allows(FORGOTTEN, _place(encoded))
-            if encoded.event.erased_by:  # it was forgotten here
-                allowed.append((place, encoded))
-            elif record is None:
-                self._outcomes[place] = _without_payload(encoded.event)
-            else:
-                allowed.append((place, bare(encoded, record.id)))
-        self._admit_plain(allowed)
-
-    def _admit_plain_stubs(self, stubs: Iterable[Stub]) -> None:
-        self._stubs = Stubs(self._write, (one for one in stubs if not is_key(one.origin)), self._removals)
-        for origin in self._stubs.origins():
-            if self._write.identity.made(origin):
-                continue
-            for stub, record in self._stubs.of(origin):
-                free = not self._write.chain(origin).has(stub.origin_seq)
-                upto = self._write.clock + self._jump_max
-                if not free or not self._stubs.may_take(Proven(stub, record), lamport_max=upto):
-                    continue
-                if not self._is_signed_id(stub.id):  # it is as the sender claims
-                    place_stubs(self._write, [stub], record)
-                    self._recorded = True
-
-    def _is_signed_id(self, event_id: str) -> bool:
-        """Return whether an id is one that a key makes which has a chain here or is named.
-
-        What waits does not count: others may not have it, and would take what this node refuses.
-        """
-        if self._parts is None:
-            known = {*self._write.stored.chains(), *self._write.chains, *self._rights.named, self._own}
-            self._parts = {signed_part_of(origin) for origin in known if is_key(origin)}
-        return signed_part(event_id) in self._parts
-
-    def _refuse_plain(self, event: Event) -> Outcome | None:
-        """Refuse an event of an origin that is no key, if it would take the id of a signed log, or fork this one."""
-        if self._is_signed_id(event.id):
-            return _outcome(event, "refused", "id_conflict", "its id is one that another origin makes, which signs")
-        return self._refuse_own(event)
-
-    def _refuse_own(self, event: Event) -> Outcome | None:
-        """Refuse what would fork a chain of this log. Lost events of a former origin may come back."""
-        if not self._write.identity.made(event.origin):
-            return None
-        chain = self._write.chain(event.origin)
-        end = chain.end
-        if event.origin == self._own:
-            return _outcome(event, "refused", "fork", "it claims to be of this log, which never recorded it")
-        broken = event.origin_seq == end.origin_seq + 1 and event.previous != end.hash
-        if broken or chain.has(event.origin_seq):
-            return _outcome(event, "refused", "fork", f"this log made another event {event.origin_seq}")
-        return None
-
-    def _refuse_clock(self, event: Event, clock: int) -> Outcome | None:
-        if event.lamport <= clock + self._jump_max:
-            return None
-        reason = f"its clock is {event.lamport}, more than {self._jump_max} above the greatest known value {clock}"
-        return _outcome(event, "refused", "clock_too_far", reason)
 
     # ---- chains of keys
 
@@ -501,7 +426,7 @@ class _Batch:
             if candidate.held is not None and self._write.known((encoded.event.id,)):
                 continue
             if is_bare(encoded.event) and not encoded.event.erased_by:  # unless it was forgotten here
-                record = self._removals.allows(FORGOTTEN, _place(encoded))
+                record = self._removals.allows(FORGOTTEN, place_of(encoded))
                 if record is None:
                     continue
                 encoded = bare(encoded, record.id)
@@ -535,7 +460,7 @@ class _Batch:
             waiting.pop(encoded.hash, None)
             self._quarantine.remove(origin, encoded.hash)
             for where in self._places.get(encoded.hash, ()):
-                self._outcomes[where] = _recorded(encoded.event)
+                self._outcomes[where] = recorded(encoded.event)
 
     def _as_group(self, facts: GroupFacts, events: list[Encoded]) -> list[Encoded]:
         """Have events stored as one signed group; return them without proofs that they carry."""
@@ -578,7 +503,7 @@ class _Batch:
         for origin, events in self._waiting.items():
             end, limit = self._write.link(origin), self._limit(origin)
             for hash, encoded in events.items():
-                outcome = self._refuse_clock(encoded.event, self._write.clock)
+                outcome = refuse_clock(encoded.event, self._write.clock, self._jump_max)
                 if outcome is None:
                     outcome = self._hold(encoded, self._why(origin, encoded, end, limit))
                 for place in self._places[hash]:
@@ -587,8 +512,8 @@ class _Batch:
     def _hold(self, encoded: Encoded, code: str) -> Outcome:
         event = encoded.event
         if self._quarantine.add(self._with_proof(encoded), code, stranger=code == "unknown_author"):
-            return _outcome(event, "held", code, CODES[code])
-        return _outcome(event, "refused", code, f"{CODES[code]}, and there is no room to keep it until then")
+            return outcome_of(event, "held", code, CODES[code])
+        return outcome_of(event, "refused", code, f"{CODES[code]}, and there is no room to keep it until then")
 
     def _why(self, origin: str, encoded: Encoded, end: Link, limit: Limit | None) -> str:
         """Return the code that explains why an event waits."""
@@ -663,30 +588,3 @@ def _is_stranger(rights: Rights, origin: str) -> bool:
     """Return whether nothing in the history names an origin."""
     limit = rights.limit(origin)
     return limit is not None and limit.code == "unknown_author"
-
-
-def _if_known(encoded: Encoded, known: Known | None) -> Outcome | None:
-    event = encoded.event
-    if known is None:
-        return None
-    if known.hash != encoded.hash:
-        return _outcome(event, "refused", "id_conflict", "its id is that of another event")
-    if known.purged:
-        return _outcome(event, "refused", "purged", "it was purged here, and a purge is for good")
-    return Outcome(event.id, "known")
-
-
-def _without_payload(event: Event) -> Outcome:
-    return _outcome(event, "refused", "invalid_signature", "its payload is missing, without a record")
-
-
-def _place(encoded: Encoded) -> Place:
-    return encoded.event.origin, encoded.event.origin_seq, encoded.hash
-
-
-def _recorded(event: Event) -> Outcome:
-    return Outcome(event.id, "recorded")
-
-
-def _outcome(event: Event, kind: Kind, code: str, reason: str) -> Outcome:
-    return Outcome(event.id, kind, code, f"event {event.id}: {reason}")

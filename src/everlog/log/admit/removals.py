@@ -26,6 +26,10 @@ Place = tuple[str, int, bytes]
 """An event by its origin, number and hash."""
 
 
+def place_of(encoded: Encoded) -> Place:
+    return encoded.event.origin, encoded.event.origin_seq, encoded.hash
+
+
 class _Record(NamedTuple):
     event: Event
     hash: bytes  # empty if it is recorded
