@@ -141,7 +141,7 @@ def run(seed: int, folder: Path) -> None:
         for message in list(hostile.kept[-2:]):
             request = chance.choice(REQUESTS)
             quietly(partial(victim.answer, request, hostile.changed(message)))
-    # Anybody can write under a name that is no key: such an event is one of nobody, and must be the same on both nodes.
+    # Anybody can write under a name that is no key. Such events must only be the same on both nodes.
     real = {digest for node in (*made, stranger) for origin in own_origins(node) for digest in hashes(node, origin)}
     for node in (one, other):
         signed = {digest for origin in node.heads().origins if is_key(origin) for digest in hashes(node, origin)}
