@@ -91,6 +91,23 @@ def test_a_node_that_lacks_the_events_gets_stubs_and_passes_them_on(opened: Open
     assert_sound(one, third)
 
 
+def test_a_stub_whose_record_comes_batches_later_is_taken_in_the_same_sync(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The author never learned of the purge, so only the other node has a record, late in its own chain."""
+    monkeypatch.setattr("everlog.sync.batches.BATCH_EVENTS", 5)
+    one, other, third = opened(3)
+    write_some(one)
+    other.sync_with(one.answer)
+    for number in range(12):
+        write(other, f"other {number}", "note/2")
+    purge(other)
+    assert third.sync_with(other.answer).equal
+    assert notes(third) == notes(other)
+    assert 1 not in notes(third)
+    assert_sound(other, third)
+
+
 def test_events_that_the_purge_did_not_know_stay(opened: Open) -> None:
     one, other = opened(2)
     write_some(one)

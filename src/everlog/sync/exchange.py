@@ -173,7 +173,8 @@ class Node:
 
     def _waiting(self) -> list[tuple[str, int]]:
         """Return the numbers of the events that wait beside the log: they are not fetched again."""
-        return [(origin, held.origin_seq) for origin, rows in held_rows(self.log.writer.small_state) for held in rows]
+        rows = held_rows(self.log.writer.small_state)
+        return [(origin, one.origin_seq) for origin, held in rows for one in held if not one.bare]
 
 
 class _Session:
@@ -194,7 +195,7 @@ class _Session:
         theirs = self._heads()
         equal = False
         for _ in range(_PASSES_MAX):
-            before = len(self._node.log.forks())
+            before, received = len(self._node.log.forks()), self._received
             ours, wants, gives, unclear = self._node.plan(theirs, peer=self._peer)
             equal = proven_equal(ours, theirs)
             lacks = self._send_forks(theirs)
@@ -206,8 +207,9 @@ class _Session:
                 self._by_ranges()
             theirs = self._heads()
             equal = proven_equal(self._node.heads(), theirs)
-            # A fork that was found meanwhile changes what counts on both sides.
-            if equal or len(self._node.log.forks()) == before == len(theirs.forks):
+            # A fork that was found meanwhile changes what counts on both sides. What waits may need a later record.
+            is_settled = not self._held or self._received == received
+            if equal or (is_settled and len(self._node.log.forks()) == before == len(theirs.forks)):
                 break
         return Synced(
             sent_count=self._sent,

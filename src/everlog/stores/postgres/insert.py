@@ -79,7 +79,7 @@ class Inserter:
             rows = []
         if staged.erasures:
             self._erase(connection, staged)
-        if purges or staged.erasures:
+        if purges or staged.erasures or staged.scrubs:
             # Expired notes are not returned, but may hold bytes of purged events.
             connection.execute(self._sql["forget_notes"], {"now": staged.now_us})
         if staged.staged_notes:
