@@ -58,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     authors: str = ""
     emergency: bool = False
     follow_purges: bool = True
+    follow_forgets: bool = True
+    snapshot_quorum: Annotated[int, msgspec.Meta(ge=0)] = 0
     demo: bool = False
 
 
@@ -85,6 +87,8 @@ DOCS = {
     "authors": "whose signed events count: keys, separated by commas, or community:ID; empty means everybody's",
     "emergency": "everlog sync --watch syncs every 30 s, and only with peers in this network; else every 5 minutes",
     "follow_purges": "what another node purged, with a signed record, is removed here, too; false keeps it",
+    "follow_forgets": "whom another node forgot, with a signed record, is forgotten here, too; false: only by hand",
+    "snapshot_quorum": "a peer's snapshot is used if so many of the keys in authors signed it; 0 means a majority",
     "demo": "this is the log of a demonstration, which everlog demo may replace",
 }
 
@@ -107,7 +111,7 @@ SECTIONS = {
     "views": ("views", "snapshots", "snapshot_hours", "snapshot_events", "snapshot_log_mb"),
     "pipeline": ("lake",),
     "trust": ("sign", "keys_folder", "passphrase_file", "authors"),
-    "sync": ("emergency", "follow_purges"),
+    "sync": ("emergency", "follow_purges", "follow_forgets", "snapshot_quorum"),
 }
 
 _logger = logging.getLogger("everlog")

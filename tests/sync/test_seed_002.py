@@ -9,16 +9,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.support.http_nodes import reachable, sync
 from tests.support.nodes import STORES, close, signed_nodes, texts, write
 
-from everlog.application.sync.listen import listen
 from everlog.sync.carriers.http_client import HttpPeer
-from everlog.sync.exchange import Node, Synced
+from everlog.sync.exchange import Node
 from everlog.sync.heads import proven_equal
 from everlog.sync.wire import Received, Span, decode, encode
 from everlog.testing.signing import key, unsigned_events
@@ -29,24 +28,6 @@ def three(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Node]
     made = signed_nodes(request.param, tmp_path, 3)
     yield made
     close(made)
-
-
-@contextmanager
-def reachable(*nodes: Node) -> Iterator[list[str]]:
-    """Have nodes listen, each on its own port, to everybody who signs for them."""
-    with ExitStack() as stack:
-        listeners = [listen(node, "127.0.0.1:0", open_to_all=True) for node in nodes]
-        for listener in listeners:
-            stack.callback(listener.close)
-        yield [listener.url for listener in listeners]
-
-
-def sync(node: Node, url: str) -> Synced:
-    peer = HttpPeer(url, key=node.log.signing_key())
-    try:
-        return node.sync_with(peer)
-    finally:
-        peer.close()
 
 
 def assert_equal(nodes: Sequence[Node]) -> None:
