@@ -102,6 +102,18 @@ def _nothing(node: Node) -> bytes:
     return encode(Keys(community_id=node.log_id))
 
 
+def test_a_node_that_takes_a_new_key_gets_the_keys_of_persons_under_it(shops: Shops) -> None:
+    one, other = shops.open(1, knows=()), shops.open(2)
+    register(other.log, "c/2", STAYS)  # its ring is open by now
+    new = key(7)
+    other.log._signer._keys._keys[new.public.origin] = new  # type: ignore[union-attr]
+    other.log.rotate_key(to=new.public.origin)
+    add_peer(one.log, new.public.origin)
+    register(one.log, "c/1", SEALED)
+    assert other.sync_with(one.answer).equal
+    assert emails(other) == [STAYS, SEALED]
+
+
 def test_a_stranger_gets_no_keys(shops: Shops) -> None:
     one, stranger = shops.open(1, knows=(2, 3)), shops.open(9, knows=(1,))
     register(one.log, "c/1", SEALED)

@@ -101,6 +101,8 @@ class SubjectKeys:
             return one.id in lacking and self._lacking[one.id].opens_with(one.secret)
 
         try:
+            if (own := self._log.signing_key()) is not None:
+                ring.add_node_key(own)  # the log may have taken a new one since the ring was opened
             came = ring.take_in(box, is_right)
         except (NoKey, msgspec.MsgspecError):  # it was sealed for another node, or it is not a box
             return 0

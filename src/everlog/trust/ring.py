@@ -191,6 +191,12 @@ class KeyRing:
             travelling = [self._unwrapped(key_id) for key_id in sorted(key_ids) if key_id in self._wrapped]
         return crypto_box_seal(msgspec.msgpack.encode(travelling), crypto_sign_ed25519_pk_to_curve25519(node.raw))
 
+    def add_node_key(self, key: PrivateKey) -> None:
+        """Take the key with which the node continues: boxes are sealed for it from now on."""
+        with self._threads:
+            if all(one.public.origin != key.public.origin for one in self._node_keys):
+                self._node_keys = (key, *self._node_keys)
+
     def take_in(self, box: bytes, is_right: Callable[[Travelling], bool] = lambda one: True) -> list[str]:
         """Add the keys of a box that was sealed for this node; return the ids of those that are new.
 
