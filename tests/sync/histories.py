@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
@@ -22,7 +23,9 @@ from everlog.application.trust.owned_bytes import Owned
 from everlog.catalog.catalog import Catalog
 from everlog.catalog.personal import Personal
 from everlog.core.event import Event
-from everlog.errors import NotFound
+from everlog.errors import Conflict, NotFound
+from everlog.log.admit.branches import branch_here
+from everlog.log.admit.quarantine import held_rows
 from everlog.log.forgotten import forgets_in
 from everlog.log.log import Log
 from everlog.log.write import prepare
@@ -34,7 +37,7 @@ from everlog.testing.signing import key
 from everlog.trust.ring import KeyRing
 from everlog.trust.sealing import Sealing
 from everlog.trust.signer import KeysInMemory
-from everlog.trust.standing import Limit, Rights
+from everlog.trust.standing import Branch, Limit, Rights
 from everlog.views.builtin import Actors
 from everlog.views.registry import Views
 from everlog.views.view import CAUSAL, View
@@ -44,7 +47,7 @@ OPS = (
     *("sync",) * 8,
     *("stopped", "doubled", "shuffled", "person") * 2,
     *("reopen", "purge", "purge", "revoke", "fork", "backup", "restore", "partition", "heal"),
-    *("crash", "forget", "rogue_purge"),
+    *("crash", "forget", "rogue_purge", "name_branch"),
 )
 ROUNDS_MAX = 8
 ADMIN = key(1).public.origin
@@ -57,6 +60,7 @@ def new_catalog() -> Catalog:
     catalog = Catalog()
     catalog.include(CATALOG)
     catalog.event("member.revoked")(Revoked)
+    catalog.event("branch.named")(Named)
     catalog.event("person.noted")(Noted)
     return catalog
 
@@ -66,23 +70,34 @@ class Revoked(msgspec.Struct):
     upto: int
 
 
+class Named(msgspec.Struct):
+    origin: str
+    first: int
+    hashes: list[str]
+
+
 class Noted(msgspec.Struct):
     person: str
     text: Annotated[str, Personal(of="person")]
 
 
 class Members:
-    """Every chain counts, up to where the admin has revoked it."""
+    """Every chain counts, up to where the admin has revoked it, and on the branch that the admin has named last."""
 
-    deciding: Collection[str] = ("member.revoked",)
+    deciding: Collection[str] = ("member.revoked", "branch.named")
 
     def rights(self, history: Iterable[Event]) -> Rights:
         limits: dict[str, int] = {}
-        for event in history:
-            if event.origin == ADMIN:
-                member = str(event.payload["origin"])
+        branches: dict[str, Branch] = {}
+        for event in sorted(history, key=lambda event: event.causal_order):
+            if event.origin != ADMIN:
+                continue
+            member = str(event.payload["origin"])
+            if event.type == "branch.named":
+                branches[member] = Branch(event.payload["first"], tuple(map(b64decode, event.payload["hashes"])))
+            else:
                 limits[member] = min(int(event.payload["upto"]), limits.get(member, 2**53))
-        return _Limits(limits)
+        return _Limits(limits, branches)
 
     def begins(self, event: Event) -> bool:
         return False
@@ -92,8 +107,12 @@ class _Limits:
     begun = True
     named: Collection[str] = ()
 
-    def __init__(self, limits: dict[str, int]) -> None:
+    def __init__(self, limits: dict[str, int], branches: dict[str, Branch]) -> None:
         self._limits = limits
+        self._branches = branches
+
+    def branch(self, origin: str) -> Branch | None:
+        return self._branches.get(origin)
 
     def limit(self, origin: str) -> Limit | None:
         return Limit(self._limits[origin], "revoked_author") if origin in self._limits else None
@@ -125,6 +144,10 @@ class People(View):
 
 
 VIEWS = (Told(), Actors(), People())
+
+
+def origin_of(number: int) -> str:
+    return key(number).public.origin
 
 
 class Stopped(Exception):
@@ -361,11 +384,30 @@ class History:
         common = author.write(self.chance.randint(0, 3)) if self.chance.random() < 0.8 else []
         fields = {"type": "note.written", "stream": "note/1"}
         twin = author.twin()
+        if author.origin != origin_of(20):  # that one gives one id to two events, and no branch of it is named
+            author.ms += 1 + 2 * self.written
+            twin.ms += 2 + 2 * self.written
         one = author.write(2, payload={"text": f"one {self.written}"}, **fields)
         other = twin.write(self.chance.randint(1, 3), payload={"text": f"other {self.written}"}, **fields)
         self.written += 1
         self.nodes[place].log.admit_each([*common, *one])
         self.nodes[self.chance.randrange(len(self.nodes))].log.admit_each([*common, *other])
+
+    def do_name_branch(self, _: int) -> None:
+        """The admin names a branch of a chain that forked: the one that it has, or one that waits."""
+        admin = self.nodes[0].log
+        forks = [fork.origin for fork in admin.forks() if fork.origin in map(origin_of, (21, 22))]
+        if admin.identity.origin != ADMIN or not forks:
+            return
+        origin = self.chance.choice(forks)
+        held = dict(held_rows(admin.writer.small_state)).get(origin, [])
+        upto = self.chance.choice(["", *(one.id for one in held)])
+        with suppress(Conflict, NotFound):
+            branch = admin.writer.write(lambda write: branch_here(write, origin, upto))
+            hashes = [b64encode(one).decode() for one in branch.hashes]
+            payload = {"origin": origin, "first": branch.first, "hashes": hashes}
+            admin.append("branch.named", stream="member/1", payload=payload)
+            self.seen["named"] += 1
 
     def do_backup(self, place: int) -> None:
         if self.in_files(place):

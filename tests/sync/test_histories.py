@@ -55,7 +55,7 @@ def test_all_nodes_agree_after_2000_histories(part: int, tmp_path: Path, schemas
     seen: Counter[str] = Counter()
     for seed in range(SHORT + part, FULL, PARTS):
         seen += run(seed, tmp_path / str(seed), schemas)
-    assert set(seen) == set(OPS)
+    assert set(seen) >= set(OPS)
 
 
 @pytest.mark.skipif("EVERLOG_TEST_HISTORY" not in os.environ, reason="names one history to run again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from everlog.sync.wire import Keys, decode, encode
 from everlog.testing.signing import key
 from everlog.trust.ring import KeyRing, Travelling
 from everlog.trust.sealing import Sealing, key_id_of
+from everlog.trust.signer import KeysInMemory
 from everlog.trust.standing import Pinned
 from everlog.views.registry import Views
 
@@ -189,6 +191,43 @@ def test_a_destroyed_key_does_not_come_back_from_a_node_that_has_not_followed(sh
     assert ring(one).key(key_id) is ring(third).key(key_id) is None
     asked = Keys(community_id=one.log_id, node=key(3).public.origin, wants=[key_id])
     assert decode(keeps.answer(KEYS, encode(asked)), Keys).box == b""
+
+
+@pytest.mark.parametrize("with_ring", [False, True])
+def test_a_log_that_was_put_back_forgets_again(
+    shops: Shops, with_ring: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it forgot came back with the older copy, and its own record comes back from a peer."""
+    if shops.store == "memory":
+        pytest.skip("a log in memory is not put back")
+    kept = KeysInMemory([key(1)])
+    one, other = shops.open(1, kept=kept), shops.open(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "_seal", lambda *given: None)
+        register(one.log, "c/1", OPEN)
+    register(one.log, "c/1", SEALED)
+    assert one.sync_with(other.answer).equal
+    one.log.close()
+    shutil.copytree(shops.folder, shops.folder.with_name("backup"))
+    one = shops.open(1, kept=kept)
+    forget(one.log, "c/1", owned=Owned())
+    one.sync_with(other.answer)
+    one.sync_with(other.answer)
+    one.log.close()
+    for name in ("s1", "ring1") if with_ring else ("s1",):
+        for path in shops.folder.glob(f"{name}*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in shops.folder.with_name("backup").glob(f"{name}*"):
+            copy = shops.folder / path.name
+            shutil.copytree(path, copy) if path.is_dir() else shutil.copy(path, copy)
+    shutil.rmtree(shops.folder.with_name("backup"))
+    one = shops.open(1, kept=kept)
+    assert emails(one)[0] == OPEN
+    for _ in range(3):
+        one.sync_with(other.answer)
+    assert emails(one) == emails(other) == ["erased", "[sealed]"]
+    assert one.log.verify().ok
+    assert files_with(shops.folder, OPEN, SEALED) == []
 
 
 def test_the_record_of_a_stranger_makes_nobody_forget(shops: Shops) -> None:

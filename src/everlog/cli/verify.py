@@ -71,10 +71,14 @@ def verify_command(
         if not claim.is_of_log_here:
             claim.answer(out)
             return
+    from everlog.application.checks.forks import forked_chains
+
     log = session.log()
     with no_hint_to_verify(), progress(out, "verifying", log.head()) as show:
         report = log.verify(progress=show)
     more: dict[str, Any] = {"unseen": report.unseen} if report.unseen else {}
+    if forked := forked_chains(log):
+        more["forked"] = forked
     if claim is not None:
         report, more = claim.compared(log, report), {**more, **claim.facts}
     answer_report(out, report, took_s=time.monotonic() - started, more=more, of=checked_out(log))

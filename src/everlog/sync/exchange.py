@@ -253,7 +253,16 @@ class Node:
         with self._lock:
             ours = self._heads()
             wants, gives, unclear = compare(self._holdings, ours, theirs)
-        return ours, without(wants, self._waiting()) if wants else [], gives, unclear
+        return ours, without(wants, self._waiting()) if wants else [], gives, unclear or self.suspects_fork()
+
+    def suspects_fork(self) -> bool:
+        """Return whether an event waits that does not follow the end of its chain here, and no fork is proven yet.
+
+        The events before it have other hashes at the peer. Heads do not show them: only ranges find the lowest.
+        """
+        state = self.log.writer.small_state
+        suspected = {origin for origin, rows in held_rows(state) if any(held.code == "fork" for held in rows)}
+        return bool(suspected - {fork.origin for fork in self.log.forks()}) if suspected else False
 
     def keys_to_exchange(self, theirs: Heads) -> Keys | None:
         """Return what to ask and to give of the keys of persons; None if nothing."""
@@ -320,7 +329,8 @@ class _Session:
             theirs = self._heads()
             equal = proven_equal(self._node.heads(), theirs)
             # A fork that was found meanwhile changes what counts on both sides.
-            if equal or len(self._node.log.forks()) == before == len(theirs.forks):
+            same_forks = len(self._node.log.forks()) == before == len(theirs.forks)
+            if equal or (same_forks and not self._node.suspects_fork()):
                 break
         self._exchange_keys(theirs)
         if equal:

@@ -10,10 +10,11 @@ import logging
 import threading
 from collections.abc import Callable
 
-from everlog.application.trust.forget import Receipt, follow, pending
+from everlog.application.trust.forget import Receipt, follow, status
 from everlog.application.trust.owned_bytes import Owned
 from everlog.core.ids import EventId
 from everlog.errors import EverlogError
+from everlog.log.forget import find_listed
 from everlog.log.log import Log
 from everlog.trust.keys import is_key
 
@@ -23,7 +24,9 @@ _logger = logging.getLogger("everlog")
 def follow_pending(log: Log, owned: Callable[[], Owned]) -> list[Receipt]:
     """Forget what other nodes have forgotten and asked for, as far as they may; return the receipts."""
     done: list[Receipt] = []
-    for one in pending(log):
+    for one in status(log):
+        if one.here and (one.receipt or not _was_put_back(log, one.record)):
+            continue
         if not is_key(one.origin) or not _may_be_followed(log, one.record):
             continue
         try:
@@ -35,6 +38,15 @@ def follow_pending(log: Log, owned: Callable[[], Owned]) -> list[Receipt]:
                 one.record,
             )
     return done
+
+
+def _was_put_back(log: Log, record_id: str) -> bool:
+    """Return whether this log has something again that it forgot once: it was put back from an older copy."""
+    record = log.stored.get(EventId(record_id)) if log.identity.former else None
+    if record is None or log.sealing is None:
+        return False
+    concerned = find_listed(log, record)
+    return bool(concerned.open or log.sealing.ring.held(concerned.keys))
 
 
 def _may_be_followed(log: Log, record_id: str) -> bool:
