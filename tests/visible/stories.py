@@ -108,6 +108,7 @@ OPENED = Chapter("opened")
 
 OPTIONS_ONLY = {
     "bench": "it measures this machine",
+    "community branch": "it needs a key that signed two events with one number",
     "hooks run": "it runs until it is stopped",
     "join": "it needs a peer that listens",
     "pipeline audit": "it needs Spark",

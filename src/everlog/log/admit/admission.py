@@ -20,6 +20,7 @@ from everlog.core.event import Event, Link
 from everlog.core.group import GroupFacts, SignedGroup
 from everlog.core.ids import EventId, signed_part, signed_part_of
 from everlog.errors import NoKey
+from everlog.log.admit.branches import end_on, judged
 from everlog.log.admit.erased import Forgotten, bare, is_bare
 from everlog.log.admit.history_rights import HistoryRights
 from everlog.log.admit.intake import Intake, WholeGroup
@@ -43,10 +44,10 @@ from everlog.stores.open_write import OpenWrite
 from everlog.trust.forks import ForkProof, fork_of, leaf_of
 from everlog.trust.group_signature import proof_of
 from everlog.trust.keys import is_key
-from everlog.trust.standing import Limit, Open, Rights, Standing
+from everlog.trust.standing import Branch, Limit, Open, Rights, Standing, branch_of
 from everlog.trust.stubs import Stub
 from everlog.trust.succession import SUCCEEDED, put_succession, succession_of, successions_in
-from everlog.trust.verdicts import Verdicts, forks_in, put_fork, put_verdicts, refuse_lost_verdicts
+from everlog.trust.verdicts import forks_in, put_fork, put_verdicts, refuse_lost_verdicts
 
 
 class Gate(HistoryRights):
@@ -220,13 +221,7 @@ class _Batch:
 
     def _judge_recorded(self) -> None:
         """Mark the chains of which more was recorded than counts now."""
-        chains = {**self._write.stored.chains(), **self._write.chains}
-        limits = {}
-        for origin, chain in chains.items():
-            limit = self._limit(origin) if is_key(origin) else None
-            if limit is not None and chain.greatest.origin_seq > limit.upto:
-                limits[origin] = limit
-        put_verdicts(self._write, Verdicts(limits))
+        put_verdicts(self._write, judged(self._write, self._limit, lambda origin: branch_of(self._rights, origin)))
 
     # ---- chains of keys
 
@@ -254,7 +249,12 @@ class _Batch:
         """Read the history again; return the origins of which something waits and the limit is another one."""
         before, self._rights = self._rights, self._judged()
         concerned = {*self._waiting, *self._quarantine.origins()}
-        return {origin for origin in concerned if before.limit(origin) != self._rights.limit(origin)}
+        return {
+            origin
+            for origin in concerned
+            if before.limit(origin) != self._rights.limit(origin)
+            or branch_of(before, origin) != branch_of(self._rights, origin)
+        }
 
     def _judged(self) -> Rights:
         """Return what the history says, if the records of removals count that the chains reach."""
@@ -336,16 +336,20 @@ class _Batch:
         self._too_far.discard(origin)
         if origin == self._own and not self._left_own_chain(origin):
             return  # only this log adds to its chain
-        end, limit = self._write.link(origin), self._limit(origin)
-        by_number = self._by_number(origin)
+        end, limit, branch = self._write.link(origin), self._limit(origin), branch_of(self._rights, origin)
+        if branch is not None and limit is not None and branch.first <= limit.upto:
+            end = end_on(self._write, origin, branch)  # another branch may be recorded
+        by_number = self._by_number(origin, branch)
         clock, run, ids = self._write.clock, list[Encoded](), self._new_ids
         while limit is None or end.origin_seq < limit.upto:
             found = self._next(origin, by_number.get(end.origin_seq + 1, ()), end)
+            if found is not None and branch is not None and self._write.known((found.event.id,)):
+                break  # an event of another branch has its id: it cannot be recorded here
             if found is None or found.event.id in ids:  # a key may give one id to two numbers: nothing follows then
                 if run:
                     self._record(origin, run)
                     run = []
-                before, end = end, self._place_stubs(origin, end, limit)
+                before, end = end, self._place_stubs(origin, end, limit, branch)
                 if end == before:
                     break
                 clock = self._write.clock
@@ -363,13 +367,15 @@ class _Batch:
         if run:
             self._record(origin, run)
 
-    def _place_stubs(self, origin: str, end: Link, limit: Limit | None) -> Link:
+    def _place_stubs(self, origin: str, end: Link, limit: Limit | None, branch: Branch | None) -> Link:
         """Record the stubs of one purge that follow the end of a chain, and return the new end."""
         found: list[Stub] = []
         record: Event | None = None
         while limit is None or end.origin_seq < limit.upto:
             one = self._stubs.after(origin, end, lamport_max=self._write.clock + self._jump_max)
             if one is None or (record is not None and one.record is not record):
+                break
+            if branch is not None and not branch.has(one.stub.origin_seq, one.stub.hash):
                 break
             found.append(one.stub)
             record = one.record
@@ -404,10 +410,12 @@ class _Batch:
             self._own = self._write.take_new_origin()
         return self._own != origin
 
-    def _by_number(self, origin: str) -> dict[int, list[_Candidate]]:
+    def _by_number(self, origin: str, branch: Branch | None = None) -> dict[int, list[_Candidate]]:
+        """Return what may be next in a chain, by number; with a branch, only what is on it."""
         found: dict[int, list[_Candidate]] = {}
         for number, candidate in self._candidates(origin):
-            found.setdefault(number, []).append(candidate)
+            if branch is None or branch.has(number, candidate.hash):
+                found.setdefault(number, []).append(candidate)
         return found
 
     def _candidates(self, origin: str) -> Iterator[tuple[int, _Candidate]]:
@@ -443,11 +451,12 @@ class _Batch:
         run = [self._forgotten.without(encoded) for encoded in run]  # it may have waited since before
         waiting = self._waiting.get(origin, {})
         kept, last = [], run[-1].event.origin_seq
+        is_second = self._write.chain(origin).has(run[0].event.origin_seq)  # another branch has this number
         place = 0
         while place < len(run):
             signature, first, count = self._signed_with(run[place])
             some = run[place : place + count]
-            whole = first == some[0].event.origin_seq and first + count - 1 <= last
+            whole = first == some[0].event.origin_seq and first + count - 1 <= last and not is_second
             if whole and all(self._signed_with(one) == (signature, first, count) for one in some):
                 kept += self._as_group(GroupFacts(0, origin, first, count, b"", b"", signature), some)
                 place += count
@@ -524,10 +533,14 @@ class _Batch:
         return "fork" if number <= end.origin_seq or follows or origin == self._own else "out_of_order"
 
     def _limit(self, origin: str) -> Limit | None:
-        limit, fork = self._rights.limit(origin), self._forks.get(origin)
-        if fork is not None and (limit is None or fork.origin_seq <= limit.upto):
-            return Limit(fork.origin_seq - 1, "fork")
-        return limit
+        limit, fork, branch = self._rights.limit(origin), self._forks.get(origin), branch_of(self._rights, origin)
+        if branch is not None and (fork is None or branch.first <= fork.origin_seq):
+            upto = branch.last
+        elif fork is not None:
+            upto = fork.origin_seq - 1
+        else:
+            return limit
+        return Limit(upto, "fork") if limit is None or upto < limit.upto else limit
 
     # ---- forks
 

@@ -41,6 +41,7 @@ CODES = {
     "clock_too_far": "its clock or its time is too far ahead; it can be sent again later",
     "replayed_elsewhere": "it was signed for another log",
     "no_key": "this log has no key to sign with",
+    "event_too_large": "no message of a sync has room for it, so its sender named it and did not send it",
     "purged": "it was purged from this log",
 }
 

@@ -232,6 +232,10 @@ class Writer:
         """Return whether a purge that another node recorded is followed here."""
         return self._gate.may_remove(write, record)
 
+    def names(self, write: OpenWrite, origin: str) -> tuple[bool, bool]:
+        """Return whether the history names an origin, and whether its chain counts without an end."""
+        return self._gate.names(write, origin)
+
     @property
     def deciding(self) -> Collection[str]:
         """The types of the events that decide on what counts."""
