@@ -56,17 +56,16 @@ def serve_command(
     front = Front(limits_of(settings), host_names=names, behind_proxy=where.behind_proxy, log_requests=log_requests)
     with ExitStack() as stack:
         logs = {"log": session.log()}
-        keys = {"log": session.keys_path()}
-        for name, location in named_logs(also, work_in=session.work_in).items():
-            logs[name] = stack.enter_context(location.open())
-            keys[name] = keys_of(location).path
+        locations = {"log": session.location, **named_logs(also, work_in=session.work_in)}
+        for name in list(locations)[1:]:
+            logs[name] = stack.enter_context(locations[name].open())
         holders = [stack.enter_context(sole_server(log)) for log in logs.values()]
         stack.enter_context(logging_as_json(requests=log_requests))
-        app = app_of(logs, settings, front)
+        app = app_of(logs, locations, settings, front)
         stack.callback(app.close)
         secret = app.new_secret(actor=logs["log"].actor) if where.is_private else ""
         for name, log in logs.items():
-            stack.callback(Deliveries(log, keys[name]).close)
+            stack.callback(Deliveries(log, keys_of(locations[name]).path).close)
 
         def ready(url: str) -> None:
             for holder in holders:
