@@ -45,6 +45,7 @@ class Spelling(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     operation: str
     fields: Mapping[str, str] = {}
+    example: Mapping[str, Any] | None = None  # if that of the operation does not fit the path
 
 
 def routes_of(operations: Sequence[Operation], spellings: Sequence[Spelling] = ()) -> list[Route]:
@@ -61,6 +62,7 @@ def route_of(operation: Operation, spelling: Spelling | None = None) -> Route:
     value = operation.value
     fields = {} if spelling is None else spelling.fields
     path = f"/v1/{kind}/{operation.name}" if spelling is None else spelling.path
+    example = value.example if spelling is None or spelling.example is None else spelling.example
     query: type[msgspec.Struct] | None = None
     if not operation.records:
         query = value
@@ -77,8 +79,8 @@ def route_of(operation: Operation, spelling: Spelling | None = None) -> Route:
         body=Body(type=value) if operation.records else None,
         answers=_answers(operation),
         problems=operation.problems,
-        example=_example(operation, path, fields),
-        example_path=example_path(path, value.example, fields),
+        example=_example(operation, example, path, fields),
+        example_path=example_path(path, example, fields),
         operation=operation.name,
         from_path=fields,
         keyed=operation.keyed,
@@ -102,9 +104,9 @@ def _outcome_type(result: Any) -> Any:
     return msgspec.defstruct(f"{result.__name__}Answer", own, bases=(CommandAnswer,), kw_only=True)
 
 
-def _example(operation: Operation, path: str, from_path: Mapping[str, str]) -> str:
-    """Return the operation's example as a path with a query, or as a body."""
-    given = {name: value for name, value in operation.value.example.items() if name not in from_path}
+def _example(operation: Operation, example: Mapping[str, Any], path: str, from_path: Mapping[str, str]) -> str:
+    """Return an example of an operation as a path with a query, or as a body."""
+    given = {name: value for name, value in example.items() if name not in from_path}
     if operation.records:
         return msgspec.json.encode(given).decode()
     pairs = [
@@ -112,7 +114,7 @@ def _example(operation: Operation, path: str, from_path: Mapping[str, str]) -> s
         for name, value in given.items()
         for one in (value if isinstance(value, list | tuple) else [value])
     ]
-    path = example_path(path, operation.value.example, from_path)
+    path = example_path(path, example, from_path)
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
