@@ -157,12 +157,30 @@ def test_the_options_say_which_log_and_both_at_once_are_refused(
         ("tokens", "list"),
         ("config", "path"),
         ("views", "rebuild", "streams"),
+        ("schema", "list"),
+        ("keys", "new"),
+        ("segments", "archive"),
+        ("dump",),
+        ("git", "install"),
+        ("upgrade",),
+        ("pipeline", "audit"),
     ],
 )
 def test_a_command_that_needs_the_log_itself_says_so(run: Run, server: Served, words: tuple[str, ...]) -> None:
     refused = run(*words, "--json")
     assert (refused.code, refused.error["code"]) == (7, "only_local")
     assert "EVERLOG_URL" in refused.error["hint"]
+
+
+def test_a_new_log_beside_a_server_is_not_what_commands_work_on(
+    run: Run, server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = run("init")
+    assert (made.code, server.url in made.err) == (0, True)
+    assert "EVERLOG_URL applies" in made.err
+    monkeypatch.delenv("EVERLOG_URL")
+    assert run("init", "--url", server.url).code == 2
+    assert "EVERLOG_URL" not in run("init").err
 
 
 def test_the_token_decides_who_acts(run: Run, server: Served) -> None:

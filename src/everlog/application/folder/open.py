@@ -63,7 +63,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     def folder(self) -> Path:
         """Return the .everlog folder. Raises NoLogHere if there is none, or if the location is a URL."""
         if self.server:
-            raise only_local("this")
+            raise only_local("this command")
         if self.url:
             raise NoLogHere(
                 f"{without_password(self.url)} has no .everlog folder",
@@ -86,7 +86,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
     def catalog(self) -> Catalog:
         """Return the event types, without opening the log."""
-        return catalog_of(self.settings().settings, None if self.url or self.server else self.folder())
+        return catalog_of(self.settings().settings, None if self.url else self.folder())
 
     def own_programs(self) -> list[Program]:
         """Return the programs that the setting `programs` names; none if there is no log here."""
