@@ -62,9 +62,10 @@ class Live(NamedTuple):
 class Client:
     """One stream, or one waiting poll."""
 
-    def __init__(self, reading: Reading, allowed: Allowed) -> None:
+    def __init__(self, reading: Reading, allowed: Allowed, *, heartbeats: bool = True) -> None:
         self.reading = reading
         self.allowed = allowed
+        self.heartbeats = heartbeats
         self.cursor = Cursor()  # of what was taken from the queue
         self.searched = START
         self.live = False
@@ -253,7 +254,7 @@ class Hub:
         waiters.watch(self._signal)
         sweeping = asyncio.create_task(self._sweep())
         try:
-            while self._clients or time.monotonic() - self._empty_since < LINGER_S:
+            while self._clients or not (self.closing or time.monotonic() - self._empty_since > LINGER_S):
                 self._grown.clear()  # before the look, so that a commit during it is not slept over
                 self._signalled = False
                 try:
@@ -432,7 +433,7 @@ class Hub:
             await asyncio.sleep(SWEEP_S)
             now = time.monotonic()
             for client in list(self._clients):
-                if now - client.active_at >= HEARTBEAT_S and not client.queued_bytes:
+                if client.heartbeats and now - client.active_at >= HEARTBEAT_S and not client.queued_bytes:
                     client.push(HEARTBEAT, None)
                 elif not client.live:
                     client.wake()
