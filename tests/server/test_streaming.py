@@ -167,6 +167,8 @@ def test_a_server_that_stops_says_bye_with_the_cursor_to_continue_from(log: Log,
         until_true(lambda: first.hub.clients == 2)
         say(log, 3)
         until_true(lambda: first.hub.published == 3)
+        first.hub.close("shutdown")
+        until_true(lambda: first.hub._task is not None and first.hub._task.done(), what="the end of the tail reader")
     seen = []
     for source in sources:
         *notes, bye = list(source.events())

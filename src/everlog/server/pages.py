@@ -178,7 +178,7 @@ def _unchanged(tag: str) -> Response:
 async def _waited(request: Request, asked: EventsQuery, reading: Reading) -> Response | None:
     """Return the page that is there within the time, None if none is: then the caller gets what there is."""
     hub, looking = request.service.hub, asked.after is None
-    client = Client(reading, still_allowed(request))
+    client = Client(reading, still_allowed(request), heartbeats=False)
     limit, until = asked.limit or LIMIT, asyncio.get_running_loop().time() + asked.wait
     hub.add(client)
     try:
