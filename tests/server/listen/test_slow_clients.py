@@ -33,7 +33,7 @@ def test_half_open_requests_are_dropped_and_healthy_clients_do_not_notice(tmp_pa
         before = server.metrics()
         with opened(server, half_open) as sockets:
             began = time.monotonic()
-            beside = latencies(server, for_s=15.0 if full else 3.0)
+            beside = latencies(server, for_s=9.0 if full else 3.0)
             for own in sockets:
                 own.settimeout(max(0.1, began + 15.0 - time.monotonic()))
                 read_all(own)  # ends when the server closes it, and raises if that does not happen in time
