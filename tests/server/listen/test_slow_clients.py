@@ -158,8 +158,8 @@ def test_stalled_streams_are_dropped_and_the_others_get_every_event(tmp_path: Pa
             wait_until(lambda: len(follower.positions) >= head, upto_s=10.0)  # noqa: B023 - it is called here
             follower.leave()
             assert follower.positions == list(range(1, head + 1))
-        gauges = ("everlog_connections", "everlog_streaming_connections", "everlog_connection_waiting_bytes")
-        gauges += ("everlog_requests_in_flight", CLIENTS)
+        gauges = ["everlog_connections", "everlog_streaming_connections", "everlog_connection_waiting_bytes"]
+        gauges += ["everlog_requests_in_flight", CLIENTS]
         wait_until(lambda: all(server.metrics()[name] == before[name] for name in gauges), upto_s=10.0)
         assert server.metrics()['everlog_stream_queued_bytes{log="log"}'] == 0
 
