@@ -4,7 +4,7 @@
     async for item in everlog.aio.subscribe(log, after=cursor): ...      # records and resets
     async for delivery in everlog.aio.consume(member): ...               # then await everlog.aio.ack(delivery)
 
-`everlog.aio.connect(URL)` returns a log behind a server, with the same as coroutines of its own.
+`everlog.aio.connect(URL)` returns a log behind a server, whose methods are coroutines.
 `everlog.aio.EventStore` (in event_store.py) has the same under the names of seed 001, with snapshots.
 
 Appends of many tasks share flushes with each other and with threads. Reads run in a thread, page by page.

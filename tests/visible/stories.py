@@ -108,6 +108,7 @@ OPENED = Chapter("opened")
 
 OPTIONS_ONLY = {
     "bench": "it measures this machine",
+    "hooks run": "it runs until it is stopped",
     "join": "it needs a peer that listens",
     "pipeline audit": "it needs Spark",
     "pipeline check": "it needs Spark",
@@ -115,7 +116,6 @@ OPTIONS_ONLY = {
     "pipeline export": "it needs Spark",
     "pipeline migrate": "it needs Spark",
     "pipeline stream": "it needs Spark, and runs until it is stopped",
-    "hooks run": "it runs until it is stopped",
     "serve": "it runs until it is stopped",
 }
 """Commands without a call that succeeds, and why. Their options and their refusals are compared all the same."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from everlog import aio
-from everlog.application.operations.appending import REFUSALS
+from everlog.application.operations.appending import REFUSALS, RecordedBatch
 from everlog.application.operations.fields import Record
 from everlog.core.canonical import parse_json
 from everlog.core.event import Recorded
@@ -167,6 +167,11 @@ _RECORDED = Answer(status=201, about="It is on the disk.", type=Record)
 _APPEND = Policy(role="append", scope="within", idempotent=False)
 _READ = Policy(role="read", scope="within")
 
+_ONE = (
+    Answer(status=200, about="The event.", type=Record),
+    Answer(status=200, about="The event, if Accept asks for CloudEvents.", content_type=cloudevents.ONE),
+)
+
 ROUTES = (
     Route(
         method="POST",
@@ -191,7 +196,10 @@ ROUTES = (
         call=append_batch,
         query=AppendQuery,
         body=Body(type=list[DraftObject], content_types=(JSON, NDJSON, cloudevents.BATCH)),
-        answers=(_RECORDED, Answer(status=200, about="A dry run: nothing was recorded.", type=Record)),
+        answers=(
+            Answer(status=201, about="All of them are on the disk.", type=RecordedBatch),
+            Answer(status=200, about="A dry run: nothing was recorded.", type=RecordedBatch),
+        ),
         problems=REFUSALS,
         example='[{"type": "note.added", "stream": "note/1", "payload": {"text": "hello"}}]',
         keyed=True,
@@ -204,7 +212,7 @@ ROUTES = (
         about="Return one event.",
         policy=_READ,
         call=get,
-        answers=(Answer(status=200, about="The event.", type=Record),),
+        answers=_ONE,
         problems=("not_found", "invalid_field"),
         example="/v1/events/01M7GNA1VYFX6R4DN7FYV6RCAF",
     ),
@@ -215,7 +223,7 @@ ROUTES = (
         about="Return the event at a position.",
         policy=_READ,
         call=at,
-        answers=(Answer(status=200, about="The event.", type=Record),),
+        answers=_ONE,
         problems=("not_found", "invalid_field"),
         example="/v1/at/1",
     ),

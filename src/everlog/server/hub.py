@@ -38,7 +38,7 @@ BYTES_PER_S = 8 * 1024 * 1024
 """A long burst is handed on at this rate: a client that reads it as fast does not fall behind."""
 
 PAGE = 500
-RING_EVENTS, RING_BYTES = 4_000, 4 * 1024 * 1024
+RING_EVENTS, RING_BYTES = 2_000, 2 * 1024 * 1024
 QUEUE_BYTES_MAX = 1024 * 1024
 HEARTBEAT_S = 15.0
 RIGHTS_S = 2.0

@@ -76,8 +76,9 @@ def route_of(operation: Operation, spelling: Spelling | None = None) -> Route:
         query=query,
         body=Body(type=value) if operation.records else None,
         answers=_answers(operation),
-        problems=(*operation.problems, "busy") if operation.long else operation.problems,
+        problems=operation.problems,
         example=_example(operation, path, fields),
+        example_path=example_path(path, value.example, fields),
         operation=operation.name,
         from_path=fields,
         keyed=operation.keyed,
@@ -111,11 +112,11 @@ def _example(operation: Operation, path: str, from_path: Mapping[str, str]) -> s
         for name, value in given.items()
         for one in (value if isinstance(value, list | tuple) else [value])
     ]
-    path = _filled(path, operation.value.example, from_path)
+    path = example_path(path, operation.value.example, from_path)
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
-def _filled(path: str, example: Mapping[str, Any], from_path: Mapping[str, str]) -> str:
+def example_path(path: str, example: Mapping[str, Any], from_path: Mapping[str, str]) -> str:
     """Return a path with the values of an example in place of its {names}."""
     for field, pattern in from_path.items():
         value = example.get(field, "")

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from everlog.application.events.texts import Texts
 from everlog.application.sync.listen import Door
 from everlog.log.log import Log
 from everlog.programs.operations import Operation
@@ -59,6 +60,7 @@ class Service:
         self.hub = self.front.metrics.hubs[name] = Hub(log)
         self.jobs = Jobs(name)
         self.documents: dict[str, bytes] = {}
+        self.texts = Texts(log.catalog)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix=f"everlog-{name}")
         self._waiting = ThreadPoolExecutor(WAITING, thread_name_prefix=f"everlog-{name}-waits")
 

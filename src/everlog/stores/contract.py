@@ -296,6 +296,24 @@ class Grouped(Protocol):
 
 
 @runtime_checkable
+class PlacedGroup(Protocol):
+    """A stored group that knows which positions it covers, and how its row differs from any other row of them."""
+
+    first: int
+    last: int
+    checksum: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it was purged."""
+        ...
+
+    def packed(self) -> Iterator[Packed]:
+        """Return its records as the bytes that are hashed, signed and committed to."""
+        ...
+
+
+@runtime_checkable
 class HidesEvents(Protocol):
     """A store that may show a reader only some of the events, such as those of a tenant."""
 

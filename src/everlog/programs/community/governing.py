@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -96,6 +96,7 @@ class Create(Governing, frozen=True, kw_only=True):
 
     verb = "create"
     examples = ('create attic --name "The attic" --actor user:ada',)
+    example: ClassVar[dict[str, Any]] = {"community": "attic", "name": "The attic"}
     name: Annotated[str, Meta(description="The name that people see (default: the id).")] = ""
     description: Annotated[str, Meta(description="What it is for.")] = ""
     sealed: Annotated[bool, Meta(description="Make the id name its founder, so that nobody else can create it.")] = (
@@ -122,6 +123,7 @@ class Invite(Governing, frozen=True, kw_only=True):
 
     verb = "invite"
     examples = ("invite user:dan --role moderator --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"member": "user:dan", "role": "moderator"}
     member: Member
     role: Annotated[Role, Meta(description="The role that they get.")] = "member"
     node: Annotated[str, Meta(description="The only node from which they may join.")] = ""
@@ -148,6 +150,7 @@ class Join(Governing, frozen=True, kw_only=True):
 
     verb = "join"
     examples = ("join --actor user:cyd",)
+    example: ClassVar[dict[str, Any]] = {}
     name: Annotated[str, Meta(description="The name that others see.")] = ""
 
     def payload(self, log: Log, standing: Standing) -> Joined:
@@ -168,6 +171,7 @@ class Revoke(Governing, frozen=True, kw_only=True):
 
     verb = "revoke"
     examples = ('revoke user:bob --reason "spam" --actor user:ada',)
+    example: ClassVar[dict[str, Any]] = {"member": "user:bob", "reason": "spam"}
     member: Member
     reason: Why = ""
 
@@ -190,6 +194,7 @@ class Promote(Governing, frozen=True, kw_only=True):
 
     verb = "promote"
     examples = ("promote user:bob --to moderator --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"member": "user:bob", "to": "moderator"}
     member: Member
     to: Annotated[Literal["moderator", "admin"], Meta(description="The higher role.")]
 
@@ -208,6 +213,7 @@ class Demote(Governing, frozen=True, kw_only=True):
 
     verb = "demote"
     examples = ("demote user:mia --to member --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"member": "user:mia", "to": "member"}
     member: Member
     to: Annotated[Literal["member", "moderator"], Meta(description="The lower role.")]
     reason: Why = ""
@@ -232,6 +238,7 @@ class SetPolicy(Governing, frozen=True, kw_only=True):
     verb = "set_policy"
     operation = "community policy"
     examples = ("policy --who-posts moderator --post-days 30 --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"who_posts": "moderator", "post_days": 30}
     who_invites: Annotated[Role | None, Meta(description="The lowest role that may invite.")] = None
     who_posts: Annotated[Role | None, Meta(description="The lowest role that may post on the market.")] = None
     who_chats: Annotated[Role | None, Meta(description="The lowest role that may write in threads.")] = None
@@ -269,6 +276,11 @@ class DescribeNode(Governing, frozen=True, kw_only=True):
 
     verb = "node"
     examples = ("node --name attic --endpoint http://attic.local:7080 --can chat",)
+    example: ClassVar[dict[str, Any]] = {
+        "name": "attic",
+        "endpoints": ["http://attic.local:7080"],
+        "capabilities": ["chat"],
+    }
     node: Annotated[str, Meta(description="The node (default: this log).")] = ""
     name: Annotated[str, Meta(description="The name that people see.")] = ""
     endpoints: Annotated[list[str], Meta(description="A URL where it listens; may be repeated.")] = msgspec.field(
