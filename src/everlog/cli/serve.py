@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from everlog.cli.output import json_text
 from everlog.cli.session import Session, common_options, pass_session
+
+if TYPE_CHECKING:
+    from everlog.application.folder.open import Location
 
 
 @click.command("serve")
@@ -42,7 +45,6 @@ def serve_command(
       everlog serve --also archive=sqlite:/srv/archive.db
       everlog serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --host-name log.example
     """
-    from everlog.application.trust.keys import keys_of
     from everlog.server.hook_delivery import Deliveries
     from everlog.server.listen.front import Front
     from everlog.server.listen.holder import sole_server
@@ -65,7 +67,8 @@ def serve_command(
         stack.callback(app.close)
         secret = app.new_secret(actor=logs["log"].actor) if where.is_private else ""
         for name, log in logs.items():
-            stack.callback(Deliveries(log, keys_of(locations[name]).path).close)
+            if (place := _place_of_keys(locations[name])) is not None:
+                stack.callback(Deliveries(log, place).close)
 
         def ready(url: str) -> None:
             for holder in holders:
@@ -76,3 +79,14 @@ def serve_command(
             sys.stdout.flush()
 
         serve(app, where, ready=ready)
+
+
+def _place_of_keys(location: Location) -> Path | None:
+    """Return the folder of the keys of a log. One that is opened by the URL of a database has none, and no hooks."""
+    from everlog.application.trust.keys import keys_of
+    from everlog.errors import NoKey
+
+    try:
+        return keys_of(location).path
+    except NoKey:
+        return None
