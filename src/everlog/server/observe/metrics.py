@@ -1,6 +1,6 @@
 """Counters, gauges and histograms, and their text for Prometheus.
 
-Our own, because a server needs three kinds of them and one page of text: see docs/decisions/0050. Most are counted in
+Our own, because a server needs three kinds of them and one page of text: see docs/decisions/0049. Most are counted in
 the event loop; a few in threads, hence the locks.
 """
 
