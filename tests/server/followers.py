@@ -140,7 +140,7 @@ class Streamer(Follower):
     def _open(self) -> None:
         last_id = "" if self.cursor == "0" else self.cursor
         path = "/v1/events/stream" + ("?" + self.filter.removeprefix("&") if self.filter else "")
-        self._source = EventSource(self.port, path, self.token, last_id=last_id, timeout_s=30)
+        self._source = EventSource(self.port, path, self.token, last_id=last_id, timeout_s=12)  # before a heartbeat
         self._source.open()
         self._events = self._source.events()
 
