@@ -13,6 +13,7 @@ import everlog
 from everlog.core.query import Cursor
 from everlog.errors import Damaged, EverlogError, Forbidden, PeerUnavailable
 from everlog.remote.following import Following
+from everlog.remote.reading import Reading
 from everlog.remote.retry import ATTEMPTS_AT_FIRST
 from everlog.remote.server_sent import Parser, ServerSent
 from everlog.wire import problems
@@ -76,6 +77,16 @@ def test_a_reset_moves_the_cursor_back_and_events_come_again(records: list[everl
         b'event: reset\nid: 0@F\ndata: {"reason":"restored","next":"0@F"}\n\n' + _frame(records[0])
     )
     assert found == [everlog.Reset(Cursor.of("0@F"), "restored"), records[0]]
+
+
+def test_a_page_that_does_not_move_is_the_end_although_the_head_is_further() -> None:
+    """A caller that is limited to a scope, with a filter, stays at its last match."""
+    following, cursor = Following(Cursor.of("4@E")), Cursor.of("4@E")
+    assert following.take_page(everlog.Page((), cursor, everlog.Position(9))) == []
+    assert following.at_end
+    reading = Reading(everlog.Query(kind="note"), after=4, upto=None, limit=None)
+    assert reading.take(everlog.Page((), cursor, everlog.Position(9))) == []
+    assert reading.next_call() is None
 
 
 def test_the_end_of_a_stream_that_the_server_announces() -> None:

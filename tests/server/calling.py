@@ -1,4 +1,4 @@
-"""Call an application without a socket, as one token."""
+"""Call an application without a socket, as one token. Every answer must be one that the table documents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import httpx2
+from tests.server.documented import documented
 
 from everlog.server.app import App
 from everlog.server.route import Role
@@ -30,7 +31,11 @@ class Calls:
                 own = {"authorization": f"Bearer {self.secret}"} if self.secret else {}
                 return await client.request(method, path, headers=own | (headers or {}), **given)
 
-        return asyncio.run(call())
+        found = asyncio.run(call())
+        kind = found.headers.get("content-type", "")
+        if not path.startswith("/v1/logs/"):
+            documented(self.app.routes).check(method, found.request.url.path, found.status_code, kind, found.content)
+        return found
 
     def get(self, path: str, **given: Any) -> httpx2.Response:
         return self.send("GET", path, **given)

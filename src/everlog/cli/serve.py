@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from everlog.cli.output import json_text
 from everlog.cli.session import Session, common_options, pass_session
+
+if TYPE_CHECKING:
+    from everlog.application.folder.open import Location
 
 
 @click.command("serve")
@@ -42,7 +45,6 @@ def serve_command(
       everlog serve --also archive=sqlite:/srv/archive.db
       everlog serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem --host-name log.example
     """
-    from everlog.application.trust.keys import keys_of
     from everlog.server.hook_delivery import Deliveries
     from everlog.server.listen.front import Front
     from everlog.server.listen.holder import sole_server
@@ -56,17 +58,17 @@ def serve_command(
     front = Front(limits_of(settings), host_names=names, behind_proxy=where.behind_proxy, log_requests=log_requests)
     with ExitStack() as stack:
         logs = {"log": session.log()}
-        keys = {"log": session.keys_path()}
-        for name, location in named_logs(also, work_in=session.work_in).items():
-            logs[name] = stack.enter_context(location.open())
-            keys[name] = keys_of(location).path
+        locations = {"log": session.location, **named_logs(also, work_in=session.work_in)}
+        for name in list(locations)[1:]:
+            logs[name] = stack.enter_context(locations[name].open())
         holders = [stack.enter_context(sole_server(log)) for log in logs.values()]
         stack.enter_context(logging_as_json(requests=log_requests))
-        app = app_of(logs, settings, front)
+        app = app_of(logs, locations, settings, front)
         stack.callback(app.close)
         secret = app.new_secret(actor=logs["log"].actor) if where.is_private else ""
         for name, log in logs.items():
-            stack.callback(Deliveries(log, keys[name]).close)
+            if (place := _place_of_keys(locations[name])) is not None:
+                stack.callback(Deliveries(log, place).close)
 
         def ready(url: str) -> None:
             for holder in holders:
@@ -77,3 +79,14 @@ def serve_command(
             sys.stdout.flush()
 
         serve(app, where, ready=ready)
+
+
+def _place_of_keys(location: Location) -> Path | None:
+    """Return the folder of the keys of a log. One that is opened by the URL of a database has none, and no hooks."""
+    from everlog.application.trust.keys import keys_of
+    from everlog.errors import NoKey
+
+    try:
+        return keys_of(location).path
+    except NoKey:
+        return None

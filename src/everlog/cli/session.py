@@ -78,7 +78,8 @@ class Session:
         """Where this run looks for the log."""
         from everlog.application.folder.open import Location
 
-        return Location(work_in=self.work_in, url=self.url, server=self.server, actor=self.actor)
+        server = self.server
+        return Location(work_in=self.work_in, url="" if server else self.url, server=server, actor=self.actor)
 
     @property
     def server(self) -> str:

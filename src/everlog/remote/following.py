@@ -82,9 +82,9 @@ class Following:
             self.cursor = Cursor.of(sent.id)
             return Reset(self.cursor, msgspec.json.decode(sent.data, type=Notice).reason)
         if sent.kind == "bye":
-            said = msgspec.json.decode(sent.data, type=Notice)
+            notice = msgspec.json.decode(sent.data, type=Notice)
             self._move(sent)
-            self.ended, self.failed = True, None if said.problem is None else error_of(said.problem)
+            self.ended, self.failed = True, None if notice.problem is None else error_of(notice.problem)
         elif sent.kind in ("message", "event"):
             recorded = read_record(msgspec.json.decode(sent.data))
             if recorded.position > self.cursor.position:

@@ -26,7 +26,7 @@ REFUSALS_MAX = 10_000
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a server tells of its log."""
+    """The identity of the log of a server."""
 
     log_id: str
     origin: str

@@ -53,7 +53,7 @@ _PATTERNS = [(re.compile(rf"\beverlog {pattern}"), route) for pattern, route in 
 _CONFIRM = re.compile(r"repeat the command with --confirm (['\"])(.*?)\1")
 _COMMAND = re.compile(r"\beverlog ([a-z][a-z-]*) ([^;]*?)(?=;|, |: | prints\b| shows\b| and\b|$)")
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?:[ =]('[^']*'|\"[^\"]*\"|(?!--)[^\s;,]+))?")
-_FOR_OPERATOR = re.compile(r"\beverlog\b(?! version)|\bchmod\b|\bpip install\b|(?<![\w-])--[a-z]")
+_FOR_OPERATOR = re.compile(r"\beverlog\b|\bchmod\b|\bpip install\b|(?<![\w-])--[a-z]")
 
 
 def hint_for_api(hint: str) -> str:

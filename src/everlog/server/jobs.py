@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from everlog.core.ids import new_id
-from everlog.errors import Busy, EverlogError, LogClosed, NotFound
+from everlog.errors import EverlogError, LogClosed, NotFound, TooManyRequests
 from everlog.server.answers import defect_problem, problem_for
 from everlog.server.route import Answer, Policy, Request, Response, Route
 from everlog.wire.problems import Problem
@@ -54,7 +54,7 @@ class Jobs:
         with self._lock:
             under_way = sum(1 for one in self._jobs.values() if one.ended_at is None)
             if under_way >= RUNNING_MAX + WAITING_MAX:
-                raise Busy(
+                raise TooManyRequests(
                     f"{under_way} jobs are under way",
                     why="that is the most at once",
                     hint="try again when one has ended: GET /v1/jobs",

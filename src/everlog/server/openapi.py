@@ -112,9 +112,10 @@ class _Schemas:
             name = self._problems[key] = f"{status}" if not same else f"{status}-{same + 1}"
             known = {"code": {"enum": list(codes)}, "status": {"const": status}}
             schema = {"allOf": [{"$ref": SCHEMAS.format(name="Problem")}, {"properties": known}]}
+            other: dict[str, Any] = {content_type: {"schema": {}}}
             self.responses[name] = {
                 "description": f"{HTTPStatus(status).phrase}: {', '.join(codes)}.",
-                "content": {content_type: {"schema": schema if content_type == CONTENT_TYPE else {}}},
+                "content": {CONTENT_TYPE: {"schema": schema}, **({} if content_type == CONTENT_TYPE else other)},
             }
         return {"$ref": f"#/components/responses/{self._problems[key]}"}
 

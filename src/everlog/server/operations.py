@@ -45,6 +45,7 @@ class Spelling(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     operation: str
     fields: Mapping[str, str] = {}
+    example: Mapping[str, Any] | None = None  # if that of the operation does not fit the path
 
 
 def routes_of(operations: Sequence[Operation], spellings: Sequence[Spelling] = ()) -> list[Route]:
@@ -61,6 +62,7 @@ def route_of(operation: Operation, spelling: Spelling | None = None) -> Route:
     value = operation.value
     fields = {} if spelling is None else spelling.fields
     path = f"/v1/{kind}/{operation.name}" if spelling is None else spelling.path
+    example = value.example if spelling is None or spelling.example is None else spelling.example
     query: type[msgspec.Struct] | None = None
     if not operation.records:
         query = value
@@ -76,8 +78,9 @@ def route_of(operation: Operation, spelling: Spelling | None = None) -> Route:
         query=query,
         body=Body(type=value) if operation.records else None,
         answers=_answers(operation),
-        problems=(*operation.problems, "busy") if operation.long else operation.problems,
-        example=_example(operation, path, fields),
+        problems=operation.problems,
+        example=_example(operation, example, path, fields),
+        example_path=example_path(path, example, fields),
         operation=operation.name,
         from_path=fields,
         keyed=operation.keyed,
@@ -101,9 +104,9 @@ def _outcome_type(result: Any) -> Any:
     return msgspec.defstruct(f"{result.__name__}Answer", own, bases=(CommandAnswer,), kw_only=True)
 
 
-def _example(operation: Operation, path: str, from_path: Mapping[str, str]) -> str:
-    """Return the operation's example as a path with a query, or as a body."""
-    given = {name: value for name, value in operation.value.example.items() if name not in from_path}
+def _example(operation: Operation, example: Mapping[str, Any], path: str, from_path: Mapping[str, str]) -> str:
+    """Return an example of an operation as a path with a query, or as a body."""
+    given = {name: value for name, value in example.items() if name not in from_path}
     if operation.records:
         return msgspec.json.encode(given).decode()
     pairs = [
@@ -111,11 +114,11 @@ def _example(operation: Operation, path: str, from_path: Mapping[str, str]) -> s
         for name, value in given.items()
         for one in (value if isinstance(value, list | tuple) else [value])
     ]
-    path = _filled(path, operation.value.example, from_path)
+    path = example_path(path, example, from_path)
     return f"{path}?{urlencode(pairs)}" if pairs else path
 
 
-def _filled(path: str, example: Mapping[str, Any], from_path: Mapping[str, str]) -> str:
+def example_path(path: str, example: Mapping[str, Any], from_path: Mapping[str, str]) -> str:
     """Return a path with the values of an example in place of its {names}."""
     for field, pattern in from_path.items():
         value = example.get(field, "")

@@ -140,6 +140,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[Answer, ...]
     problems: tuple[str, ...] = ()  # codes, beside those that every route may report
     example: str  # the body, or the path and the query
+    example_path: str = ""  # the path of the example, if the path has parameters and the example is a body
     operation: str = ""  # the operation that it runs, if it is a spelling of one
     from_path: Mapping[str, str] = {}  # fields of the query or the body that the path has, with its {names}
     headers: tuple[str, ...] = ()  # request headers that it reads, beside those that every route does

@@ -7,13 +7,14 @@ import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
 
 from everlog.application.folder.open import Location
 from everlog.application.operations.registry import operations
+from everlog.application.sync.node import node_of
 from everlog.errors import Busy, InvalidField, InvalidSettings, Unavailable
 from everlog.log.log import Log
 from everlog.server.app import App
@@ -29,6 +30,7 @@ from everlog.store_urls import without_password
 
 if TYPE_CHECKING:
     from everlog.server.oidc import Oidc
+    from everlog.sync.exchange import Node
 
 _FILES_BESIDE = 100
 """Open files that are no connections: of the log, its index, its views."""
@@ -68,18 +70,27 @@ class Listen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_app(
-    logs: Mapping[str, Log], *, programs: str = "", oidc: Oidc | None = None, front: Front | None = None
+    logs: Mapping[str, Log],
+    *,
+    programs: str = "",
+    oidc: Oidc | None = None,
+    front: Front | None = None,
+    nodes: Mapping[str, Node] | None = None,
 ) -> App:
-    """Return the application over logs, by name. The first one is also reached without a name."""
+    """Return the application over logs, by name. The first one is also reached without a name.
+
+    `nodes` are the logs as nodes that sync, with their settings.
+    """
     known, front = operations(programs), front or Front()
-    facts = LogFacts(dict(logs))
-    services = {
-        name: Service(log, known, name=name, oidc=oidc, front=front, facts=facts) for name, log in logs.items()
-    }
+    given: dict[str, Any] = {"oidc": oidc, "front": front, "facts": LogFacts(dict(logs))}
+    found = nodes or {}
+    services = {name: Service(log, known, name=name, node=found.get(name), **given) for name, log in logs.items()}
     return App(services, routes(known), front)
 
 
-def app_of(logs: Mapping[str, Log], settings: Settings, front: Front | None = None) -> App:
+def app_of(
+    logs: Mapping[str, Log], locations: Mapping[str, Location], settings: Settings, front: Front | None = None
+) -> App:
     """Return the application over logs, by name, with the settings of the first."""
     oidc = None
     if settings.oidc_issuer:
@@ -87,7 +98,8 @@ def app_of(logs: Mapping[str, Log], settings: Settings, front: Front | None = No
 
         given = {field: getattr(settings, f"oidc_{field}") for field in OidcSettings.__struct_fields__}
         oidc = Oidc(OidcSettings(**given))
-    return make_app(logs, programs=settings.programs, oidc=oidc, front=front)
+    nodes = {name: node_of(log, locations[name]) for name, log in logs.items()}
+    return make_app(logs, programs=settings.programs, oidc=oidc, front=front, nodes=nodes)
 
 
 def named_logs(given: Sequence[str], *, work_in: Path) -> dict[str, Location]:

@@ -43,7 +43,7 @@ class Service:
         *,
         name: str = "log",
         oidc: Oidc | None = None,
-        follow_purges: bool = True,
+        node: Node | None = None,
         front: Front | None = None,
         facts: LogFacts | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class Service:
         self.operations = {operation.name: operation for operation in operations}
         self.tokens = Tokens(log)
         self.callers = Callers(self.tokens, oidc)
-        self.door = Door(Node(log, follow_purges=follow_purges))  # for nodes that sync
+        self.door = Door(node or Node(log))  # for nodes that sync
         self.hub = self.front.metrics.hubs[name] = Hub(log)
         self.jobs = Jobs(name)
         self.documents: dict[str, bytes] = {}

@@ -235,6 +235,15 @@ class Indexed(Protocol):
         ...
 
 
+@runtime_checkable
+class CanBeOlder(Protocol):
+    """A store that cannot tell an older copy of itself, or one without its journal, from a restored backup."""
+
+    def missing_own_events(self) -> int:
+        """Return how many own events were written here after the last one that is in the log."""
+        ...
+
+
 class Checkout(NamedTuple):
     """What is checked out of a git repository."""
 

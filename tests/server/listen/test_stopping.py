@@ -12,36 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.server.event_source import EventSource
+from tests.server.listen.follower import Follower
 from tests.server.running import NOTE, Running, new_log, problem_in, read_all, request, running, start
 
 import everlog
-
-STREAMS = "/v1/events/stream"
-
-
-class Follower:
-    """A stream in a thread: the positions that it was given, up to the bye."""
-
-    def __init__(self, server: Running, last_id: str = "") -> None:
-        self.source = EventSource(server.port, STREAMS, server.token, last_id=last_id)
-        self.positions: list[int] = []
-        self.bye: dict[str, str] = {}
-        self.thread = threading.Thread(target=self._follow)
-        self.source.open()
-        self.thread.start()
-
-    def _follow(self) -> None:
-        for event in self.source.events():
-            if event.type == "bye":
-                self.bye = event.json
-            else:
-                self.positions.append(event.json["position"])
-
-    def end(self) -> None:
-        self.thread.join(20)
-        assert not self.thread.is_alive(), "the stream did not end"
-        self.source.close()
 
 
 def test_every_stream_gets_a_bye_with_a_cursor_that_continues_without_gap_or_repeat(

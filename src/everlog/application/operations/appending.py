@@ -65,13 +65,13 @@ class Append(Action[Record], frozen=True, kw_only=True):
         return Done(record_of(receipt.records[0]), receipt.replayed)
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The records of a batch."""
 
     events: list[Record]
 
 
-class AppendBatch(Action[Recorded], frozen=True, kw_only=True):
+class AppendBatch(Action[RecordedBatch], frozen=True, kw_only=True):
     """Record all events of a batch, or none."""
 
     verb = "append_batch"
@@ -88,10 +88,10 @@ class AppendBatch(Action[Recorded], frozen=True, kw_only=True):
     events: Annotated[list[DraftObject], Meta(description="The events.", min_length=1, max_length=BATCH_MAX)]
     dry_run: Annotated[bool, Meta(description="Check everything, record nothing.")] = False
 
-    def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[Recorded]:
+    def run(self, log: Log, by: By, progress: Callable[[int], None] = lambda position: None) -> Done[RecordedBatch]:
         drafts = [_traced(one.draft(request_id=by.request_id), by) for one in self.events]
         receipt = commit_within(log, drafts, by, operation="batch", dry_run=self.dry_run or by.dry_run)
-        return Done(Recorded(events=list(map(record_of, receipt.records))), receipt.replayed)
+        return Done(RecordedBatch(events=list(map(record_of, receipt.records))), receipt.replayed)
 
 
 def _traced(draft: Draft, by: By) -> Draft:

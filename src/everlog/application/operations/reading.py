@@ -182,7 +182,7 @@ class Causes(Question[CausesAnswer], frozen=True, kw_only=True):
 
     verb = "causes"
     problems = ("damaged",)
-    example: ClassVar[dict[str, Any]] = {"event": "#1"}
+    example: ClassVar[dict[str, Any]] = {"event": "note/1"}
 
     event: Annotated[
         str, Meta(description="An event, or a stream, whose newest event is meant.", min_length=1, max_length=500)

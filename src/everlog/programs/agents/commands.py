@@ -6,7 +6,7 @@ perform(log, Approve(id="c1"), By(actor="user:ada"))
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -73,6 +73,11 @@ class Propose(AgentCommand, frozen=True, kw_only=True):
 
     verb = "propose"
     examples = ('propose run_tests \'{"path": "tests"}\' --agent-id builder --correlation session-7',)
+    example: ClassVar[dict[str, Any]] = {
+        "tool_name": "run_tests",
+        "tool_input": {"path": "tests"},
+        "agent_id": "builder",
+    }
     tool_name: Annotated[ToolName, Meta(description="The tool to run, such as run_tests.")]
     tool_input: Annotated[dict[str, Any], Meta(description="The input of the tool, an object.")] = msgspec.field(
         default_factory=dict
@@ -100,6 +105,7 @@ class Validate(AgentCommand, frozen=True, kw_only=True):
 
     verb = "validate"
     examples = ('validate c1 --invalid --finding "it deletes the database"',)
+    example: ClassVar[dict[str, Any]] = {"id": "c1", "valid": False, "findings": ["it deletes the database"]}
     id: Id
     valid: Annotated[bool, Meta(description="Whether the command may be approved.")] = True
     findings: Annotated[list[Finding], Meta(description="What was found; may be repeated.")] = msgspec.field(
@@ -115,6 +121,7 @@ class Approve(AgentCommand, frozen=True, kw_only=True):
 
     verb = "approve"
     examples = ("approve c1 --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"id": "c1"}
     id: Id
     note: Annotated[Text, Meta(description="A note for the record.")] = ""
 
@@ -127,6 +134,7 @@ class Reject(AgentCommand, frozen=True, kw_only=True):
 
     verb = "reject"
     examples = ('reject c1 --reason "not on a Friday"',)
+    example: ClassVar[dict[str, Any]] = {"id": "c1", "reason": "not on a Friday"}
     id: Id
     reason: Annotated[Reason, Meta(description="Why the command is rejected.")]
 
@@ -139,6 +147,7 @@ class Execute(AgentCommand, frozen=True, kw_only=True):
 
     verb = "execute"
     examples = ("execute c1 --exit-code 0 --seconds 12.5",)
+    example: ClassVar[dict[str, Any]] = {"id": "c1", "exit_code": 0, "seconds": 12.5}
     id: Id
     exit_code: Annotated[int, Meta(description="The exit code of the tool.")] = 0
     seconds: Annotated[Seconds, Meta(description="How long it took.")] = 0.0
@@ -153,6 +162,7 @@ class Fail(AgentCommand, frozen=True, kw_only=True):
 
     verb = "fail"
     examples = ('fail c1 --error "the machine was restarted"',)
+    example: ClassVar[dict[str, Any]] = {"id": "c1", "error": "the machine was restarted"}
     id: Id
     error: Annotated[Reason, Meta(description="What went wrong.")]
     seconds: Annotated[Seconds, Meta(description="How long it took.")] = 0.0

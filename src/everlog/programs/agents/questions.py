@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +37,7 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "list"
     examples = ("list --pending", "list --status failed")
+    example: ClassVar[dict[str, Any]] = {"pending": True}
     columns = ("id", "status", "agent_id", "tool_name", "risk", "proposed_at")
     pending: Annotated[bool, Meta(description="Only commands that wait for a decision.")] = False
     status: Annotated[list[str], Meta(description="Only commands with this status; may be repeated.")] = (
@@ -62,6 +63,7 @@ class Show(Question[Row], frozen=True, kw_only=True):
 
     verb = "show"
     examples = ("show c1",)
+    example: ClassVar[dict[str, Any]] = {"id": "c1"}
     id: Annotated[str, Meta(description="The command's id.")]
 
     def answer(self, log: Log, within: str) -> Row:
@@ -78,6 +80,7 @@ class Trace(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "trace"
     examples = ("trace session-7",)
+    example: ClassVar[dict[str, Any]] = {"session": "session-7"}
     columns = _TREE
     session: Annotated[str, Meta(description="The correlation id that the steps share.")]
 
@@ -103,6 +106,7 @@ class Causes(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "causes"
     examples = ("causes '#1'",)
+    example: ClassVar[dict[str, Any]] = {"event": "#1"}
     columns = _TREE
     event: Annotated[str, Meta(description="The event's id, or its position as #12 or 12.")]
 
@@ -135,6 +139,7 @@ class Sources(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "sources"
     examples = ("sources",)
+    example: ClassVar[dict[str, Any]] = {}
     columns = ("source", "sequence", "did", "last_at")
 
     def answer(self, log: Log, within: str) -> list[Row]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
+from everlog.core.ids import parse_id
 from everlog.core.query import Query
+from everlog.log.admit.branches import branch_here
 from everlog.programs.command import By, Plan
 from everlog.programs.community import questions
 from everlog.programs.community.acting import (
@@ -27,6 +30,7 @@ from everlog.programs.community.acting import (
 from everlog.programs.community.events import (
     COMMUNITY,
     ID_PATTERN,
+    BranchNamed,
     Created,
     Demoted,
     Invited,
@@ -96,6 +100,7 @@ class Create(Governing, frozen=True, kw_only=True):
 
     verb = "create"
     examples = ('create attic --name "The attic" --actor user:ada',)
+    example: ClassVar[dict[str, Any]] = {"community": "attic", "name": "The attic"}
     name: Annotated[str, Meta(description="The name that people see (default: the id).")] = ""
     description: Annotated[str, Meta(description="What it is for.")] = ""
     sealed: Annotated[bool, Meta(description="Make the id name its founder, so that nobody else can create it.")] = (
@@ -122,6 +127,7 @@ class Invite(Governing, frozen=True, kw_only=True):
 
     verb = "invite"
     examples = ("invite user:dan --role moderator --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"member": "user:dan", "role": "moderator"}
     member: Member
     role: Annotated[Role, Meta(description="The role that they get.")] = "member"
     node: Annotated[str, Meta(description="The only node from which they may join.")] = ""
@@ -148,6 +154,7 @@ class Join(Governing, frozen=True, kw_only=True):
 
     verb = "join"
     examples = ("join --actor user:cyd",)
+    example: ClassVar[dict[str, Any]] = {}
     name: Annotated[str, Meta(description="The name that others see.")] = ""
 
     def payload(self, log: Log, standing: Standing) -> Joined:
@@ -168,6 +175,7 @@ class Revoke(Governing, frozen=True, kw_only=True):
 
     verb = "revoke"
     examples = ('revoke user:bob --reason "spam" --actor user:ada',)
+    example: ClassVar[dict[str, Any]] = {"member": "user:bob", "reason": "spam"}
     member: Member
     reason: Why = ""
 
@@ -190,6 +198,7 @@ class Promote(Governing, frozen=True, kw_only=True):
 
     verb = "promote"
     examples = ("promote user:bob --to moderator --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"member": "user:bob", "to": "moderator"}
     member: Member
     to: Annotated[Literal["moderator", "admin"], Meta(description="The higher role.")]
 
@@ -208,6 +217,7 @@ class Demote(Governing, frozen=True, kw_only=True):
 
     verb = "demote"
     examples = ("demote user:mia --to member --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"member": "user:mia", "to": "member"}
     member: Member
     to: Annotated[Literal["member", "moderator"], Meta(description="The lower role.")]
     reason: Why = ""
@@ -232,6 +242,7 @@ class SetPolicy(Governing, frozen=True, kw_only=True):
     verb = "set_policy"
     operation = "community policy"
     examples = ("policy --who-posts moderator --post-days 30 --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"who_posts": "moderator", "post_days": 30}
     who_invites: Annotated[Role | None, Meta(description="The lowest role that may invite.")] = None
     who_posts: Annotated[Role | None, Meta(description="The lowest role that may post on the market.")] = None
     who_chats: Annotated[Role | None, Meta(description="The lowest role that may write in threads.")] = None
@@ -264,11 +275,46 @@ class SetPolicy(Governing, frozen=True, kw_only=True):
         return "community", community
 
 
+class NameBranch(Governing, frozen=True, kw_only=True):
+    """Name the branch that counts of a node whose key signed two events with one number.
+
+    Its chain counts up to the last event of that branch, on every node. Without --upto, it is the branch that this
+    log has recorded. Nothing counts after it: the member continues with another key. Acts that change the community
+    count only before the fork.
+    """
+
+    verb = "branch"
+    examples = ("branch z6MkhaXg… --actor user:ada", "branch z6MkhaXg… --upto 01M7GNA1VYFX6R4DN7FYV6RCAF")
+    node: Annotated[str, Meta(description="The node whose chain forked.")]
+    upto: Annotated[str, Meta(description="The last event of the branch that counts.")] = ""
+    reason: Why = ""
+
+    def payload(self, log: Log, standing: Standing) -> BranchNamed:
+        last = parse_id(self.upto) if self.upto else ""
+        branch = log.writer.write(lambda write: branch_here(write, self.node, last))
+        hashes = [b64encode(hash).decode() for hash in branch.hashes]
+        return BranchNamed(node=self.node, first=branch.first, hashes=hashes, reason=self.reason)
+
+    def asked(self, log: Log) -> Any:
+        return {"node": self.node, "upto": self.upto, "reason": self.reason}
+
+    def tried(self, community: str) -> str:
+        return f"name a branch of {self.node}"
+
+    def about(self, log: Log, community: str, by: By) -> tuple[str, str]:
+        return "node", self.node
+
+
 class DescribeNode(Governing, frozen=True, kw_only=True):
     """Describe a node (default: this log). From then on you may act from it, too."""
 
     verb = "node"
     examples = ("node --name attic --endpoint http://attic.local:7080 --can chat",)
+    example: ClassVar[dict[str, Any]] = {
+        "name": "attic",
+        "endpoints": ["http://attic.local:7080"],
+        "capabilities": ["chat"],
+    }
     node: Annotated[str, Meta(description="The node (default: this log).")] = ""
     name: Annotated[str, Meta(description="The name that people see.")] = ""
     endpoints: Annotated[list[str], Meta(description="A URL where it listens; may be repeated.")] = msgspec.field(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -301,6 +301,7 @@ class Communities(Question[list[Row]], frozen=True, kw_only=True):
     """Show every community that this log knows."""
 
     verb = "list"
+    example: ClassVar[dict[str, Any]] = {}
     columns = ("community", "name", "members")
 
     def answer(self, log: Log, within: str) -> list[Row]:
@@ -312,6 +313,7 @@ class Members(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
 
     verb = "members"
     examples = ("members --everybody",)
+    example: ClassVar[dict[str, Any]] = {"everybody": True}
     columns = ("member", "role", "status", "name", "joined_at")
     everybody: Annotated[bool, Meta(description="Also show actors who were invited or revoked.")] = False
 
@@ -324,6 +326,7 @@ class Show(CommunityQuestion[Row], frozen=True, kw_only=True):
 
     verb = "show"
     examples = ("show --json",)
+    example: ClassVar[dict[str, Any]] = {}
 
     def find(self, log: Log, community: str) -> Row:
         return manifest(log, community)
@@ -334,6 +337,7 @@ class Policy(CommunityQuestion[Row], frozen=True, kw_only=True):
 
     verb = "policy"
     examples = ("policy",)
+    example: ClassVar[dict[str, Any]] = {}
 
     def find(self, log: Log, community: str) -> Row:
         found: Row = manifest(log, community)["policy"]
@@ -348,6 +352,7 @@ class Ignored(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
 
     verb = "ignored"
     examples = ("ignored",)
+    example: ClassVar[dict[str, Any]] = {}
     columns = ("at", "by", "type", "stream", "why", "id")
 
     def find(self, log: Log, community: str) -> list[Row]:
@@ -359,6 +364,7 @@ class Posts(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
 
     verb = "posts"
     examples = ("posts --kind offer",)
+    example: ClassVar[dict[str, Any]] = {"kind": "offer"}
     columns = ("post", "status", "kind", "by", "price", "expires_at", "title")
     over: Annotated[bool, Meta(description="Also show posts that have ended.")] = False
     kind: Annotated[Literal["offer", "request", "notice"] | None, Meta(description="Only posts of this kind.")] = None
@@ -372,6 +378,7 @@ class OnePost(CommunityQuestion[Row], frozen=True, kw_only=True):
     """Show one post, with the events about it that do not count."""
 
     verb = "one_post"
+    example: ClassVar[dict[str, Any]] = {"community": "hearth", "name": "lamp"}
     name: Annotated[str, Meta(description="The post.")]
 
     def find(self, log: Log, community: str) -> Row:
@@ -383,6 +390,7 @@ class ThreadList(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
 
     verb = "threads"
     examples = ("chats",)
+    example: ClassVar[dict[str, Any]] = {}
     columns = ("thread", "last_at", "last_by", "last_text")
 
     def find(self, log: Log, community: str) -> list[Row]:
@@ -394,6 +402,7 @@ class Chat(CommunityQuestion[Row], frozen=True, kw_only=True):
 
     verb = "chats"
     examples = ("chats general -n 10",)
+    example: ClassVar[dict[str, Any]] = {"thread": "general", "limit": 10}
     thread: Annotated[str, Meta(description="The thread, such as general.")]
     limit: Annotated[int, Meta(ge=1, description="The number of messages.")] = MESSAGES
 
@@ -407,6 +416,7 @@ class FileList(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
 
     verb = "files"
     examples = ("files",)
+    example: ClassVar[dict[str, Any]] = {}
     columns = ("cid", "names", "size_bytes", "providers")
 
     def find(self, log: Log, community: str) -> list[Row]:
@@ -418,6 +428,7 @@ class DocumentList(CommunityQuestion[list[Row]], frozen=True, kw_only=True):
 
     verb = "documents"
     examples = ("documents",)
+    example: ClassVar[dict[str, Any]] = {}
     columns = ("document", "title", "chunks", "model", "by", "at")
 
     def find(self, log: Log, community: str) -> list[Row]:

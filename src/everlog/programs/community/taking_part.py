@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -115,6 +115,7 @@ class Post(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     verb = "post"
     kind, fact = POST, "post"
     examples = ('post desk "A desk, hardly used" --price "5 EUR" --days 14 --actor user:bob',)
+    example: ClassVar[dict[str, Any]] = {"name": "desk", "title": "A desk, hardly used", "price": "5 EUR", "days": 14}
     name: Annotated[str, Meta(description="The name of the post (default: a new one).")] = ""
     title: Annotated[str, Meta(description="The title.")]
     type: Annotated[Literal["offer", "request", "notice"], Meta(description="The kind of post.")] = "offer"
@@ -145,6 +146,7 @@ class UpdatePost(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     verb = "update"
     kind, fact = POST, "post"
     examples = ('update lamp --price "4 EUR" --actor user:bob',)
+    example: ClassVar[dict[str, Any]] = {"name": "lamp", "price": "4 EUR"}
     name: Annotated[str, Meta(description="The post.")]
     title: Annotated[str | None, Meta(description="The title.")] = None
     text: Annotated[str | None, Meta(description="The description.")] = None
@@ -180,6 +182,7 @@ class Expire(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     verb = "expire"
     kind, fact = POST, "post"
     examples = ("expire lamp --reason sold --actor user:bob",)
+    example: ClassVar[dict[str, Any]] = {"name": "lamp", "reason": "sold"}
     name: Annotated[str, Meta(description="The post.")]
     reason: Why = ""
 
@@ -205,6 +208,7 @@ class ExpireDue(CommunityCommand[Expired], frozen=True, kw_only=True):
     verb = "expire_due"
     operation = "community expire"
     examples = ("expire --due",)
+    example: ClassVar[dict[str, Any]] = {}
 
     def plan(self, log: Log, by: By) -> Plan[Expired]:
         community = self.named(log, by)
@@ -242,6 +246,7 @@ class Say(AboutSubject[Sent], frozen=True, kw_only=True):
     verb = "say"
     kind, looks_back = THREAD, False
     examples = ('say general "hello" --actor user:bob',)
+    example: ClassVar[dict[str, Any]] = {"thread": "general", "text": "hello"}
     thread: Thread
     text: Annotated[str, Meta(description="The message.")]
     reply_to: Annotated[str, Meta(description="The message that this answers.")] = ""
@@ -277,6 +282,7 @@ class Marking(CommunityCommand[Marked], frozen=True, kw_only=True):
         stream = stream_of(THREAD, community, self.thread)
 
         def decide(history: History) -> Iterable[Any]:
+            require_shape_of(NAME_PATTERN, "name of a thread", self.thread, "general")
             history.relies_on(Query(stream=f"{COMMUNITY}/{community}"))
             history.relies_on(Query(stream=stream, actor=by.actor, types=frozenset((f"chat.message.{verb}",))))
             named = [parse_id(message) for message in self.messages]
@@ -301,6 +307,7 @@ class Deliver(Marking, frozen=True, kw_only=True):
 
     verb = "deliver"
     examples = ("deliver general --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"thread": "general"}
 
     def made(self) -> tuple[Callable[..., Any], str]:
         return MessageDelivered, "delivered"
@@ -311,6 +318,7 @@ class Read(Marking, frozen=True, kw_only=True):
 
     verb = "read"
     examples = ("read general --actor user:ada",)
+    example: ClassVar[dict[str, Any]] = {"thread": "general"}
 
     def made(self) -> tuple[Callable[..., Any], str]:
         return MessageRead, "read"
@@ -325,6 +333,10 @@ class Advertise(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     verb = "advertise"
     kind, fact = FILE, "cid"
     examples = ("advertise bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi --name plan.pdf",)
+    example: ClassVar[dict[str, Any]] = {
+        "cid": "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi",
+        "name": "plan.pdf",
+    }
     cid: Cid
     name: Annotated[str, Meta(description="The name of the file.")] = ""
     size_bytes: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Its size in bytes.")] = None
@@ -349,6 +361,7 @@ class Unpin(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     verb = "unpin"
     kind, fact = FILE, "cid"
     examples = ("unpin bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi",)
+    example: ClassVar[dict[str, Any]] = {"cid": "bafybeigdyrzt5sfp7udm7hu76uh7y26nf3efuylqabf3oclgtqy55fbzdi"}
     cid: Cid
     provider: Annotated[str, Meta(description="The member who does not keep it any more; for moderators.")] = ""
 
@@ -371,6 +384,13 @@ class Ingest(AboutSubject[CommunityResult], frozen=True, kw_only=True):
     verb = "ingest"
     kind, fact, looks_back = DOCUMENT, "document", False
     examples = ('ingest manual "How to light the stove" --source stove.pdf --chunks 42 --model small',)
+    example: ClassVar[dict[str, Any]] = {
+        "name": "manual",
+        "title": "How to light the stove",
+        "source": "stove.pdf",
+        "chunks": 42,
+        "model": "small",
+    }
     name: Annotated[str, Meta(description="The name of the document (default: a new one).")] = ""
     title: Annotated[str, Meta(description="The title.")]
     source: Annotated[str, Meta(description="Where it comes from.")] = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -48,6 +48,7 @@ class RequestDeploy(PlaneCommand, frozen=True, kw_only=True):
 
     verb = "deploy request"
     examples = ("deploy request acme/shop/prod shop:1.4.2 --key build-17",)
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod", "artifact": "shop:1.4.2"}
     environment: Environment
     artifact: Annotated[str, Meta(description="The image, such as shop:1.4.2.")]
     note: Note = ""
@@ -103,6 +104,7 @@ class StartDeploy(DeployReport, frozen=True, kw_only=True):
 
     verb = "deploy start"
     examples = ("deploy start d1 --actor service:deployer",)
+    example: ClassVar[dict[str, Any]] = {"deploy": "d1"}
     note: Note = ""
 
     def request_fields(self) -> dict[str, Any]:
@@ -117,6 +119,7 @@ class SucceedDeploy(DeployReport, frozen=True, kw_only=True):
 
     verb = "deploy succeed"
     examples = ("deploy succeed d1 --seconds 48 --actor service:deployer",)
+    example: ClassVar[dict[str, Any]] = {"deploy": "d1", "seconds": 48.0}
     seconds: Seconds = 0.0
 
     def request_fields(self) -> dict[str, Any]:
@@ -131,6 +134,7 @@ class FailDeploy(DeployReport, frozen=True, kw_only=True):
 
     verb = "deploy fail"
     examples = ('deploy fail d2 --error "the health check timed out" --actor service:deployer',)
+    example: ClassVar[dict[str, Any]] = {"deploy": "d2", "error": "the health check timed out"}
     error: Annotated[str, Meta(description="What went wrong.")]
     seconds: Seconds = 0.0
 
@@ -146,6 +150,7 @@ class RollBackDeploy(PlaneCommand, frozen=True, kw_only=True):
 
     verb = "deploy rollback"
     examples = ('deploy rollback d1 --reason "orders fail"',)
+    example: ClassVar[dict[str, Any]] = {"deploy": "d1", "reason": "orders fail"}
     deploy: DeployId
     to: Annotated[
         str | None, Meta(description="The deploy to return to (default: the one before); empty for nothing.")

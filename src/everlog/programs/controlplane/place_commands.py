@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -57,6 +57,7 @@ class CreateOrg(CreatePlace, frozen=True, kw_only=True):
 
     verb = "org create"
     examples = ('org create acme --title "Acme Ltd"',)
+    example: ClassVar[dict[str, Any]] = {"org": "acme", "title": "Acme Ltd"}
     org: Annotated[str, Meta(description="The name of the org, such as acme.")]
     title: Annotated[str, Meta(description="A name for people.")] = ""
 
@@ -69,6 +70,7 @@ class CreateApp(CreatePlace, frozen=True, kw_only=True):
 
     verb = "app create"
     examples = ('app create acme/shop --title "The shop"',)
+    example: ClassVar[dict[str, Any]] = {"app": "acme/shop", "title": "The shop"}
     app: Annotated[str, Meta(description="The app, such as acme/shop.")]
     title: Annotated[str, Meta(description="A name for people.")] = ""
 
@@ -81,6 +83,7 @@ class CreateEnvironment(CreatePlace, frozen=True, kw_only=True):
 
     verb = "environment create"
     examples = ("environment create acme/shop/prod --region eu-1 --protected",)
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod", "region": "eu-1", "protected": True}
     environment: Environment
     region: Annotated[str, Meta(description="Where it runs.")] = ""
     protected: Annotated[bool, Meta(description="Only people may deploy to it, not services.")] = False
@@ -119,6 +122,7 @@ class CloseOrg(ClosePlace, frozen=True, kw_only=True):
 
     verb = "org close"
     examples = ('org close umbra --reason "moved away"',)
+    example: ClassVar[dict[str, Any]] = {"org": "umbra", "reason": "moved away"}
     org: Annotated[str, Meta(description="The name of the org, such as acme.")]
     reason: Why
 
@@ -131,6 +135,7 @@ class CloseApp(ClosePlace, frozen=True, kw_only=True):
 
     verb = "app close"
     examples = ('app close acme/old --reason "replaced by acme/store"',)
+    example: ClassVar[dict[str, Any]] = {"app": "acme/old", "reason": "replaced by acme/store"}
     app: Annotated[str, Meta(description="The app, such as acme/shop.")]
     reason: Why
 
@@ -143,6 +148,7 @@ class CloseEnvironment(ClosePlace, frozen=True, kw_only=True):
 
     verb = "environment close"
     examples = ('environment close acme/shop/test --reason "not needed"',)
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/test", "reason": "not needed"}
     environment: Environment
     reason: Why
 

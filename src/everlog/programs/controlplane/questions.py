@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -51,6 +51,7 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "list"
     examples = ("list acme",)
+    example: ClassVar[dict[str, Any]] = {"place": "acme"}
     columns = ("place", "kind", "status", "title", "created_at")
     place: Annotated[str, Meta(description="An org or an app (default: all of them).")] = ""
 
@@ -69,6 +70,7 @@ class Desired(Question[Row], frozen=True, kw_only=True):
 
     verb = "desired"
     examples = ("desired acme/shop/prod", "desired acme/shop/prod --as-of '#6'")
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod"}
     environment: Environment
     as_of: Annotated[Any, Meta(description="Show the state as of a time, 10m ago, or #1234.")] = None
 
@@ -87,6 +89,7 @@ class DeployHistory(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "deploy history"
     examples = ("deploy history acme/shop/prod",)
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod"}
     columns = ("id", "status", "artifact", "requested_by", "requested_at")
     environment: Environment
     limit: Annotated[int, Meta(ge=1, description="The maximum number of deploys.")] = 20
@@ -104,6 +107,7 @@ class ShowDeploy(Question[Row], frozen=True, kw_only=True):
 
     verb = "deploy show"
     examples = ("deploy show d1",)
+    example: ClassVar[dict[str, Any]] = {"deploy": "d1"}
     deploy: Annotated[str, Meta(description="The id of the deploy.")]
 
     def answer(self, log: Log, within: str) -> Row:
@@ -124,6 +128,11 @@ class Audit(Question[list[AuditEntry]], frozen=True, kw_only=True):
 
     verb = "audit"
     examples = ("audit acme --since 3d --actor-type service_principal",)
+    example: ClassVar[dict[str, Any]] = {
+        "place": "acme",
+        "since": "2026-11-15T00:00:00Z",
+        "actor_type": "service_principal",
+    }
     columns = ("position", "occurred_at", "actor", "actor_type", "type", "stream", "payload")
     place: Annotated[str, Meta(description="An org, an app or an environment.")]
     since: Annotated[datetime | None, Meta(description="From this time on: 3d, 2026-11-01.")] = None
@@ -158,6 +167,7 @@ class Days(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "days"
     examples = ("audit acme --by-day",)
+    example: ClassVar[dict[str, Any]] = {"place": "acme"}
     columns = ("day", "events", "actors")
     place: Annotated[str, Meta(description="The org, such as acme.")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -45,6 +45,12 @@ class SetRoute(PlaneCommand, frozen=True, kw_only=True):
 
     verb = "route set"
     examples = ("route set shop.example.org acme/shop/prod --process web --port 8080",)
+    example: ClassVar[dict[str, Any]] = {
+        "host": "shop.example.org",
+        "environment": "acme/shop/prod",
+        "process": "web",
+        "port": 8080,
+    }
     host: Annotated[str, Meta(description="The host, such as shop.example.org.")]
     environment: Environment
     process: Annotated[str, Meta(description="The process that answers.")] = "web"
@@ -78,6 +84,7 @@ class RemoveRoute(PlaneCommand, frozen=True, kw_only=True):
 
     verb = "route remove"
     examples = ("route remove shop.example.org",)
+    example: ClassVar[dict[str, Any]] = {"host": "shop.example.org"}
     host: Annotated[str, Meta(description="The host, such as shop.example.org.")]
     reason: Why = ""
 
@@ -132,6 +139,7 @@ class SetSecret(ResourceCommand, frozen=True, kw_only=True):
 
     verb = "secret set"
     examples = ("secret set acme/shop/prod DATABASE_URL --version 3",)
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod", "name": "DATABASE_URL", "version_id": "3"}
     name: Annotated[str, Meta(description="The name of the secret, such as DATABASE_URL.")]
     version_id: Annotated[str, Meta(description="A number, a UUID, a ULID, or …/versions/N.")]
 
@@ -150,6 +158,7 @@ class RemoveSecret(ResourceCommand, frozen=True, kw_only=True):
 
     verb = "secret remove"
     examples = ("secret remove acme/shop/prod DATABASE_URL",)
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod", "name": "DATABASE_URL"}
     name: Annotated[str, Meta(description="The name of the secret, such as DATABASE_URL.")]
     reason: Why = ""
 
@@ -168,6 +177,13 @@ class AttachVolume(ResourceCommand, frozen=True, kw_only=True):
 
     verb = "volume attach"
     examples = ("volume attach acme/shop/prod data --process db --mount /data --size-gb 20",)
+    example: ClassVar[dict[str, Any]] = {
+        "environment": "acme/shop/prod",
+        "name": "data",
+        "process": "db",
+        "mount": "/data",
+        "size_gb": 20,
+    }
     name: Annotated[str, Meta(description="The name of the disk, such as data.")]
     process: Annotated[str, Meta(description="The process that has it.")] = "web"
     mount: Annotated[str, Meta(description="Where the process finds it.")]
@@ -192,6 +208,7 @@ class DetachVolume(ResourceCommand, frozen=True, kw_only=True):
 
     verb = "volume detach"
     examples = ("volume detach acme/shop/prod data",)
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod", "name": "data"}
     name: Annotated[str, Meta(description="The name of the disk, such as data.")]
     reason: Why = ""
 
@@ -210,6 +227,7 @@ class Scale(ResourceCommand, frozen=True, kw_only=True):
 
     verb = "scale"
     examples = ("scale acme/shop/prod web 3",)
+    example: ClassVar[dict[str, Any]] = {"environment": "acme/shop/prod", "process": "web", "count": 3}
     process: Annotated[str, Meta(description="The process, such as web.")]
     count: Annotated[int, Meta(ge=0, le=1_000, description="How many should run.")]
 

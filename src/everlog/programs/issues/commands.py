@@ -11,7 +11,7 @@ A new issue belongs to a project, which is the scope of its events. A reference 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
 import msgspec
 from msgspec import Meta
@@ -59,6 +59,12 @@ class Create(InProject, frozen=True, kw_only=True):
         'create "The door squeaks" --body "Every night." --label bug --owner ada',
         'create "Buy oil" --link blocks:hrac --key oil-1',
     )
+    example: ClassVar[dict[str, Any]] = {
+        "title": "The door squeaks",
+        "body": "Every night.",
+        "owner": "ada",
+        "labels": ["bug"],
+    }
     title: Annotated[str, Meta(description="The title, in one line.")]
     body: Annotated[str, Meta(description="The description.")] = ""
     owner: Annotated[str, Meta(description="Who takes care of it.")] = ""
@@ -167,6 +173,7 @@ class Edit(IssueCommand, frozen=True, kw_only=True):
 
     verb = "edit"
     examples = ('edit hrac --title "The gate squeaks" --owner bob',)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac", "title": "The gate squeaks", "owner": "bob"}
     issue: Reference
     title: Annotated[str | None, Meta(description="A new title.")] = None
     body: Annotated[str | None, Meta(description="A new body.")] = None
@@ -189,6 +196,7 @@ class Comment(IssueCommand, frozen=True, kw_only=True):
 
     verb = "comment"
     examples = ('comment hrac "Oil helps."',)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac", "text": "Oil helps."}
     issue: Reference
     text: Annotated[str, Meta(description="The comment.")]
 
@@ -204,6 +212,7 @@ class Label(IssueCommand, frozen=True, kw_only=True):
 
     verb = "label"
     examples = ("label hrac bug p1",)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac", "labels": ["bug", "p1"]}
     issue: Reference
     labels: Annotated[list[str], Meta(description="The labels.")]
 
@@ -219,6 +228,7 @@ class Unlabel(IssueCommand, frozen=True, kw_only=True):
 
     verb = "unlabel"
     examples = ("unlabel hrac p1",)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac", "labels": ["p1"]}
     issue: Reference
     labels: Annotated[list[str], Meta(description="The labels.")]
 
@@ -267,6 +277,7 @@ class Link(BetweenIssues, frozen=True, kw_only=True):
 
     verb = "link"
     examples = ("link 8qz1 blocks hrac",)
+    example: ClassVar[dict[str, Any]] = {"issue": "8qz1", "kind": "blocks", "other": "hrac"}
 
     def link_rule(
         self, issue: Issue | None, source: Name, target: Name, kind: LinkKind, history: History
@@ -280,6 +291,7 @@ class Unlink(BetweenIssues, frozen=True, kw_only=True):
 
     verb = "unlink"
     examples = ("unlink 8qz1 blocks hrac",)
+    example: ClassVar[dict[str, Any]] = {"issue": "8qz1", "kind": "blocks", "other": "hrac"}
 
     def link_rule(
         self, issue: Issue | None, source: Name, target: Name, kind: LinkKind, history: History

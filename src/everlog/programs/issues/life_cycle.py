@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -16,6 +16,7 @@ from everlog.programs.issues.events import KIND
 from everlog.programs.issues.references import name_of
 from everlog.programs.issues.rules import Issue, issue_of, tombstone_of
 from everlog.programs.issues.short_ids import Name
+from everlog.programs.policy import Policy
 
 if TYPE_CHECKING:
     from everlog.log.log import Log
@@ -28,6 +29,7 @@ class Close(IssueCommand, frozen=True, kw_only=True):
 
     verb = "close"
     examples = ('close hrac --reason "oiled"',)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac", "reason": "oiled"}
     issue: Reference
     reason: Annotated[str, Meta(description="How it was resolved.")] = ""
 
@@ -43,6 +45,7 @@ class Reopen(IssueCommand, frozen=True, kw_only=True):
 
     verb = "reopen"
     examples = ('reopen hrac --reason "it squeaks again"',)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac", "reason": "it squeaks again"}
     issue: Reference
     reason: Annotated[str, Meta(description="Why it is not resolved.")] = ""
 
@@ -61,6 +64,7 @@ class Delete(IssueCommand, frozen=True, kw_only=True):
 
     verb = "delete"
     examples = ('delete hrac --force --confirm "delete hrac"',)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac", "force": True, "confirm": "delete hrac"}
     issue: Reference
     force: Annotated[bool, Meta(description="Required: without it, nothing is deleted.")] = False
     confirm: Annotated[str | None, Meta(description="The exact words: delete SHORT_ID.")] = None
@@ -79,6 +83,7 @@ class Restore(IssueCommand, frozen=True, kw_only=True):
 
     verb = "restore"
     examples = ("restore hrac",)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac"}
     issue: Reference
 
     def rule(self, issue: Issue | None, name: Name, history: History) -> Iterable[Any]:
@@ -91,8 +96,15 @@ class Purge(IssueCommand, frozen=True, kw_only=True):
     Its name stays reserved: no other issue gets it, and anyone who asks for it learns that it was purged.
     """
 
+    policy = Policy(role="append", scope="within", destructive=True, idempotent=False)
     verb = "purge"
     examples = ('purge hrac --reason "erasure request 17" --force --confirm "purge hrac"',)
+    example: ClassVar[dict[str, Any]] = {
+        "issue": "hrac",
+        "reason": "erasure request 17",
+        "force": True,
+        "confirm": "purge hrac",
+    }
     issue: Reference
     reason: Annotated[str, Meta(description="Why; it stays on record.")]
     force: Annotated[bool, Meta(description="Required: without it, nothing is purged.")] = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +37,7 @@ class List(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "list"
     examples = ("list", "list --status all --label bug --owner ada")
+    example: ClassVar[dict[str, Any]] = {}
     columns = COLUMNS
     status: Annotated[Literal["open", "closed", "deleted", "all"], Meta(description="Which issues to show.")] = "open"
     labels: Annotated[list[str], Meta(description="Only issues with this label; may be repeated.")] = msgspec.field(
@@ -58,6 +59,7 @@ class Search(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "search"
     examples = ("search door night",)
+    example: ClassVar[dict[str, Any]] = {"words": ["door", "night"]}
     columns = COLUMNS
     words: Annotated[list[str], Meta(description="The words.")]
     limit: Limit = 50
@@ -77,6 +79,7 @@ class Show(Question[Row], frozen=True, kw_only=True):
 
     verb = "show"
     examples = ("show hrac",)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac"}
     issue: Reference
     project: Project = ""
 
@@ -111,6 +114,7 @@ class IssueHistory(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "history"
     examples = ("history hrac",)
+    example: ClassVar[dict[str, Any]] = {"issue": "hrac"}
     columns = ("position", "at", "actor", "what", "detail")
     issue: Reference
     project: Project = ""

@@ -7,7 +7,7 @@ perform(log, Move(id="WP03", to="doing"), By(actor="agent:builder"))
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -74,6 +74,11 @@ class Spec(Labelled[Feature], frozen=True, kw_only=True):
 
     verb = "spec"
     examples = ('spec 025-event-log "Event log" --mission "Nothing is forgotten"',)
+    example: ClassVar[dict[str, Any]] = {
+        "slug": "025-event-log",
+        "title": "Event log",
+        "mission": "Nothing is forgotten",
+    }
     slug: Annotated[str, Meta(description="The name of the feature, such as 025-event-log.")]
     title: Annotated[str, Meta(description="The title.")]
     mission: Annotated[str, Meta(description="What it is for.")] = ""
@@ -145,6 +150,14 @@ class Create(PackageCommand[Package], frozen=True, kw_only=True):
 
     verb = "create"
     examples = ('create WP03 "Index" --feature 025-event-log --depends-on WP01 --subtask "write it" --gate ci',)
+    example: ClassVar[dict[str, Any]] = {
+        "id": "WP03",
+        "title": "Index",
+        "feature": "025-event-log",
+        "depends_on": ["WP01"],
+        "subtasks": ["write it"],
+        "gates": ["ci"],
+    }
     id: Id
     title: Annotated[str, Meta(description="The title.")]
     feature: Annotated[str, Meta(description="The feature that it is for.")] = ""
@@ -185,6 +198,7 @@ class Depend(PackageCommand[Package], frozen=True, kw_only=True):
 
     verb = "depend"
     examples = ("depend WP03 --on WP01 --on WP02",)
+    example: ClassVar[dict[str, Any]] = {"id": "WP03", "on": ["WP01", "WP02"]}
     id: Id
     on: Annotated[list[str], Meta(description="A package that must be done first; may be repeated.")]
     reason: Annotated[str, Meta(description="Why the dependencies changed.")] = ""
@@ -204,6 +218,7 @@ class Move(PackageCommand[Package], frozen=True, kw_only=True):
 
     verb = "move"
     examples = ("move WP03 doing", 'move WP03 planned --reason "one case is missing"')
+    example: ClassVar[dict[str, Any]] = {"id": "WP03", "to": "doing"}
     id: Id
     to: Annotated[str, Meta(description="The lane: planned, doing, for_review or done.")]
     reason: Annotated[str, Meta(description="Why; required for a move back.")] = ""
@@ -221,6 +236,7 @@ class Subtask(PackageCommand[PackageSubtask], frozen=True, kw_only=True):
 
     verb = "subtask"
     examples = ("subtask WP03 1",)
+    example: ClassVar[dict[str, Any]] = {"id": "WP03", "index": 1}
     id: Id
     index: Annotated[int, Meta(description="The number of the subtask.")]
     text: Annotated[str, Meta(description="Its text, if it was not planned.")] = ""
@@ -240,6 +256,7 @@ class Gate(PackageCommand[PackageGate], frozen=True, kw_only=True):
 
     verb = "gate"
     examples = ("gate WP03 lint",)
+    example: ClassVar[dict[str, Any]] = {"id": "WP03", "gate": "lint"}
     id: Id
     gate: Annotated[str, Meta(description="The gate, such as ci.")]
     type: Annotated[str, Meta(description="The kind of gate (default: its id).")] = ""
@@ -260,6 +277,7 @@ class GateResult(PackageCommand[PackageGate], frozen=True, kw_only=True):
     verb = "gate_result"
     operation = "wp gate --result"
     examples = ("gate WP03 ci --result passed --data '{\"run\": 17}'",)
+    example: ClassVar[dict[str, Any]] = {"id": "WP03", "gate": "ci", "verdict": "passed", "data": {"run": 17}}
     id: Id
     gate: Annotated[str, Meta(description="The gate, such as ci.")]
     verdict: Annotated[str, Meta(description="The result: pending, passed or failed.")]
@@ -282,6 +300,7 @@ class Workspace(PackageCommand[PackageWorkspace], frozen=True, kw_only=True):
 
     verb = "workspace"
     examples = ("workspace WP03 ../trees/WP03 --branch wp03-index",)
+    example: ClassVar[dict[str, Any]] = {"id": "WP03", "path": "../trees/WP03", "branch": "wp03-index"}
     id: Id
     path: Annotated[str, Meta(description="The folder of the working tree.")]
     branch: Annotated[str, Meta(description="The branch that is checked out there.")] = ""

@@ -5,7 +5,7 @@ A caller that is limited to a scope gets the same answers as if the log held onl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
 
@@ -31,6 +31,7 @@ class Status(Question[Row], frozen=True, kw_only=True):
 
     verb = "status"
     examples = ("status WP03",)
+    example: ClassVar[dict[str, Any]] = {"id": "WP03"}
     id: Annotated[str, Meta(description="The work package, such as WP03.")]
 
     def answer(self, log: Log, within: str) -> Row:
@@ -52,6 +53,7 @@ class Board(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "board"
     examples = ("board --feature 025-event-log",)
+    example: ClassVar[dict[str, Any]] = {"feature": "025-event-log"}
     columns = ("feature", "lane", "id", "title", "marks")
     feature: Annotated[str | None, Meta(description="Only packages of this feature.")] = None
     everything: Annotated[bool, Meta(description="Show all packages that are done, not only the newest.")] = False
@@ -70,6 +72,7 @@ class Specs(Question[dict[str, Row]], frozen=True, kw_only=True):
     """Return the features, by their slug."""
 
     verb = "specs"
+    example: ClassVar[dict[str, Any]] = {}
 
     def answer(self, log: Log, within: str) -> dict[str, Row]:
         return {_name(key): state for key, state in rows(log, SpecsView, within)}
@@ -83,6 +86,7 @@ class PackageHistory(Question[list[Row]], frozen=True, kw_only=True):
 
     verb = "history"
     examples = ("history WP03",)
+    example: ClassVar[dict[str, Any]] = {"id": "WP03"}
     columns = ("at", "actor", "what", "reason", "marks", "id")
     id: Annotated[str, Meta(description="The work package, such as WP03.")]
 
