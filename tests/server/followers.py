@@ -54,8 +54,12 @@ class Follower:
         if self._connection is None or self.chance.random() < 0.3:
             self._disconnect()
             self._connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        self._connection.request("GET", path + self.filter, headers={"authorization": f"Bearer {self.token}"})
-        answer = self._connection.getresponse()
+        try:
+            self._connection.request("GET", path + self.filter, headers={"authorization": f"Bearer {self.token}"})
+            answer = self._connection.getresponse()
+        except ConnectionError:  # it was idle for long, and the server has closed it
+            self._disconnect()
+            return self.get(path)
         body = answer.read()
         assert answer.status == 200, body
         return dict(json.loads(body))
