@@ -22,6 +22,7 @@ SLOW_S = {
     "tests/stores/test_handles.py": 40,
     "tests/stores/segments/test_crash.py": 11,
     "tests/stores/segments/test_planted.py": 6,
+    "tests/server/test_histories.py": 8,
     "tests/programs/test_one_key.py": 6,
     "tests/crash/test_table.py": 5,
     "tests/programs/workpackages/test_merging.py": 5,
