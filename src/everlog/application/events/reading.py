@@ -1,7 +1,8 @@
 """What one caller reads of a log: pages, resets and the head, the same for polling, waiting, streaming and exports.
 
 A caller that is limited to a scope reads a log in which nothing else exists. Its head and its cursors are positions
-of its own events, or of purges of them. How far the search has got in the whole log (`searched`) stays in the server.
+of the events in that scope, or of purges of them. How far the search has got in the whole log (`searched`) stays in
+the server.
 """
 
 from __future__ import annotations
